@@ -1,0 +1,96 @@
+"""Every error lakeformat raises on purpose, one class per answer the caller can give.
+
+::
+
+    LakeformatError
+    ├── InvalidOptionError            change an option
+    ├── InvalidInputError             change the data (also a ValueError)
+    │   └── SchemaMismatchError       change the columns
+    ├── TableNotFoundError            check the path, or create the table
+    ├── UnsupportedTableError         the table uses a feature that is not built
+    ├── CorruptTableError             restore the named file
+    ├── InstantNotAvailableError      ask for another instant, or keep more history
+    ├── WriteConflictError            run the write again
+    ├── LockTimeoutError              wait, or stop the other writer
+    ├── StorageError                  permissions, space, network
+    └── CommitStateUnknownError       look at the timeline before doing anything
+
+Every message is one line: what happened, to what, what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "CommitStateUnknownError",
+    "CorruptTableError",
+    "InstantNotAvailableError",
+    "InvalidInputError",
+    "InvalidOptionError",
+    "LakeformatError",
+    "LockTimeoutError",
+    "SchemaMismatchError",
+    "StorageError",
+    "TableNotFoundError",
+    "UnsupportedTableError",
+    "WriteConflictError",
+]
+
+
+class LakeformatError(Exception):
+    """Base of all; catch this to catch everything lakeformat refuses or fails to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class InvalidOptionError(LakeformatError, ValueError):
+    """An option is unknown, has a bad value or contradicts the table's settings."""
+
+
+class InvalidInputError(LakeformatError, ValueError):
+    """The rows cannot be written or the question cannot be asked as given. Nothing was published."""
+
+
+class SchemaMismatchError(InvalidInputError):
+    """The columns of the input do not fit the table's. Nothing was published."""
+
+
+class TableNotFoundError(LakeformatError, FileNotFoundError):
+    """There is no table at the path."""
+
+
+class UnsupportedTableError(LakeformatError):
+    """The table uses a version or a feature that lakeformat does not know; it is left untouched."""
+
+
+class CorruptTableError(LakeformatError):
+    """A file of the table cannot be what its name says. The message names the file."""
+
+
+class InstantNotAvailableError(LakeformatError):
+    """The files of the wanted instant are gone (cleaned), or the instant cannot be read as one."""
+
+
+class WriteConflictError(LakeformatError):
+    """Another writer changed the same file groups. Nothing was published: a retry is safe."""
+
+
+class LockTimeoutError(LakeformatError, TimeoutError):
+    """Another writer holds the table's lock. Nothing was published."""
+
+
+class StorageError(LakeformatError, OSError):
+    """The storage refused or failed: no permission, no space, no network."""
+
+
+class CommitStateUnknownError(LakeformatError):
+    """The commit may or may not be visible; all files are kept. The message says how to find out."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for the closest of ``known``, or ``""`` where none is close."""
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {match[0]!r}?" if match else ""
