@@ -1,0 +1,71 @@
+# Two commands on a fresh machine with Python 3.11 and Java 17: `make demo` and `make test`.
+# `make help` lists the rest. Every target sets up what it needs and may be run again at any time.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL: # Two installs into one environment must not meet.
+
+# The first interpreter that starts and is new enough (a shim may exist for a version that does not).
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done)
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+# Word-splitting is off: a JAVA_HOME may hold spaces. A failure stops the recipe before Spark starts.
+WITH_JAVA := JAVA_HOME="$$($(RUN) tools/setup_java.py)" && export JAVA_HOME &&
+PYTEST := $(RUN) -m pytest
+MAIN_TESTS := not interop and not nightly
+
+.PHONY: help setup demo test check interop bench jar test-matrix nightly clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+setup: $(VENV)/.stamp-test $(VENV)/.stamp-check ## everything for the demo, the tests and the checks; finds or installs Java
+	@$(WITH_JAVA) echo "ready: $(RUN), Java in $$JAVA_HOME"
+
+demo: $(VENV)/.stamp-demo ## the main job: a year of real flights through a table, read back by another engine
+	@rm -rf build/demo
+	$(WITH_JAVA) $(RUN) -m lakeformat.demo --path build/demo/flights
+
+test: $(VENV)/.stamp-test ## all tests but the interop and nightly ones
+	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(ARGS)
+
+check: $(VENV)/.stamp-check ## format, lint, types, layers: under a minute
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+
+interop: $(VENV)/.stamp-test ## the same tables through Apache Hudi's own Spark bundles
+	$(WITH_JAVA) $(RUN) tools/interop_setup.py
+	$(WITH_JAVA) $(PYTEST) -m interop tests/interop $(ARGS)
+
+bench: $(VENV)/.stamp-bench ## the benchmarks
+	$(WITH_JAVA) $(RUN) -m benchmarks $(ARGS)
+
+jar: $(RUN) ## the jar for spark-submit --packages, in a Maven layout under build/m2
+	$(RUN) tools/build_jar.py build/m2
+
+test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its own environment
+	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
+
+nightly: $(VENV)/.stamp-test test-matrix ## test-matrix and the long tests
+	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly $(ARGS)
+
+clean: ## remove the environments, caches and everything built
+	rm -rf .venv .venv-* build dist .work .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache spark-warehouse metastore_db derby.log *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUN):
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: install one, or run make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make an environment: on Debian and" \
+		"Ubuntu install its venv package (for example python3.11-venv)" >&2; exit 1; }
+
+# One stamp per extra: newer than pyproject.toml means that the extra is installed as it asks.
+$(VENV)/.stamp-%: pyproject.toml | $(RUN)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	@touch $@

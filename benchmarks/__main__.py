@@ -1,0 +1,134 @@
+"""``python -m benchmarks``: run the workload, print the table, keep the results.
+
+Environment: ``ROWS`` (default 4,000,000; 40,000,000 for growth), ``KEYS`` (``random`` or ``ordered``),
+``PEERS`` (comma-separated: delta-rs, delta, iceberg, hudi, or ``all``; default: those that are installed),
+``HUDI_INDEX``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date
+from typing import Any, Final
+
+from benchmarks.engines import ENGINES
+from benchmarks.peers_setup import ROOT, SetupError, default_peers
+from benchmarks.report import ReadmeError, section, update_readme
+from benchmarks.results import EngineResult, RunResult, load_results, save_results
+from benchmarks.runner import Runner, contradictions
+from benchmarks.steps import STEPS, select
+from benchmarks.targets import verdicts
+from benchmarks.workload import Variant, prepare
+
+WORK: Final = ROOT / ".work" / "bench"
+RESULTS: Final = WORK / "results.json"
+_ENVIRONMENT: Final = ("ROWS", "KEYS", "PEERS", "HUDI_INDEX")
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; defaults come from the environment."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--engines", help=f"comma-separated, of: {', '.join(ENGINES)}")
+    parser.add_argument("--steps", help=f"comma-separated, of: {', '.join(step.name for step in STEPS)}")
+    parser.add_argument("--rows", type=int, default=int(os.environ.get("ROWS", "4000000")))
+    parser.add_argument("--keys", choices=("random", "ordered"), default=os.environ.get("KEYS", "random"))
+    parser.add_argument("--keep", action="store_true", help="leave the tables in .work/bench")
+    parser.add_argument("--timeout", type=float, default=3_600, help="seconds for one engine's process")
+    parser.add_argument("--readme", action="store_true", help="no run: put the last results into README.md")
+    parser.add_argument(
+        "--targets", action="store_true", help="no run: hold the last results against the targets"
+    )
+    return parser.parse_args(arguments)
+
+
+def chosen_engines(wanted: str | None) -> list[str]:
+    """The named engines, else ours, the floor, Spark's Parquet and the peers of ``PEERS``, in table order."""
+    if wanted is None:
+        peers = [name for name, spec in ENGINES.items() if spec.peer]
+        asked = os.environ.get("PEERS")
+        some = default_peers() if asked is None else peers if asked == "all" else asked.split(",")
+        names = {name for name, spec in ENGINES.items() if not spec.peer} | {name for name in some if name}
+    else:
+        names = set(wanted.split(","))
+    if unknown := sorted(names - ENGINES.keys()):
+        raise ValueError(f"no such engine: {', '.join(unknown)}; engines are {', '.join(ENGINES)}")
+    return [name for name in ENGINES if name in names]
+
+
+def command_line() -> str:
+    """What to type for the same run."""
+    settings = [f"{name}={shlex.quote(os.environ[name])}" for name in _ENVIRONMENT if os.environ.get(name)]
+    return shlex.join([*settings, "python", "-m", "benchmarks", *sys.argv[1:]])
+
+
+def machine() -> dict[str, Any]:
+    """What the figures hold for."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory_bytes / 1e9),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """One run side by side; the exit code is 1 if an engine failed or two disagree."""
+    variant = Variant(arguments.rows, arguments.keys)
+    engines = chosen_engines(arguments.engines)
+    steps = STEPS if arguments.steps is None else select({"load", *arguments.steps.split(",")})
+    print(f"preparing {variant.name}", file=sys.stderr, flush=True)
+    runner = Runner(prepare(WORK, variant), WORK / "engines", arguments.timeout, arguments.keep)
+    found = RunResult(asdict(variant), date.today().isoformat(), command_line(), machine())
+    for name in engines:
+        print(f"{name}:", file=sys.stderr, flush=True)
+        try:
+            found.engines[name] = runner.run(ENGINES[name], steps)
+        except SetupError as failure:
+            found.engines[name] = EngineResult(failure=str(failure))
+    save_results(RESULTS, load_results(RESULTS) | {variant.name: found})
+    print(section(found))
+    problems = contradictions(runner.dataset, found.engines)
+    problems += [
+        f"{name} failed: {result.failure}" for name, result in found.engines.items() if result.failure
+    ]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def main() -> int:
+    """Run, or work on what the last run found."""
+    arguments = parse()
+    if not (arguments.readme or arguments.targets):
+        try:
+            return run(arguments)
+        except ValueError as mistake:
+            print(mistake, file=sys.stderr)
+            return 2
+    runs = load_results(RESULTS)
+    name = Variant(arguments.rows, arguments.keys).name
+    if name not in runs:
+        print(f"no results for {name}; run `python -m benchmarks` first", file=sys.stderr)
+        return 2
+    missed = 0
+    if arguments.targets:
+        for verdict in verdicts(runs[name], runs):
+            print(verdict)
+            missed += not verdict.passed
+    if arguments.readme:
+        try:
+            update_readme(ROOT / "README.md", runs[name])
+        except ReadmeError as failure:
+            print(failure, file=sys.stderr)
+            return 2
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,77 @@
+"""lakeformat from plain Python: no Spark, no JVM."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+import lakeformat
+from benchmarks.engine import StepUnavailableError
+from benchmarks.workload import CORES, ORDERING, PARTITION, POINT_SQL, RECORD_KEY, SCHEMA, Content, Dataset
+
+
+class Lakeformat:
+    """A table partitioned by ``part``, with the defaults a user gets."""
+
+    def __init__(self, dataset: Dataset, table: Path) -> None:
+        self._dataset, self._table = dataset, table
+
+    def load(self, table: Path) -> None:
+        created = lakeformat.create(
+            str(table), SCHEMA, record_key=RECORD_KEY, partition_by=PARTITION, ordering=ORDERING
+        )
+        created.bulk_insert(ds.dataset(self._dataset.base_files(), schema=SCHEMA).scanner().to_reader())
+
+    def upsert(self, rows: Path) -> None:
+        self._open().upsert(pq.read_table(rows))
+
+    def delete(self, keys: Path) -> None:
+        self._open().delete(pq.read_table(keys, columns=[RECORD_KEY, PARTITION]))
+
+    def keys(self) -> int:
+        return sum(batch.num_rows for batch in self._open().to_batches(columns=[RECORD_KEY]))
+
+    def tag(self, rows: Path) -> None:
+        plan_upsert = getattr(self._open(), "plan_upsert", None)
+        if plan_upsert is None:
+            raise StepUnavailableError("this version cannot tag without writing")
+        plan_upsert(pq.read_table(rows))
+
+    def point(self) -> int:
+        return int(self._open().to_arrow(columns=SCHEMA.names, where=POINT_SQL).num_rows)
+
+    def scan(self) -> int:
+        return sum(batch.num_rows for batch in self._open().to_batches(columns=SCHEMA.names))
+
+    def agg(self) -> list[int]:
+        columns = self._open().to_arrow(columns=["x", "y"])
+        return [pc.sum(columns["x"]).as_py(), pc.max(columns["y"]).as_py()]
+
+    def content(self) -> Content:
+        amounts = self._open().to_arrow(columns=["amount"])["amount"]
+        return Content(len(amounts), pc.sum(amounts).as_py())
+
+    def versions(self) -> dict[str, str]:
+        try:
+            installed = version("lakeformat")
+        except PackageNotFoundError:
+            installed = "source tree"
+        return {"lakeformat": installed, "pyarrow": pa.__version__}
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _open(self) -> Any:
+        return lakeformat.open(str(self._table))
+
+
+def open_engine(dataset: Dataset, table: Path) -> Lakeformat:
+    """The engine of this module."""
+    pa.set_cpu_count(CORES)
+    return Lakeformat(dataset, table)

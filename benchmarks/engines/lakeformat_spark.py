@@ -1,0 +1,71 @@
+"""lakeformat as Spark's ``format("lakehouse")``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.engine import StepUnavailableError
+from benchmarks.engines.spark_session import SparkReads, consume, open_spark
+from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, Dataset
+from lakeformat.spark import register
+
+_TABLE_OPTIONS: Final = {
+    "hoodie.table.name": "bench",
+    "hoodie.datasource.write.recordkey.field": RECORD_KEY,
+    "hoodie.datasource.write.partitionpath.field": PARTITION,
+    "hoodie.datasource.write.precombine.field": ORDERING,
+}
+
+
+class LakeformatSpark(SparkReads):
+    """The same table through Spark's ``save()`` and ``load()``."""
+
+    def __init__(self, dataset: Dataset, table: Path) -> None:
+        self._dataset, self._table = dataset, table
+        self.spark = open_spark(table)
+        register(self.spark)
+
+    def load(self, table: Path) -> None:
+        rows = self.spark.read.parquet(*map(str, self._dataset.base_files()))
+        self._write(rows, "bulk_insert", table)
+
+    def upsert(self, rows: Path) -> None:
+        self._write(self.spark.read.parquet(str(rows)), "upsert", self._table)
+
+    def delete(self, keys: Path) -> None:
+        self._write(self.spark.read.parquet(str(keys)).select(RECORD_KEY, PARTITION), "delete", self._table)
+
+    def frame(self) -> Any:
+        return self.narrow(SCHEMA.names)
+
+    def narrow(self, columns: list[str]) -> Any:
+        # Spark prunes no columns of a Python source by itself.
+        return self._read().option("columns", ",".join(columns)).load(str(self._table))
+
+    def filtered(self, predicate: str) -> Any:
+        return (
+            self._read()
+            .option("columns", ",".join(SCHEMA.names))
+            .option("where", predicate)
+            .load(str(self._table))
+        )
+
+    def native(self) -> None:
+        try:
+            from lakeformat.spark import LakehouseTable
+        except ImportError as missing:
+            raise StepUnavailableError("this version has no toDF()") from missing
+        consume(LakehouseTable.forPath(self.spark, str(self._table)).toDF(columns=SCHEMA.names))
+
+    def _read(self) -> Any:
+        return self.spark.read.format("lakehouse")
+
+    def _write(self, rows: Any, operation: str, table: Path) -> None:
+        options = {**_TABLE_OPTIONS, "hoodie.datasource.write.operation": operation}
+        rows.write.format("lakehouse").options(**options).mode("append").save(str(table))
+
+
+def open_engine(dataset: Dataset, table: Path) -> LakeformatSpark:
+    """The engine of this module."""
+    return LakeformatSpark(dataset, table)

@@ -1,0 +1,84 @@
+"""A run as a Markdown table, and the block of the README that holds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from benchmarks.engines import ENGINES
+from benchmarks.results import EngineResult, RunResult
+from benchmarks.steps import STEPS, Step
+
+BEGIN: Final = "<!-- bench:begin -->"
+END: Final = "<!-- bench:end -->"
+
+
+class ReadmeError(Exception):
+    """The README has no place for the table."""
+
+
+def table(run: RunResult) -> str:
+    """Engines as columns, steps as rows: seconds of each run, and the last run's ratio to the floor's."""
+    names = [name for name in ENGINES if name in run.engines]
+    lines = [
+        "| seconds, first / second run | " + " | ".join(ENGINES[name].title for name in names) + " |",
+        "| --- |" + " ---: |" * len(names),
+    ]
+    for step in STEPS:
+        cells = [_cell(run, run.engines[name], step) for name in names]
+        if any(cells):
+            lines.append(f"| {step.label} | " + " | ".join(cells) + " |")
+    memory = [_gigabytes(run.engines[name].peak_bytes) for name in names]
+    lines.append("| peak memory, all processes | " + " | ".join(memory) + " |")
+    return "\n".join(lines)
+
+
+def section(run: RunResult) -> str:
+    """The table with what it takes to judge and repeat it: date, machine, versions, command."""
+    variant, machine = run.variant, run.machine
+    versions = "; ".join(
+        f"{ENGINES[name].title}: " + ", ".join(f"{what} {v}" for what, v in result.versions.items())
+        for name, result in run.engines.items()
+        if result.versions
+    )
+    failures = [f"{ENGINES[name].title} failed: {r.failure}" for name, r in run.engines.items() if r.failure]
+    return "\n".join(
+        [
+            f"{variant['rows']:,} rows, 10 columns, {variant['keys']} keys; measured {run.date} on "
+            f"{machine['cores']} cores, {machine['memory_gb']} GB of memory, {machine['system']}. "
+            "In brackets: the last run's ratio to the floor.",
+            "",
+            table(run),
+            "",
+            f"Command: `{run.command}`. Versions: {versions}.",
+            *failures,
+        ]
+    )
+
+
+def update_readme(readme: Path, run: RunResult) -> None:
+    """Replace what stands between the two marks; raises `ReadmeError` if they are not there."""
+    before, begin, rest = readme.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ReadmeError(f"{readme.name} has no {BEGIN} … {END}; put both marks where the table shall stand")
+    readme.write_text(f"{before}{BEGIN}\n{section(run)}\n{END}{after}")
+
+
+def _cell(run: RunResult, engine: EngineResult, step: Step) -> str:
+    measured = engine.steps.get(step.name)
+    if measured is None:
+        return ""
+    if not measured.seconds:
+        return "failed"
+    text = " / ".join(_seconds(value) for value in measured.seconds)
+    floor = run.warm("floor", step.name)
+    return f"{text} ({measured.seconds[-1] / floor:.1f}x)" if floor else text
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _gigabytes(value: int) -> str:
+    return f"{value / 1e9:.1f} GB"

@@ -1,0 +1,78 @@
+"""What a run found, as values and as ``results.json``: one entry per variant, the latest run of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine import Answer
+from benchmarks.workload import Content
+
+
+@dataclass(slots=True)
+class Measured:
+    """One step of one engine; the lists have one item per run, cold first."""
+
+    seconds: list[float] = field(default_factory=list)
+    read_bytes: list[int] = field(default_factory=list)
+    peak_bytes: list[int] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class EngineResult:
+    """One engine's run; ``peak_bytes`` is the resident memory of all its processes together."""
+
+    versions: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, Measured] = field(default_factory=dict)
+    samples: list[str] = field(default_factory=list)
+    content: Content | None = None
+    opened_seconds: float = 0.0
+    peak_bytes: int = 0
+    failure: str = ""
+
+    def warm(self, step: str) -> float | None:
+        """Seconds of the step's last run."""
+        measured = self.steps.get(step)
+        return measured.seconds[-1] if measured and measured.seconds else None
+
+
+@dataclass(slots=True)
+class RunResult:
+    """One run over one variant."""
+
+    variant: dict[str, Any]
+    date: str
+    command: str
+    machine: dict[str, Any]
+    engines: dict[str, EngineResult] = field(default_factory=dict)
+
+    def warm(self, engine: str, step: str) -> float | None:
+        """Seconds of the last run of an engine's step, if both were there and the engine did not fail."""
+        result = self.engines.get(engine)
+        return result.warm(step) if result and not result.failure else None
+
+
+def load_results(path: Path) -> dict[str, RunResult]:
+    """The runs by variant name; none if the file is not there."""
+    if not path.exists():
+        return {}
+    return {name: _run_of(value) for name, value in json.loads(path.read_text()).items()}
+
+
+def save_results(path: Path, runs: dict[str, RunResult]) -> None:
+    """Write all runs."""
+    path.write_text(json.dumps({name: asdict(run) for name, run in runs.items()}, indent=1) + "\n")
+
+
+def _run_of(value: dict[str, Any]) -> RunResult:
+    engines = {name: _engine_of(engine) for name, engine in value.pop("engines").items()}
+    return RunResult(**value, engines=engines)
+
+
+def _engine_of(value: dict[str, Any]) -> EngineResult:
+    steps = {name: Measured(**step) for name, step in value.pop("steps").items()}
+    content = value.pop("content")
+    return EngineResult(**value, steps=steps, content=Content(**content) if content else None)

@@ -1,0 +1,175 @@
+"""Run engines one after another, each in processes of its own, and hold their contents against each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.engines import EngineSpec
+from benchmarks.peers_setup import ROOT, python_for
+from benchmarks.process_tree import resident_bytes
+from benchmarks.results import EngineResult, Measured
+from benchmarks.steps import STEPS, Step
+from benchmarks.workload import Content, Dataset, expected_content
+
+_SAMPLING_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """How engines are run: ``work`` takes tables, logs and events; ``keep`` leaves the tables there."""
+
+    dataset: Dataset
+    work: Path
+    timeout_seconds: float = 3_600
+    keep: bool = False
+
+    def run(self, spec: EngineSpec, steps: Sequence[Step]) -> EngineResult:
+        """All steps that the engine has; a failure is told in the result, not raised."""
+        own = [step for step in steps if step.name in spec.steps]
+        folder = self.work / spec.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        result = EngineResult()
+        python = python_for(spec)
+        # Steps that want a fresh session get it from a process that starts on the finished table.
+        for fresh in (False, True):
+            part = [step for step in own if step.fresh_session is fresh]
+            if part and not result.failure:
+                self._run_process([str(python), "-m", "benchmarks.worker", spec.name], part, folder, result)
+        if not self.keep:
+            for path in folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+        return result
+
+    def _run_process(self, worker: list[str], steps: list[Step], folder: Path, result: EngineResult) -> None:
+        events, log = (folder / f"{steps[0].name}.{ending}" for ending in ("jsonl", "log"))
+        events.touch()
+        command = [
+            *worker,
+            *("--data", str(self.dataset.root), "--table", str(folder / "table"), "--events", str(events)),
+            *("--rows", str(self.dataset.variant.rows), "--keys", self.dataset.variant.keys),
+            *("--steps", ",".join(step.name for step in steps)),
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with log.open("wb") as output, events.open() as told:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                self._watch(process, told, result)
+            finally:
+                _end_group(process)
+        for step in steps:
+            if step.writes:
+                result.samples += step.sample_names()
+        if process.returncode and not result.failure:
+            result.failure = f"exit code {process.returncode}"
+        if result.failure:
+            result.failure += f" (log: {log.relative_to(ROOT) if log.is_relative_to(ROOT) else log})"
+
+    def _watch(self, process: subprocess.Popen[bytes], told: Any, result: EngineResult) -> None:
+        """Take in the engine's events and its memory until it ends or its time is over."""
+        deadline = time.monotonic() + self.timeout_seconds
+        pending, current = "", Measured()
+        while True:
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            pending += told.read()
+            *lines, pending = pending.split("\n")
+            for line in lines:
+                current = _take_in(json.loads(line), result, current)
+            if ended:
+                process.returncode = os.waitstatus_to_exitcode(status)
+                result.peak_bytes = max(result.peak_bytes, usage.ru_maxrss * 1024)
+                return
+            resident = resident_bytes(process.pid)
+            result.peak_bytes = max(result.peak_bytes, resident)
+            if current.peak_bytes:
+                current.peak_bytes[-1] = max(current.peak_bytes[-1], resident)
+            if time.monotonic() > deadline:
+                result.failure = f"not done after {self.timeout_seconds:.0f} s"
+                return
+            time.sleep(_SAMPLING_SECONDS)
+
+
+def contradictions(dataset: Dataset, results: dict[str, EngineResult]) -> list[str]:
+    """Where engines disagree with the content to expect, or with each other's answers; one line each."""
+    sound = {name: result for name, result in results.items() if not result.failure}
+    found = []
+    expected: dict[tuple[str, ...], Content] = {}
+    for name, result in sound.items():
+        samples = tuple(result.samples)
+        if samples not in expected:
+            expected[samples] = expected_content(dataset, samples)
+        if result.content is not None and not result.content.agrees(expected[samples]):
+            found.append(f"{name} holds {result.content}, expected is {expected[samples]}")
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, result in sound.items():
+        groups.setdefault(_samples_before_reads(result), []).append(name)
+    for names in groups.values():
+        for one, other in pairwise(names):
+            first, second = sound[one].steps, sound[other].steps
+            for step in sorted(first.keys() & second.keys()):
+                answers = [
+                    answer for answer in first[step].answers + second[step].answers if answer is not None
+                ]
+                if any(answer != answers[0] for answer in answers):
+                    found.append(f"{one} and {other} answer {step} differently: {answers}")
+    return found
+
+
+def _samples_before_reads(result: EngineResult) -> tuple[str, ...]:
+    """What was written before the read steps: a fresh session writes after them."""
+    fresh = {name for step in STEPS if step.fresh_session for name in step.sample_names()}
+    return tuple(sample for sample in result.samples if sample not in fresh)
+
+
+def _take_in(event: dict[str, Any], result: EngineResult, current: Measured) -> Measured:
+    """Put one event into the result; returns the measurement that memory samples now belong to."""
+    match event.pop("event"):
+        case "opened":
+            result.opened_seconds = result.opened_seconds or event["seconds"]
+        case "begin":
+            current = result.steps.setdefault(event["step"], Measured())
+            current.peak_bytes.append(0)
+        case "end":
+            current.seconds.append(event["seconds"])
+            current.read_bytes.append(event["read"])
+            current.answers.append(event["answer"])
+            print(f"    {event['step']:<8} {event['seconds']:8.2f} s", file=sys.stderr, flush=True)
+        case "left out":
+            del result.steps[event["step"]]
+        case "content":
+            result.content = Content(**event)
+        case "versions":
+            result.versions = event
+        case "failed":
+            result.failure = event["reason"].splitlines()[0]
+    return current
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End what the engine's process group still runs: a JVM, Python workers."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    if process.returncode is None:
+        process.wait()

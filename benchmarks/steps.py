@@ -1,0 +1,86 @@
+"""The steps of the workload, in the order in which every engine runs them.
+
+A step runs one or more times: the first run is cold, the last is warm. Every run of a write step takes a
+sample of its own, so a second upsert is never the first one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Kind(Enum):
+    """What a step does to the table."""
+
+    LOAD = "load"
+    UPSERT = "upsert"
+    DELETE = "delete"
+    LAYOUT = "layout"
+    READ = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of the result table.
+
+    ``sample`` names the rows that the step writes; its runs take the samples ``first_run``, ``first_run +
+    1``, …. A ``fresh_session`` step runs after all others, in a new process whose session has written
+    nothing yet.
+    """
+
+    name: str
+    label: str
+    kind: Kind
+    runs: int = 1
+    sample: str = ""
+    first_run: int = 1
+    fresh_session: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether the step changes the rows of the table."""
+        return self.kind in {Kind.LOAD, Kind.UPSERT, Kind.DELETE}
+
+    def sample_names(self) -> tuple[str, ...]:
+        """One sample per run, e.g. ``("u1-1", "u1-2")``; empty for a step that takes none."""
+        if not self.sample:
+            return ()
+        return tuple(f"{self.sample}-{self.first_run + run}" for run in range(self.runs))
+
+
+STEPS: Final = (
+    Step("load", "load (bulk insert)", Kind.LOAD, runs=2),
+    Step("u1", "upsert u1, random 1 %", Kind.UPSERT, runs=2, sample="u1"),
+    Step("u5", "upsert u5, 5 %, last partition", Kind.UPSERT, runs=2, sample="u5"),
+    Step("d1", "delete d1, random 1 %", Kind.DELETE, runs=2, sample="d1"),
+    Step("keys", "read the key column once", Kind.READ, runs=2),
+    Step("tag", "tagging alone, u1", Kind.READ, runs=2, sample="u1", first_run=3),
+    Step("zorder", "z-order by (x, y), files of 16 MB", Kind.LAYOUT),
+    Step("point", "point query on x and y", Kind.READ, runs=2),
+    Step("scan", "scan all columns to noop", Kind.READ, runs=2),
+    Step("native", "scan all columns, toDF()", Kind.READ, runs=2),
+    Step("agg", "sum, max of two columns", Kind.READ, runs=2),
+    Step("count", "count rows", Kind.READ, runs=2),
+    Step(
+        "fresh",
+        "upsert u1 in a fresh session",
+        Kind.UPSERT,
+        runs=2,
+        sample="u1",
+        first_run=3,
+        fresh_session=True,
+    ),
+)
+
+STEP_BY_NAME: Final = {step.name: step for step in STEPS}
+
+
+def select(names: Iterable[str]) -> tuple[Step, ...]:
+    """The named steps in workload order; raises `ValueError` for a name that is none."""
+    wanted = set(names)
+    if unknown := sorted(wanted - STEP_BY_NAME.keys()):
+        raise ValueError(f"no such step: {', '.join(unknown)}; steps are {', '.join(STEP_BY_NAME)}")
+    return tuple(step for step in STEPS if step.name in wanted)

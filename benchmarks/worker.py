@@ -1,0 +1,108 @@
+"""One engine in a process of its own: ``python -m benchmarks.worker <name> …`` runs its steps, timing each.
+
+What happens is told through the events file, one JSON object a line, so that an engine may print what it
+likes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine import Answer, Engine, StepUnavailableError
+from benchmarks.engines import ENGINES
+from benchmarks.process_tree import bytes_read
+from benchmarks.steps import STEP_BY_NAME, Kind, Step
+from benchmarks.workload import Dataset, Variant
+
+
+def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: int) -> Callable[[], Answer]:
+    """The call to time, with the arguments of this run."""
+    samples = step.sample_names()
+    match step.kind:
+        case Kind.LOAD:
+            # The first table is the one that all other steps use; later loads go beside it.
+            target = table if run == 0 else table.with_name(f"{table.name}-{run}")
+            return lambda: engine.load(target)
+        case Kind.UPSERT:
+            return lambda: engine.upsert(dataset.sample(samples[run]))
+        case Kind.DELETE:
+            return lambda: engine.delete(dataset.sample(samples[run]))
+        case _:
+            method: Callable[..., Answer] = getattr(engine, step.name)
+            return (lambda: method(dataset.sample(samples[run]))) if samples else method
+
+
+def run_steps(
+    engine: Engine, steps: list[Step], dataset: Dataset, table: Path, tell: Callable[..., None]
+) -> None:
+    """Run and time every step; the content is told once after the last write."""
+    last_write = max((i for i, step in enumerate(steps) if step.writes), default=-1)
+    for position, step in enumerate(steps):
+        for run in range(step.runs):
+            call = operation(engine, step, dataset, table, run)
+            tell("begin", step=step.name, run=run)
+            os.sync()  # What the last step left unwritten must not slow down this one.
+            read_before, started = bytes_read(), time.perf_counter()
+            try:
+                answer = call()
+            except StepUnavailableError as missing:
+                tell("left out", step=step.name, reason=str(missing))
+                break
+            seconds = time.perf_counter() - started
+            tell(
+                "end",
+                step=step.name,
+                run=run,
+                seconds=seconds,
+                read=bytes_read() - read_before,
+                answer=answer,
+            )
+        if position == last_write:
+            tell("content", **asdict(engine.content()))
+
+
+def main() -> int:
+    """Entry of the engine's process."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.worker")
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--keys", required=True)
+    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--events", type=Path, required=True)
+    parser.add_argument("--steps", required=True)
+    arguments = parser.parse_args()
+    dataset = Dataset(arguments.data, Variant(arguments.rows, arguments.keys))
+    with arguments.events.open("a", buffering=1) as events:
+
+        def tell(event: str, **facts: Any) -> None:
+            events.write(json.dumps({"event": event, **facts}) + "\n")
+
+        try:
+            started = time.perf_counter()
+            module = importlib.import_module(f"benchmarks.engines.{ENGINES[arguments.engine].module}")
+            engine: Engine = module.open_engine(dataset, arguments.table)
+            tell("opened", seconds=time.perf_counter() - started)
+            steps = [STEP_BY_NAME[name] for name in arguments.steps.split(",")]
+            run_steps(engine, steps, dataset, arguments.table, tell)
+            tell("versions", python=platform.python_version(), **engine.versions())
+            engine.close()
+        except Exception as failure:
+            traceback.print_exc()
+            tell("failed", reason=f"{type(failure).__name__}: {failure}"[:2_000])
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,288 @@
+"""The data of the workload: sizes, deterministic rows, samples to write, and the content to expect.
+
+All of it lies in one folder per `Variant`, made once and used by every engine. ``rows`` files are numpy
+arrays of the base rows that a sample updates or deletes; with them the content after any steps follows from
+arithmetic, by no engine's word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import date, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+FORMAT: Final = 2  #: Bump when the generated rows change: older folders are then made anew.
+SEED: Final = 20251121
+CORES: Final = 2
+
+RECORD_KEY: Final = "id"
+ORDERING: Final = "ts"
+PARTITION: Final = "part"
+POINT_SQL: Final = "x between 500000 and 505000 and y between 200000 and 700000"
+ZORDER_FILE_BYTES: Final = 16 * 1024 * 1024
+DICTIONARY_COLUMNS: Final = ("part", "city")
+
+SCHEMA: Final = pa.schema(
+    [
+        ("id", pa.string()),
+        ("ts", pa.int64()),
+        ("part", pa.string()),
+        ("city", pa.string()),
+        ("x", pa.int64()),
+        ("y", pa.int64()),
+        ("lat", pa.float64()),
+        ("lon", pa.float64()),
+        ("amount", pa.float64()),
+        ("note", pa.string()),
+    ]
+)
+
+#: Every sample, in the order of writing: the ordering values of each lie above all those before it.
+SAMPLES: Final = ("u1-1", "u1-2", "u5-1", "u5-2", "d1-1", "d1-2", "u1-3", "u1-4")
+
+_FIRST_TS_MS: Final = 1_700_000_000_000
+_FIRST_DATE: Final = date(2026, 1, 1)
+_CITIES: Final = 1_000
+_GRID: Final = 1_000_000
+_HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), dtype=np.uint16)
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Which workload: ``rows`` base rows with ``random`` or time-``ordered`` keys.
+
+    Beyond 4,000,000 rows the table grows by input files and, with time-ordered keys, by dates, of 500,000
+    rows each: a table that has run for longer. Samples stop growing there, so that costs can be compared by
+    size.
+    """
+
+    rows: int = 4_000_000
+    keys: str = "random"
+
+    @property
+    def name(self) -> str:
+        """The folder's name, e.g. ``random-4000000``."""
+        return f"{self.keys}-{self.rows}"
+
+    @property
+    def files(self) -> int:
+        """Input files: 8, or one per 500,000 rows."""
+        return max(8, self.rows // 500_000)
+
+    @property
+    def partitions(self) -> int:
+        """Dates: 8; with time-ordered keys one per input file."""
+        return self.files if self.keys == "ordered" else 8
+
+    @property
+    def sample_rows(self) -> dict[str, int]:
+        """Rows of each sample: 1 % (at most 40,000) or 5 % (at most 200,000)."""
+        one_percent = max(10, min(self.rows // 100, 40_000))
+        return {"u1": one_percent, "u5": 5 * one_percent, "d1": one_percent}
+
+    def file_bounds(self) -> list[tuple[int, int]]:
+        """First row and end of each input file."""
+        edges = [self.rows * i // self.files for i in range(self.files + 1)]
+        return list(pairwise(edges))
+
+    def dates(self) -> list[str]:
+        """The values of ``part``."""
+        return [(_FIRST_DATE + timedelta(days=day)).isoformat() for day in range(self.partitions)]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the engines must agree on: row count and sum(amount)."""
+
+    rows: int
+    amount: float
+
+    def agrees(self, other: Content) -> bool:
+        """Equal counts, and sums equal but for the order in which doubles were added."""
+        return self.rows == other.rows and abs(self.amount - other.amount) <= 1e-9 * max(
+            1.0, abs(other.amount)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The generated files of one variant."""
+
+    root: Path
+    variant: Variant
+
+    def base_files(self) -> list[Path]:
+        """The Parquet files to load, in row order."""
+        return [self.root / f"base-{i:04d}.parquet" for i in range(self.variant.files)]
+
+    def sample(self, name: str) -> Path:
+        """The Parquet file of a sample such as ``u1-2``; ``d1`` samples hold keys, partitions, ``ts``."""
+        return self.root / f"{name}.parquet"
+
+    def touched(self, name: str) -> Rows:
+        """The base rows that a sample updates or deletes; its further rows are new."""
+        rows: Rows = np.load(self.root / f"{name}.rows.npy")
+        return rows
+
+
+def prepare(work: Path, variant: Variant) -> Dataset:
+    """The data set of a variant below ``work``, made unless it is there."""
+    dataset = Dataset(work / variant.name, variant)
+    done = dataset.root / "done.json"
+    stamp = {"format": FORMAT, "seed": SEED, **asdict(variant)}
+    if done.exists() and json.loads(done.read_text()) == stamp:
+        return dataset
+    done.unlink(missing_ok=True)
+    dataset.root.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(CORES) as pool:
+        list(pool.map(lambda file: _write_base_file(dataset, file), range(variant.files)))
+    for number, sample in enumerate(SAMPLES):
+        _write_sample(dataset, sample, np.random.default_rng([SEED, 1, number]))
+    done.write_text(json.dumps(stamp))
+    return dataset
+
+
+def expected_content(dataset: Dataset, samples: Iterable[str]) -> Content:
+    """The content after the load and the named samples in this order."""
+    amounts = np.concatenate([_column(path, "amount") for path in dataset.base_files()])
+    alive = np.ones(len(amounts), dtype=bool)
+    new_rows, new_amount = 0, 0.0
+    for name in samples:
+        touched = dataset.touched(name)
+        if name.startswith("d"):
+            alive[touched] = False
+            continue
+        written = _column(dataset.sample(name), "amount")
+        amounts[touched], alive[touched] = written[: len(touched)], True
+        new_rows += len(written) - len(touched)
+        new_amount += float(written[len(touched) :].sum())
+    return Content(int(alive.sum()) + new_rows, float(amounts[alive].sum()) + new_amount)
+
+
+def _column(path: Path, name: str) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = pq.read_table(path, columns=[name])[name].to_numpy()
+    return values
+
+
+def _write_base_file(dataset: Dataset, file: int) -> None:
+    variant = dataset.variant
+    first, end = variant.file_bounds()[file]
+    rng = np.random.default_rng([SEED, 0, file])
+    numbers = np.arange(first, end)
+    if variant.keys == "ordered":
+        parts = numbers * variant.partitions // variant.rows
+        ids = _ordered_ids(rng, numbers)
+    else:
+        parts = rng.integers(0, variant.partitions, end - first)
+        ids = _hex_strings(rng, end - first)
+    rows = _rows(rng, ids, _FIRST_TS_MS + numbers, _dates(variant, parts))
+    pq.write_table(
+        rows, dataset.base_files()[file], compression="zstd", use_dictionary=list(DICTIONARY_COLUMNS)
+    )
+
+
+def _write_sample(dataset: Dataset, sample: str, rng: np.random.Generator) -> None:
+    variant = dataset.variant
+    name = sample.partition("-")[0]
+    rows = variant.sample_rows[name]
+    old = rows if name == "d1" else rows * 9 // 10
+    touched = _choose(dataset, name, old, rng)
+    ids, parts = _keys_of(dataset, touched)
+    ts_after_base = _FIRST_TS_MS + variant.rows + SAMPLES.index(sample) * 1_000_000
+    if name == "d1":
+        ts = pa.array(np.full(rows, ts_after_base), pa.int64())
+        table = pa.table({"id": ids, "ts": ts, "part": parts})
+    else:
+        new = rows - old
+        last = variant.partitions - 1
+        if variant.keys == "ordered":
+            new_ids = _ordered_ids(rng, ts_after_base - _FIRST_TS_MS + np.arange(new))
+        else:
+            new_ids = _hex_strings(rng, new)
+        only_last = name == "u5" or variant.keys == "ordered"
+        new_parts = np.full(new, last) if only_last else rng.integers(0, variant.partitions, new)
+        ids = pa.concat_arrays([ids, new_ids])
+        parts = pa.concat_arrays([parts, _dates(variant, new_parts)])
+        table = _rows(rng, ids, ts_after_base + np.arange(rows), parts)
+    pq.write_table(table, dataset.sample(sample), compression="zstd")
+    np.save(dataset.root / f"{sample}.rows.npy", touched)
+
+
+def _choose(dataset: Dataset, name: str, count: int, rng: np.random.Generator) -> Rows:
+    """Base rows to touch, ascending: any, the last partition's, or with time-ordered keys the latest."""
+    variant = dataset.variant
+    if variant.keys == "ordered" and name == "u1":
+        pool = np.arange(max(0, variant.rows - 4 * count), variant.rows)
+    elif name == "u5":
+        last = variant.dates()[-1]
+        pool = np.flatnonzero(
+            np.concatenate([_column(path, "part") == last for path in dataset.base_files()])
+        )
+    else:
+        pool = np.arange(variant.rows)
+    chosen: Rows = np.sort(rng.choice(pool, size=min(count, len(pool)), replace=False))
+    return chosen
+
+
+def _keys_of(dataset: Dataset, rows: Rows) -> tuple[Any, Any]:
+    """Record keys and partitions of base rows (ascending)."""
+
+    def chunks() -> Iterator[pa.Table]:
+        for path, (first, end) in zip(dataset.base_files(), dataset.variant.file_bounds(), strict=True):
+            here = rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)] - first
+            if len(here):
+                yield pq.read_table(path, columns=["id", "part"]).take(here)
+
+    keys = pa.concat_tables(chunks()).combine_chunks()
+    return keys["id"].chunk(0), keys["part"].chunk(0)
+
+
+def _rows(rng: np.random.Generator, ids: Any, ts: Rows, parts: Any) -> pa.Table:
+    count = len(ids)
+    cities = pa.array([f"city-{i:03d}" for i in range(_CITIES)])
+    columns = {
+        "id": ids,
+        "ts": pa.array(ts, pa.int64()),
+        "part": parts,
+        "city": cities.take(pa.array(rng.integers(0, _CITIES, count))),
+        "x": rng.integers(0, _GRID, count),
+        "y": rng.integers(0, _GRID, count),
+        "lat": rng.uniform(-90, 90, count),
+        "lon": rng.uniform(-180, 180, count),
+        "amount": rng.uniform(0, 1_000, count),
+        "note": _hex_strings(rng, count),
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _dates(variant: Variant, parts: Rows) -> Any:
+    return pa.array(variant.dates()).take(pa.array(parts))
+
+
+def _hex_strings(rng: np.random.Generator, count: int) -> Any:
+    return _strings_of(rng.integers(0, 256, (count, 16), dtype=np.uint8))
+
+
+def _ordered_ids(rng: np.random.Generator, numbers: Rows) -> Any:
+    """Keys that sort by row number: 8 bytes of it, 8 random ones, in hex."""
+    raw = rng.integers(0, 256, (len(numbers), 16), dtype=np.uint8)
+    raw[:, :8] = numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
+    return _strings_of(raw)
+
+
+def _strings_of(raw: npt.NDArray[np.uint8]) -> Any:
+    count, width = raw.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * (2 * width)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(_HEX[raw].tobytes()))

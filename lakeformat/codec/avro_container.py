@@ -1,0 +1,226 @@
+"""Avro object containers of one record: the frame of most timeline files that are not JSON.
+
+A reader must survive any bytes. fastavro decodes the record, but the frame is unpacked here, so that nothing
+inflates without bound, and the writer schema is copied first: only what decoding needs, and nothing that
+would unfold to more than its bytes (records inside themselves, arrays of nothing, chains of references).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
+
+from lakeformat.errors import CorruptTableError
+
+__all__ = ["MAX_BYTES", "decode_record", "encode_record"]
+
+#: No file, and nothing a file unpacks to, may be larger.
+MAX_BYTES: Final = 64 << 20
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+_HEADER: Final = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "org.apache.avro.file.Header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": len(_MAGIC)}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "Sync", "size": _SYNC_BYTES}},
+        ],
+    }
+)
+_MAX_NESTING: Final = 64
+_MAX_NODES: Final = 10_000
+#: Primitive type -> the fewest bytes a value takes.
+_PRIMITIVES: Final[Mapping[str, int]] = {
+    "null": 0,
+    "boolean": 1,
+    "int": 1,
+    "long": 1,
+    "float": 4,
+    "double": 8,
+    "bytes": 1,
+    "string": 1,
+}
+#: What decoding damaged bytes, or bytes of another schema, is known to raise; none of it is our mistake.
+_DAMAGE: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    zlib.error,
+    SchemaParseException,
+    SchemaResolutionError,
+)
+
+
+def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
+    """A container of one uncompressed record; equal arguments give equal bytes."""
+    text = json.dumps(schema, separators=(",", ":")).encode()
+    body, file = io.BytesIO(), io.BytesIO()
+    fastavro.schemaless_writer(body, schema, record)
+    block = body.getvalue()
+    sync = hashlib.blake2b(text + block, digest_size=_SYNC_BYTES).digest()
+    fastavro.schemaless_writer(file, _HEADER, {"magic": _MAGIC, "meta": {"avro.schema": text}, "sync": sync})
+    fastavro.schemaless_writer(file, "long", 1)
+    fastavro.schemaless_writer(file, "bytes", block)
+    file.write(sync)
+    return file.getvalue()
+
+
+def decode_record(data: bytes, schema: Mapping[str, Any], *, name: str) -> dict[str, Any]:
+    """The record of a container as ``schema`` names its fields, whatever else the writer knew.
+
+    Args:
+        data: The file's bytes.
+        schema: The reader's schema; its record's name must be the writer's.
+        name: The file's path, for messages.
+
+    Raises:
+        CorruptTableError: ``data`` is no container of exactly one such record, is compressed by a codec other
+            than deflate or snappy, or is or unpacks to more than `MAX_BYTES`.
+    """
+    try:
+        return _decode(data, schema)
+    except _DAMAGE as error:
+        reason = str(error) or type(error).__name__
+        message = f"{name} is not a readable {schema['name']} file: {reason[:300]}; restore the file"
+        raise CorruptTableError(message) from None
+
+
+def _decode(data: bytes, schema: Mapping[str, Any]) -> dict[str, Any]:
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{len(data)} bytes, over the limit of {MAX_BYTES}")
+    if not data.startswith(_MAGIC):
+        raise ValueError("it does not start as an Avro object container does")
+    file = io.BytesIO(data)
+    header: Any = fastavro.schemaless_reader(file, _HEADER, None)
+    written = json.loads(header["meta"]["avro.schema"])
+    if str(written["name"]).rpartition(".")[2] != schema["name"]:
+        raise ValueError(f"it holds a {written['name']}")
+    count = fastavro.schemaless_reader(file, "long", None)
+    packed: Any = fastavro.schemaless_reader(file, "bytes", None)
+    if count != 1 or file.read() != header["sync"]:
+        raise ValueError("it does not hold exactly one record and its end mark")
+    block = io.BytesIO(_unpacked(packed, header["meta"].get("avro.codec", b"null").decode()))
+    record: Any = fastavro.schemaless_reader(block, _WriterSchema().copied(written), dict(schema))
+    if block.read(1):
+        raise ValueError("bytes are left over after the record")
+    return dict(record)
+
+
+def _unpacked(packed: bytes, codec: str) -> bytes:
+    match codec:
+        case "null":
+            return packed
+        case "deflate":
+            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+            plain = inflater.decompress(packed, MAX_BYTES)
+            if not inflater.eof:
+                raise ValueError(f"its block is cut off, or unpacks to over {MAX_BYTES} bytes")
+            return plain
+        case "snappy":  # A CRC-32 of the plain bytes follows the compressed ones.
+            size = _snappy_size(packed)
+            if size > MAX_BYTES:
+                raise ValueError(f"its block unpacks to {size} bytes, over the limit of {MAX_BYTES}")
+            plain = bytes(pa.Codec("snappy").decompress(packed[:-4], decompressed_size=size, asbytes=True))
+            if zlib.crc32(plain) != int.from_bytes(packed[-4:], "big"):
+                raise ValueError("the checksum of its block is wrong")
+            return plain
+    raise ValueError(f"the codec {codec!r} is not known")
+
+
+def _snappy_size(packed: bytes) -> int:
+    """The plain size that a snappy block starts with: seven bits a byte, lowest first."""
+    size = 0
+    for index, byte in enumerate(packed[:5]):
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return size
+    raise ValueError("its block does not start as snappy does")
+
+
+class _WriterSchema:
+    """One copy of a writer's schema; remembers what each named type costs to unfold."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[int, int]] = {}
+        self._nodes = 0
+
+    def copied(self, avro: Any) -> Any:
+        """``avro`` without logical types, defaults, aliases and docs.
+
+        Raises:
+            ValueError: It is no schema, or unfolds to too much.
+        """
+        return self._copy(avro, "", 0)[0]
+
+    def _copy(self, avro: Any, namespace: str, depth: int) -> tuple[Any, int]:
+        """The copy, and the fewest bytes a value of it takes."""
+        self._count(1, depth)
+        match avro:
+            case str() if avro in _PRIMITIVES:
+                return avro, _PRIMITIVES[avro]
+            case str():
+                full = _qualified(avro, namespace)
+                if full not in self._named:
+                    raise ValueError(f"its schema uses {full!r} unknown, or within itself")
+                nodes, fewest = self._named[full]
+                self._count(nodes, depth)
+                return full, fewest
+            case list():
+                return [self._copy(branch, namespace, depth + 1)[0] for branch in avro], 1
+            case {"type": "record", "name": str(name), "fields": list(fields)}:
+                return self._record(_qualified(name, avro.get("namespace", namespace)), fields, depth)
+            case {"type": "array", "items": items}:
+                copy, fewest = self._copy(items, namespace, depth + 1)
+                if not fewest:
+                    raise ValueError("its schema has an array whose items take no bytes")
+                return {"type": "array", "items": copy}, 1
+            case {"type": "map", "values": values}:
+                return {"type": "map", "values": self._copy(values, namespace, depth + 1)[0]}, 1
+            case {"type": "enum", "name": str(name), "symbols": list(symbols)}:
+                full = self._remember(_qualified(name, avro.get("namespace", namespace)), 1, 1)
+                return {"type": "enum", "name": full, "symbols": symbols}, 1
+            case {"type": "fixed", "name": str(name), "size": int(size)} if size >= 0:
+                full = self._remember(_qualified(name, avro.get("namespace", namespace)), 1, size)
+                return {"type": "fixed", "name": full, "size": size}, size
+            case {"type": str(primitive)} if primitive in _PRIMITIVES:
+                return primitive, _PRIMITIVES[primitive]
+        raise ValueError("its schema is not an Avro schema")
+
+    def _record(self, full: str, fields: list[Any], depth: int) -> tuple[Any, int]:
+        before, total, copies = self._nodes, 0, []
+        for field in fields:
+            copy, fewest = self._copy(field["type"], full.rpartition(".")[0], depth + 1)
+            copies.append({"name": field["name"], "type": copy})
+            total += fewest
+        self._remember(full, self._nodes - before, total)
+        return {"type": "record", "name": full, "fields": copies}, total
+
+    def _remember(self, full: str, nodes: int, fewest: int) -> str:
+        self._named[full] = (nodes, fewest)
+        return full
+
+    def _count(self, nodes: int, depth: int) -> None:
+        self._nodes += nodes
+        if depth > _MAX_NESTING or self._nodes > _MAX_NODES:
+            raise ValueError(f"its schema goes over {_MAX_NESTING} levels or {_MAX_NODES} types")
+
+
+def _qualified(name: str, namespace: str | None) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"

@@ -1,0 +1,396 @@
+"""Arrow schemas to and from the Avro schema text of a Hudi table, and the types that lakeformat stores.
+
+The text stands in commit metadata (``extraMetadata.schema``), in ``hoodie.table.create.schema`` and in the
+Parquet footer (``parquet.avro.schema``), laid out as Hudi's Spark ``SchemaConverters`` does: a struct is a
+record named after its field, a decimal a ``fixed``, each in a namespace made of the names that lead to it.
+
+========================= ====================================================
+Arrow                     Avro
+========================= ====================================================
+int8, int16, int32        int (wider integers, floats, boolean, string, bytes: as named)
+date32                    int, logical type date
+timestamp[us or ms, zone] long, logical type timestamp-micros or -millis
+timestamp[us or ms]       long, logical type local-timestamp-micros or -millis
+decimal128                fixed, logical type decimal
+list, struct, map         array, record, map (keys are strings)
+========================= ====================================================
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.errors import CorruptTableError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.model.record import META_COLUMNS
+
+__all__ = ["arrow_type_for_storage", "from_avro", "storage_schema", "to_avro", "with_meta", "without_meta"]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MASK: Final = "__"  # Hudi: ``HoodieAvroUtils.sanitizeName``.
+_MAX_NESTING: Final = 64
+_MAX_NODES: Final = 100_000
+_MAX_PRECISION: Final = 38
+
+_PRIMITIVES: Final[Mapping[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
+}
+_TO_PRIMITIVE: Final = {pa.int8(): "int", pa.int16(): "int", **{t: name for name, t in _PRIMITIVES.items()}}
+_TO_LOGICAL: Final = {arrow: avro for avro, arrow in _LOGICAL.items() if avro[1] != "uuid"}
+_STORED: Final = frozenset([*_PRIMITIVES.values(), pa.date32(), pa.timestamp("us")])
+_WIDENED: Final[Mapping[pa.DataType, pa.DataType]] = {
+    narrow: stored
+    for stored, group in (
+        (pa.int32(), (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())),
+        (pa.int64(), (pa.uint32(),)),
+        (pa.float32(), (pa.float16(),)),
+        (pa.date32(), (pa.date64(),)),
+        (pa.string(), (pa.large_string(), pa.string_view())),
+        (pa.binary(), (pa.large_binary(), pa.binary_view())),
+    )
+    for narrow in group
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a schema a type stands: the names that lead to it, Avro's namespace there, and how deep."""
+
+    path: tuple[str, ...] = ()
+    namespace: str = ""
+    depth: int = 0
+
+    def field(self, name: str, namespace: str = "") -> _Place:
+        return _Place((*self.path, name), namespace, self.depth + 1)
+
+    def element(self) -> _Place:
+        """Elements of lists and values of maps go by their column's name."""
+        return replace(self, depth=self.depth + 1)
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+_ROOT: Final = _Place()
+
+
+def to_avro(schema: pa.Schema, *, table_name: str) -> str:
+    """The Avro text of ``schema`` as Hudi writes it: record ``<table>_record``, namespace ``hoodie.<table>``.
+
+    Nullable fields become ``["null", T]`` with default null; meta columns carry ``"doc":""`` as in Hudi's own
+    footers. A table name that Avro refuses is masked as Hudi masks it (``my-table`` -> ``my__table``).
+
+    Raises:
+        SchemaMismatchError: A column's name or type has no place in an Avro schema; the message names it.
+    """
+    table = _sanitised(table_name)
+    record = _record(list(schema), f"{table}_record", f"hoodie.{table}", _ROOT)
+    return json.dumps(record, separators=(",", ":"))
+
+
+def from_avro(text: str, *, name: str) -> pa.Schema:
+    """The Arrow schema of an Avro record's text; meta columns, if any, stay (see `without_meta`).
+
+    Each field, list element and map value is nullable exactly if its type is a union with null. List elements
+    are named ``element``, as Parquet names them; enums and uuids become strings.
+
+    Args:
+        text: Avro schema, JSON.
+        name: Where the text was found (a file's path), for messages.
+
+    Raises:
+        CorruptTableError: ``text`` is not JSON, or not an Avro record.
+        UnsupportedTableError: A field has a type that no column can hold; the message names field and type.
+    """
+    try:
+        tree = json.loads(text)
+        if not isinstance(tree, dict) or tree.get("type") != "record":
+            raise CorruptTableError(f"the Avro schema in {name} is not a record; restore the file")
+        root = _Parser(name).type_of(tree, _ROOT)
+    except RecursionError:  # JSON nested by the thousand, or a caller that left us no stack.
+        raise UnsupportedTableError(f"the schema in {name} is nested too deeply; flatten the table") from None
+    except ValueError as error:
+        raise CorruptTableError(f"the Avro schema in {name} is not JSON: {error}; restore the file") from None
+    return pa.schema(list(root))
+
+
+def without_meta(schema: pa.Schema) -> pa.Schema:
+    """``schema`` without Hudi's five meta columns, wherever they stand."""
+    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+
+
+def with_meta(schema: pa.Schema) -> pa.Schema:
+    """``schema`` with Hudi's five meta columns, nullable strings, in front of all others."""
+    meta = [pa.field(column, pa.string()) for column in META_COLUMNS]
+    return pa.schema([*meta, *without_meta(schema)])
+
+
+def storage_schema(schema: pa.Schema) -> pa.Schema:
+    """``schema`` in the types that lakeformat stores; nullability is kept, metadata dropped.
+
+    Raises:
+        SchemaMismatchError: A column's type cannot be stored, or a name occurs twice; the message names it.
+    """
+    return pa.schema(_stored_fields(list(schema), _ROOT))
+
+
+def arrow_type_for_storage(data_type: pa.DataType, *, column: str = "value") -> pa.DataType:
+    """The type in which a column of ``data_type`` is stored.
+
+    Small and unsigned integers widen to int32 or int64, float16 to float32; large, view and fixed-size forms
+    become the plain one; dates become date32; times of day with a zone are kept in UTC, all timestamps in
+    microseconds; a dictionary is replaced by its values' type; decimals up to 38 digits are decimal128.
+
+    Args:
+        data_type: Any Arrow type.
+        column: The column's name, for messages.
+
+    Raises:
+        SchemaMismatchError: No stored type holds all its values (uint64, decimals over 38 digits), or none
+            fits (time, duration, interval, union, null and extension types, maps whose keys are no strings).
+    """
+    return _stored_type(data_type, _ROOT.field(column))
+
+
+def _sanitised(table_name: str) -> str:
+    if not table_name:
+        raise SchemaMismatchError("a table without a name has no Avro schema; set hoodie.table.name")
+    first = table_name[0] if _NAME.fullmatch(table_name[0]) else _MASK
+    return first + re.sub(r"[^A-Za-z0-9_]", _MASK, table_name[1:])
+
+
+def _record(fields: Sequence[pa.Field], name: str, namespace: str, place: _Place) -> dict[str, Any]:
+    _refuse_repeated(fields, place)
+    inner = f"{namespace}.{name}"
+    avro_fields = [_field_to_avro(field, place.field(field.name, inner)) for field in fields]
+    return {"type": "record", "name": name, "namespace": namespace, "fields": avro_fields}
+
+
+def _field_to_avro(field: pa.Field, place: _Place) -> dict[str, Any]:
+    if not _NAME.fullmatch(field.name):
+        raise SchemaMismatchError(
+            f"column {str(place)!r} cannot be stored: Avro names hold only ASCII letters, digits and _ "
+            "and do not start with a digit; rename the column"
+        )
+    avro: dict[str, Any] = {"name": field.name, "type": _nullable_to_avro(field, place)}
+    if field.name in META_COLUMNS and len(place.path) == 1:
+        avro["doc"] = ""
+    if field.nullable:
+        avro["default"] = None
+    return avro
+
+
+def _nullable_to_avro(field: pa.Field, place: _Place) -> Any:
+    avro = _type_to_avro(field.type, place)
+    return ["null", avro] if field.nullable else avro
+
+
+def _type_to_avro(data_type: pa.DataType, place: _Place) -> Any:
+    _refuse_deep(place)
+    if primitive := _TO_PRIMITIVE.get(data_type):
+        return primitive
+    if pa.types.is_timestamp(data_type) and data_type.tz is not None:
+        data_type = pa.timestamp(data_type.unit, "UTC")  # Avro instants have no zone of their own.
+    if logical := _TO_LOGICAL.get(data_type):
+        return {"type": logical[0], "logicalType": logical[1]}
+    fixed = {"type": "fixed", "name": "fixed", "namespace": f"{place.namespace}.{place.path[-1]}"}
+    if pa.types.is_fixed_size_binary(data_type):
+        return {**fixed, "size": data_type.byte_width}
+    if pa.types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
+        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # One bit more for the sign.
+        decimal = {"logicalType": "decimal", "precision": data_type.precision, "scale": data_type.scale}
+        return {**fixed, "size": size, **decimal}
+    if pa.types.is_struct(data_type):
+        return _record(list(data_type), place.path[-1], place.namespace, place)
+    if pa.types.is_list(data_type):
+        return {"type": "array", "items": _nullable_to_avro(data_type.value_field, place.element())}
+    if pa.types.is_map(data_type) and data_type.key_type == pa.string():
+        return {"type": "map", "values": _nullable_to_avro(data_type.item_field, place.element())}
+    raise _unstorable(data_type, place)
+
+
+class _Parser:
+    """One reading of one schema text; remembers its named types and what each unfolds to."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._named: dict[str, tuple[pa.DataType, int]] = {}
+        self._nodes = 0
+
+    def type_of(self, avro: Any, place: _Place) -> pa.DataType:
+        """The Arrow type of any Avro type but a union."""
+        self._count(1, place)
+        match avro:
+            case str() if avro in _PRIMITIVES:
+                return _PRIMITIVES[avro]
+            case str():
+                return self._reference(avro, place)
+            case {"logicalType": "decimal", "type": "bytes"}:
+                return self._decimal(avro, place)
+            case {"logicalType": "decimal", "type": "fixed"}:
+                return self._remember(avro, place, self._decimal(avro, place))
+            case {"logicalType": str(logical), "type": str(base)}:
+                if (base, logical) not in _LOGICAL:
+                    raise self._unsupported(avro, place)
+                return _LOGICAL[base, logical]
+            case {"type": "record"}:
+                return self._record(avro, place)
+            case {"type": "array"}:
+                return pa.list_(self._field("element", avro.get("items"), place.element()))
+            case {"type": "map"}:
+                return pa.map_(pa.string(), self._field("value", avro.get("values"), place.element()))
+            case {"type": "enum"}:
+                return self._remember(avro, place, pa.string())
+            case {"type": "fixed", "size": int(size)} if 0 <= size < 2**31:
+                return self._remember(avro, place, pa.binary(size))
+            case {"type": str() | dict() as inner} if inner != "fixed":
+                return self.type_of(inner, place.element())
+        raise self._unsupported(avro, place)
+
+    def _record(self, avro: dict[str, Any], place: _Place) -> pa.DataType:
+        before = self._nodes
+        inner = self._full_name(avro, place).rpartition(".")[0]
+        avro_fields = avro.get("fields")
+        if not isinstance(avro_fields, list):
+            raise self._corrupt(place, "is a record without fields")
+        fields: list[pa.Field] = []
+        for avro_field in avro_fields:
+            match avro_field:
+                case {"name": str(name), "type": field_type} if name.isprintable() and name:
+                    fields.append(self._field(name, field_type, place.field(name, inner)))
+                case _:
+                    raise self._corrupt(place, f"has a field without name or type: {_brief(avro_field)}")
+        if len({field.name for field in fields}) < len(fields):
+            raise self._corrupt(place, "has two fields of one name")
+        return self._remember(avro, place, pa.struct(fields), cost=self._nodes - before)
+
+    def _field(self, name: str, avro: Any, place: _Place) -> pa.Field:
+        """A union with null, in either order, is a nullable field; no other union has an Arrow type."""
+        if not isinstance(avro, list):
+            return pa.field(name, self.type_of(avro, place), nullable=False)
+        others = [branch for branch in avro if branch not in ("null", {"type": "null"})]
+        if len(others) != 1 or isinstance(others[0], list):
+            raise self._unsupported(avro, place)
+        return pa.field(name, self.type_of(others[0], place), nullable=len(others) < len(avro))
+
+    def _decimal(self, avro: dict[str, Any], place: _Place) -> pa.DataType:
+        match avro.get("precision"), avro.get("scale", 0):
+            case int(precision), int(scale) if 0 < precision <= _MAX_PRECISION and 0 <= scale <= precision:
+                return pa.decimal128(precision, scale)
+        raise self._unsupported(avro, place)
+
+    def _reference(self, name: str, place: _Place) -> pa.DataType:
+        known = self._named.get(_qualified(name, place.namespace)) or self._named.get(name)
+        if known is None:  # Unknown, or not finished: a record inside itself.
+            raise self._unsupported(name, place)
+        self._count(known[1], place)
+        return known[0]
+
+    def _remember(self, avro: Any, place: _Place, data_type: pa.DataType, cost: int = 0) -> pa.DataType:
+        self._named[self._full_name(avro, place)] = (data_type, cost)
+        return data_type
+
+    def _full_name(self, avro: Any, place: _Place) -> str:
+        match avro.get("name"), avro.get("namespace", place.namespace):
+            case str(name), str(namespace) if name:
+                return _qualified(name, namespace)
+        raise self._corrupt(place, f"has a named type without a name: {_brief(avro)}")
+
+    def _count(self, nodes: int, place: _Place) -> None:
+        """Bound what a few references to references may unfold to."""
+        self._nodes += nodes
+        if place.depth > _MAX_NESTING or self._nodes > _MAX_NODES:
+            limits = f"{_MAX_NESTING} levels or {_MAX_NODES} types"
+            column = ".".join(place.path[:3])
+            message = f"column {column!r} in {self._source} is nested over {limits}; flatten the column"
+            raise UnsupportedTableError(message)
+
+    def _unsupported(self, avro: Any, place: _Place) -> UnsupportedTableError:
+        return UnsupportedTableError(
+            f"column {str(place)!r} in {self._source} has the Avro type {_brief(avro)}, which is "
+            "not supported; convert or drop the column with Apache Hudi"
+        )
+
+    def _corrupt(self, place: _Place, what: str) -> CorruptTableError:
+        where = f"column {str(place)!r}" if place.path else "the Avro schema"
+        return CorruptTableError(f"{where} in {self._source} {what}; restore the file")
+
+
+def _qualified(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _brief(avro: Any) -> str:
+    text = json.dumps(avro)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _stored_fields(fields: Sequence[pa.Field], place: _Place) -> list[pa.Field]:
+    _refuse_repeated(fields, place)
+    return [_stored_field(field, field.name, place.field(field.name)) for field in fields]
+
+
+def _stored_field(field: pa.Field, name: str, place: _Place) -> pa.Field:
+    return pa.field(name, _stored_type(field.type, place), nullable=field.nullable)
+
+
+def _stored_type(data_type: pa.DataType, place: _Place) -> pa.DataType:
+    _refuse_deep(place)
+    types = pa.types
+    if data_type in _STORED:
+        return data_type
+    if data_type in _WIDENED:
+        return _WIDENED[data_type]
+    if types.is_timestamp(data_type):
+        return pa.timestamp("us", data_type.tz and "UTC")
+    if types.is_fixed_size_binary(data_type):
+        return pa.binary()
+    if types.is_dictionary(data_type):
+        return _stored_type(data_type.value_type, place.element())
+    if types.is_decimal(data_type):
+        if data_type.precision <= _MAX_PRECISION and 0 <= data_type.scale <= data_type.precision:
+            return pa.decimal128(data_type.precision, data_type.scale)
+    elif types.is_struct(data_type) and data_type.num_fields:
+        return pa.struct(_stored_fields(list(data_type), place))
+    elif types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
+        return pa.list_(_stored_field(data_type.value_field, "element", place.element()))
+    elif types.is_map(data_type) and _stored_type(data_type.key_type, place.element()) == pa.string():
+        return pa.map_(pa.string(), _stored_field(data_type.item_field, "value", place.element()))
+    raise _unstorable(data_type, place)
+
+
+def _refuse_repeated(fields: Sequence[pa.Field], place: _Place) -> None:
+    for name, times in Counter(field.name for field in fields).items():
+        if times > 1:
+            raise SchemaMismatchError(f"column {str(place.field(name))!r} occurs {times} times; rename it")
+
+
+def _refuse_deep(place: _Place) -> None:
+    if place.depth > _MAX_NESTING:
+        column = place.path[0]
+        raise SchemaMismatchError(f"column {column!r} is nested over {_MAX_NESTING} levels deep; flatten it")
+
+
+def _unstorable(data_type: pa.DataType, place: _Place) -> SchemaMismatchError:
+    message = f"column {str(place)!r} has the type {str(data_type)[:120]}, which a Hudi table cannot hold"
+    return SchemaMismatchError(f"{message}; cast or drop the column")

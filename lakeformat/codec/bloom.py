@@ -1,0 +1,338 @@
+"""Hudi's Bloom filters, types ``SIMPLE`` and ``DYNAMIC_V0``, for whole Arrow columns of keys at a time.
+
+A key's bits follow from a chain of Hadoop's MurmurHash 2: round ``r`` is seeded with the hash of round
+``r - 1``, and its bit is ``|h_r| mod bits``. The chain knows nothing of the filter, so one chain per key
+serves every file, whatever the number of bits and hashes of each.
+
+Layout, big-endian, then base64 (Hudi: ``InternalBloomFilter``, ``InternalDynamicBloomFilter``)::
+
+    row         int32 -1 | int32 hashes | int8 1 (murmur) | int32 bits | ceil(bits / 8) bytes
+    SIMPLE      row
+    DYNAMIC_V0  int32 -1 | int32 hashes | int8 1 | int32 bits
+                | int32 keys per row | int32 keys in the last row | int32 rows | the rows
+
+Bit ``i`` of a row is bit ``i % 8``, counted from the least significant, of byte ``i // 8``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakeformat.errors import CorruptTableError, InvalidInputError
+
+__all__ = ["DYNAMIC_V0", "SIMPLE", "BloomFilter", "hash_chain", "hash_chain_blocks"]
+
+DYNAMIC_V0: Final = "DYNAMIC_V0"
+SIMPLE: Final = "SIMPLE"
+
+#: Keys hashed together: few enough that hashes and words stay in the processor's cache.
+BLOCK_KEYS: Final = 16_384
+#: No rate worth having needs more; a larger number in a footer is damage.
+MAX_HASHES: Final = 1_024
+
+_M: Final = np.uint32(0x5BD1E995)
+_HEAD: Final = struct.Struct(">iibi")
+_DYNAMIC_HEAD: Final = struct.Struct(">iii")
+_VERSION: Final = -1
+_MURMUR: Final = 1
+
+UInt32s = npt.NDArray[np.uint32]
+UInt8s = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def hash_chain(keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rounds: int) -> UInt32s:
+    """``|h_r|`` of every key for rounds ``1..rounds``: shape ``(rounds, len(keys))``, 4 bytes an entry.
+
+    Raises:
+        InvalidInputError: a key is null or empty, or ``keys`` is not a column of strings.
+    """
+    chain = np.empty((rounds, len(keys)), np.uint32)
+    for start, block in hash_chain_blocks(keys, rounds):
+        chain[:, start : start + block.shape[1]] = block
+    return chain
+
+
+def hash_chain_blocks(
+    keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rounds: int
+) -> Iterator[tuple[int, UInt32s]]:
+    """`hash_chain` in pieces of at most 16,384 keys: ``(position of the first key, chain of the piece)``.
+
+    The pieces share one buffer: each is overwritten by the next.
+    """
+    chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+    buffer = np.empty((rounds, min(BLOCK_KEYS, max(map(len, chunks), default=0))), np.uint32)
+    position = 0
+    for chunk in chunks:
+        offsets, data = _buffers(chunk)
+        for start in range(0, len(chunk), BLOCK_KEYS):
+            bounds = offsets[start : start + BLOCK_KEYS + 1].astype(np.int64)
+            lengths = np.diff(bounds)
+            if not lengths.all():
+                row = position + start + int(np.argmin(lengths))
+                raise InvalidInputError(f"empty record key at row {row}; every row needs a key")
+            block = buffer[:, : len(lengths)]
+            if (lengths == lengths[0]).all():
+                _chain_of_equal_lengths(data[bounds[0] : bounds[-1]].reshape(len(lengths), -1), block)
+            else:
+                _chain_of_any_lengths(data, bounds[:-1], lengths, block)
+            yield position + start, block
+        position += len(chunk)
+
+
+def _buffers(keys: pa.Array) -> tuple[npt.NDArray[np.signedinteger], UInt8s]:
+    """Offsets (one more than keys, the array's own offset applied) and bytes of a string array, uncopied."""
+    if pa.types.is_string(keys.type):
+        width: type[np.signedinteger] = np.int32
+    elif pa.types.is_large_string(keys.type):
+        width = np.int64
+    else:
+        raise InvalidInputError(f"record keys must be strings, not {keys.type}; convert them first")
+    if keys.null_count:
+        raise InvalidInputError("null record key; every row needs a key")
+    _, offsets, data = keys.buffers()
+    if not len(keys):
+        return np.zeros(1, width), np.empty(0, np.uint8)
+    starts = np.frombuffer(offsets, width, len(keys) + 1, keys.offset * np.dtype(width).itemsize)
+    content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    content.flags.writeable = False  # Arrow's buffers may be writable; hashing must never touch the keys.
+    return starts, content
+
+
+def _mix(words: UInt32s) -> UInt32s:
+    """The part of MurmurHash 2 that depends on the key's words alone, in place."""
+    words *= _M
+    words ^= words >> np.uint32(24)
+    words *= _M
+    return words
+
+
+def _finish(h: UInt32s, scratch: UInt32s) -> None:
+    """MurmurHash 2's last avalanche, in place."""
+    np.right_shift(h, np.uint32(13), out=scratch)
+    h ^= scratch
+    h *= _M
+    np.right_shift(h, np.uint32(15), out=scratch)
+    h ^= scratch
+
+
+def _chain_of_equal_lengths(raw: UInt8s, chain: UInt32s) -> None:
+    """Fill ``chain`` (rounds, keys) from the keys' bytes (keys, length)."""
+    count, length = raw.shape
+    whole = length // 4
+    words = _mix(np.ascontiguousarray(raw[:, : 4 * whole]).view("<u4").T.copy())
+    tail = np.zeros(count, np.int32)
+    for column in range(4 * whole, length):  # Hadoop sign-extends tail bytes; the first is shifted most.
+        tail ^= raw[:, column].view(np.int8).astype(np.int32) << np.int32(8 * (length - 1 - column))
+    h, scratch, seed = np.zeros(count, np.uint32), np.empty(count, np.uint32), np.uint32(length)
+    for row in chain:
+        h ^= seed
+        for word in words:
+            h *= _M
+            h ^= word
+        if length % 4:
+            h ^= tail.view(np.uint32)
+            h *= _M
+        _finish(h, scratch)
+        np.abs(h.view(np.int32), out=row.view(np.int32))
+
+
+def _chain_of_any_lengths(data: UInt8s, starts: Int64s, lengths: Int64s, chain: UInt32s) -> None:
+    """As `_chain_of_equal_lengths`, for keys anywhere in ``data``: longest first, so that each word of the
+    keys that still have one is a prefix of the block.
+    """
+    whole = lengths // 4
+    most = whole.max()
+    order = np.argsort((most - whole).astype(np.min_scalar_type(most)), kind="stable")  # Narrow: radix sort.
+    starts, lengths, whole = starts[order], lengths[order], whole[order]
+    # Every byte position as the start of a little-endian word; never read past the last whole word.
+    at_byte = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
+    words: list[UInt32s] = []
+    longer = np.searchsorted(-whole, -np.arange(1, most + 1), side="right")  # Keys with at least b words.
+    for index, count in enumerate(longer.tolist()):
+        words.append(_mix(at_byte[starts[:count] + 4 * index]))
+    rest = lengths % 4
+    tail = np.zeros(len(lengths), np.int32)
+    for back in range(1, 4):  # The byte `back` places before the end, where it belongs to the tail.
+        has = np.flatnonzero(rest >= back)
+        byte = data[starts[has] + lengths[has] - back].view(np.int8)
+        tail[has] ^= byte.astype(np.int32) << np.int32(8 * (back - 1))
+    tail_factor = np.where(rest > 0, _M, np.uint32(1)).astype(np.uint32)
+    seed = lengths.astype(np.uint32)
+    h, scratch = np.zeros(len(lengths), np.uint32), np.empty(len(lengths), np.uint32)
+    for row in chain:
+        h ^= seed
+        for word in words:
+            active = h[: len(word)]
+            active *= _M
+            active ^= word
+        h ^= tail.view(np.uint32)
+        h *= tail_factor
+        _finish(h, scratch)
+        row[order] = np.abs(h.view(np.int32)).view(np.uint32)
+
+
+class BloomFilter:
+    """A filter that grows in place: it never forgets a key, and takes few others for its own."""
+
+    __slots__ = ("bits", "hashes", "keys_per_row", "rows", "used")
+
+    def __init__(
+        self, *, bits: int, hashes: int, rows: list[UInt8s], keys_per_row: int | None = None, used: int = 0
+    ) -> None:
+        """A filter of given bits; most callers want `sized` or `decode`.
+
+        Args:
+            bits: bits of one row.
+            hashes: rounds of the hash chain a key sets.
+            rows: one array of ``ceil(bits / 8)`` writable bytes each.
+            keys_per_row: keys a row promises its rate for; None makes the filter a ``SIMPLE`` one.
+            used: keys in the last row.
+        """
+        self.bits, self.hashes, self.rows = bits, hashes, rows
+        self.keys_per_row, self.used = keys_per_row, used
+
+    @classmethod
+    def sized(cls, entries: int, fpp: float) -> BloomFilter:
+        """An empty ``DYNAMIC_V0`` filter of one row for ``entries`` keys at false-positive rate ``fpp``.
+
+        The sizes are Hudi's (``BloomFilterUtils``); no entries is taken as one.
+        """
+        if not 0 < fpp < 1:
+            raise InvalidInputError(f"a false-positive rate lies between 0 and 1, not {fpp}")
+        entries = max(entries, 1)
+        bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
+        if bits > np.iinfo(np.int32).max:
+            raise InvalidInputError(f"a bloom filter of {entries} keys is too large; raise its rate ({fpp})")
+        hashes = math.ceil(math.log(2) * bits / entries)
+        return cls(bits=bits, hashes=hashes, rows=[np.zeros((bits + 7) // 8, np.uint8)], keys_per_row=entries)
+
+    @classmethod
+    def decode(cls, text: str | bytes, type_code: str | None) -> BloomFilter:
+        """The filter in a footer's ``org.apache.hudi.bloomfilter``.
+
+        Args:
+            text: base64.
+            type_code: ``hoodie_bloom_filter_type_code``; Hudi writes none (None) for ``SIMPLE``.
+
+        Raises:
+            CorruptTableError: with the reason, but not the file's name: the caller knows that.
+        """
+        if type_code not in {None, SIMPLE, DYNAMIC_V0}:
+            raise CorruptTableError(f"bloom filter of unknown type {type_code!r}")
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise CorruptTableError("bloom filter is not base64") from None
+        hashes, bits = _read_head(data, 0)
+        size, at = (bits + 7) // 8, _HEAD.size
+        if type_code != DYNAMIC_V0:
+            _require_length(data, at + size)
+            return cls(bits=bits, hashes=hashes, rows=[np.frombuffer(data, np.uint8, size, at).copy()])
+        _require_length(data, at + _DYNAMIC_HEAD.size, at_least=True)
+        keys_per_row, used, count = _DYNAMIC_HEAD.unpack_from(data, at)
+        if keys_per_row < 1 or used < 0 or count < 1:
+            raise CorruptTableError(
+                f"bloom filter claims {count} rows of {keys_per_row} keys, {used} in the last"
+            )
+        at += _DYNAMIC_HEAD.size
+        _require_length(data, at + count * (_HEAD.size + size))
+        rows = []
+        for start in range(at, len(data), _HEAD.size + size):
+            if _read_head(data, start) != (hashes, bits):
+                raise CorruptTableError("bloom filter has rows of unequal size")
+            rows.append(np.frombuffer(data, np.uint8, size, start + _HEAD.size).copy())
+        return cls(bits=bits, hashes=hashes, rows=rows, keys_per_row=keys_per_row, used=used)
+
+    def encode(self) -> str:
+        """Base64 as it stands in the footer; inverse of `decode`."""
+        head = _HEAD.pack(_VERSION, self.hashes, _MURMUR, self.bits)
+        content = b"".join(head + row.tobytes() for row in self.rows)
+        if self.keys_per_row is not None:
+            content = head + _DYNAMIC_HEAD.pack(self.keys_per_row, self.used, len(self.rows)) + content
+        return base64.b64encode(content).decode("ascii")
+
+    @property
+    def type_code(self) -> str:
+        """``DYNAMIC_V0`` or ``SIMPLE``; for ``SIMPLE`` Hudi leaves the footer key out."""
+        return SIMPLE if self.keys_per_row is None else DYNAMIC_V0
+
+    @property
+    def free(self) -> int:
+        """Keys the last row still takes before its promised rate breaks; 0 where nothing is promised."""
+        return 0 if self.keys_per_row is None else max(self.keys_per_row - self.used, 0)
+
+    def add(self, keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray) -> None:
+        """Set the bits of all keys in the last row; beyond `free` keys the rate gets worse, never wrong.
+
+        Raises:
+            InvalidInputError: a key is null or empty. The filter is unchanged.
+        """
+        flags = np.zeros(8 * len(self.rows[-1]), np.bool_)
+        for _, chain in hash_chain_blocks(keys, self.hashes):
+            for row in chain:
+                flags[self._positions(row)] = True
+        self.rows[-1] |= np.packbits(flags, bitorder="little")
+        if self.keys_per_row is not None:
+            self.used += len(keys)
+
+    def might_contain(self, chain: UInt32s, among: Int64s | None = None) -> Bools:
+        """Which keys may be in the filter: False is certain.
+
+        Args:
+            chain: `hash_chain` of the keys with at least ``self.hashes`` rounds, shape ``(rounds, keys)``.
+            among: positions in the chain to test, in place of all keys.
+
+        Returns:
+            One flag per key, or per entry of ``among``.
+        """
+        if len(chain) < self.hashes:
+            raise InvalidInputError(f"a chain of {len(chain)} rounds cannot serve {self.hashes} hashes")
+        tested = np.arange(chain.shape[1]) if among is None else among
+        found = np.zeros(len(tested), np.bool_)
+        for row in self.rows:
+            survivors = np.flatnonzero(~found)
+            for hashes in chain[: self.hashes]:
+                position = self._positions(hashes[tested[survivors]])
+                is_set = (row[position >> 3] >> (position & 7).astype(np.uint8)) & 1
+                survivors = survivors[is_set.view(np.bool_)]
+                if not len(survivors):
+                    break
+            found[survivors] = True
+        return found
+
+    def _positions(self, hashes: UInt32s) -> UInt32s:
+        """``hashes mod bits``; numpy divides by a constant much faster than it takes remainders."""
+        bits = np.uint32(self.bits)
+        quotient = hashes // bits
+        quotient *= bits
+        positions: UInt32s = np.subtract(hashes, quotient, out=quotient)
+        return positions
+
+
+def _read_head(data: bytes, at: int) -> tuple[int, int]:
+    """(hashes, bits) of the header at byte ``at``."""
+    _require_length(data, at + _HEAD.size, at_least=True)
+    version, hashes, kind, bits = _HEAD.unpack_from(data, at)
+    if version > 0 or kind == 0:
+        raise CorruptTableError("bloom filter uses the Jenkins hash, which Hudi never writes")
+    if (version, kind) != (_VERSION, _MURMUR):
+        raise CorruptTableError(f"bloom filter has version {version} and hash type {kind}, not -1 and 1")
+    if not 0 < hashes <= MAX_HASHES or bits <= 0:
+        raise CorruptTableError(f"bloom filter claims {hashes} hashes and {bits} bits")
+    return hashes, bits
+
+
+def _require_length(data: bytes, length: int, *, at_least: bool = False) -> None:
+    if len(data) < length or (len(data) > length and not at_least):
+        raise CorruptTableError(f"bloom filter has {len(data)} bytes where {length} are expected")

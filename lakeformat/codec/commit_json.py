@@ -1,0 +1,119 @@
+"""Commit metadata <-> JSON bytes (Hudi: ``HoodieCommitMetadata.toJsonString``)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.commit import CommitMetadata, WriteStat
+
+__all__ = ["MAX_BYTES", "decode_commit", "decode_json", "encode_commit"]
+
+#: Larger timeline files are refused unread: nothing Hudi writes comes near.
+MAX_BYTES: Final = 64 << 20
+
+_NULL_COMMIT: Final = "null"
+
+
+def encode_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
+    """The bytes of a commit's inflight or completed file; ``replace`` adds ``partitionToReplaceFileIds``."""
+    document: dict[str, Any] = {
+        "partitionToWriteStats": {
+            partition: [_stat(stat) for stat in stats] for partition, stats in metadata.stats.items()
+        },
+        "compacted": False,
+        "extraMetadata": dict(metadata.extra),
+        "operationType": metadata.operation,
+    }
+    if replace:
+        document["partitionToReplaceFileIds"] = {p: list(ids) for p, ids in metadata.replaced.items()}
+    return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
+
+
+def _stat(stat: WriteStat) -> dict[str, Any]:
+    return {
+        "fileId": stat.file_id,
+        "path": stat.path or None,
+        "cdcStats": None,
+        "prevCommit": stat.prev_commit or _NULL_COMMIT,
+        "numWrites": stat.num_writes,
+        "numDeletes": stat.num_deletes,
+        "numUpdateWrites": stat.num_updates,
+        "numInserts": stat.num_inserts,
+        "totalWriteBytes": stat.size_bytes,
+        "totalWriteErrors": 0,
+        "tempPath": None,
+        "partitionPath": stat.partition_path,
+        "totalLogRecords": 0,
+        "totalLogFilesCompacted": 0,
+        "totalLogSizeCompacted": 0,
+        "totalUpdatedRecordsCompacted": 0,
+        "totalLogBlocks": 0,
+        "totalCorruptLogBlock": 0,
+        "totalRollbackBlocks": 0,
+        "fileSizeInBytes": stat.size_bytes,
+        "minEventTime": None,
+        "maxEventTime": None,
+        "runtimeStats": None,
+    }
+
+
+def decode_json(data: bytes, *, name: str) -> dict[str, Any]:
+    """A JSON object of a timeline file.
+
+    Raises:
+        CorruptTableError: empty, too large, no JSON, nested too deep or no object; names the file.
+    """
+    if not data:
+        raise CorruptTableError(f"{name} is empty; restore it, or delete it to undo that commit")
+    if len(data) > MAX_BYTES:
+        raise CorruptTableError(f"{name} has {len(data)} bytes, more than any timeline file; restore it")
+    try:
+        document = json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise CorruptTableError(f"{name} is not readable as JSON ({error}); restore it from a copy") from None
+    if not isinstance(document, dict):
+        raise CorruptTableError(f"{name} holds no JSON object; restore it from a copy")
+    return document
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
+    """Inverse of `encode_commit`, for files of any Hudi release.
+
+    Raises:
+        CorruptTableError: the file cannot be commit metadata; names the file.
+    """
+    document = decode_json(data, name=name)
+    try:
+        stats = {
+            partition: tuple(_read_stat(partition, stat) for stat in entries)
+            for partition, entries in (document.get("partitionToWriteStats") or {}).items()
+        }
+        extra = {k: str(v) for k, v in (document.get("extraMetadata") or {}).items() if v is not None}
+        replaced = {p: tuple(ids) for p, ids in (document.get("partitionToReplaceFileIds") or {}).items()}
+        operation = str(document.get("operationType") or "UNKNOWN")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CorruptTableError(
+            f"{name} is no commit metadata ({type(error).__name__}: {error}); restore it from a copy"
+        ) from None
+    return CommitMetadata(operation, stats, extra, replaced)
+
+
+def _read_stat(partition: str, stat: dict[str, Any]) -> WriteStat:
+    previous = stat.get("prevCommit")
+    return WriteStat(
+        file_id=str(stat["fileId"]),
+        path=str(stat.get("path") or ""),
+        partition_path=str(stat.get("partitionPath", partition)),
+        prev_commit=None if previous in (None, _NULL_COMMIT, "") else str(previous),
+        num_writes=int(stat.get("numWrites") or 0),
+        num_deletes=int(stat.get("numDeletes") or 0),
+        num_updates=int(stat.get("numUpdateWrites") or 0),
+        num_inserts=int(stat.get("numInserts") or 0),
+        size_bytes=int(stat.get("fileSizeInBytes") or stat.get("totalWriteBytes") or 0),
+    )

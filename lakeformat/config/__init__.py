@@ -1,0 +1,1 @@
+"""Every option lakeformat knows: `registry` lists them, `resolve` reads what a user gave."""

@@ -1,0 +1,194 @@
+"""All options: Hudi's key, short aliases, type, default and one sentence. The README's table is made from this."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["IGNORED", "OPTIONS", "REFUSED", "Effect", "Option", "options_table"]
+
+WRITE: Final = "hoodie.datasource.write."
+
+
+class Effect(enum.Enum):
+    """When an option counts."""
+
+    TABLE = "table"
+    WRITE = "write"
+    READ = "read"
+
+
+def _flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in {"true", "false"}:
+        raise ValueError("write true or false")
+    return lowered == "true"
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _count(text: str) -> int:
+    value = int(text.strip())
+    if value < 0:
+        raise ValueError("write a number from 0 up")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise ValueError("write a number between 0 and 1")
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        for choice in choices:
+            if text.strip().lower() == choice.lower():
+                return choice
+        raise ValueError(f"write one of {', '.join(choices)}")
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. ``parse`` raises ``ValueError`` with advice; ``default`` is the parsed value."""
+
+    key: str
+    doc: str
+    effect: Effect
+    parse: Callable[[str], Any] = str.strip
+    default: Any = None
+    aliases: tuple[str, ...] = ()
+
+
+_T, _W, _R = Effect.TABLE, Effect.WRITE, Effect.READ
+
+OPTIONS: Final[tuple[Option, ...]] = (
+    # Settings of the table: given at creation, kept in hoodie.properties.
+    Option("hoodie.table.name", "Name of the table; the folder's name if not given.", _T,
+           aliases=("name", "hoodie.datasource.write.table.name")),
+    Option("hoodie.database.name", "Database the table belongs to.", _T, default=""),
+    Option(WRITE + "recordkey.field", "Columns that identify a row; commas between several, dots into structs.", _T,
+           _fields, (), ("recordkey", "record_key", "hoodie.table.recordkey.fields")),
+    Option(WRITE + "partitionpath.field", "Columns whose values make the folders; none for one folder.", _T,
+           _fields, (), ("partitionpath", "partition_by", "hoodie.table.partition.fields")),
+    Option("hoodie.table.ordering.fields", "Column that tells the newer of two rows with one key.", _T,
+           aliases=("ordering", WRITE + "precombine.field", "hoodie.table.precombine.field", "precombine")),
+    Option(WRITE + "keygenerator.class", "How keys and partition paths are made; inferred from the columns.", _T,
+           aliases=("hoodie.table.keygenerator.class", "keygenerator")),
+    Option(WRITE + "keygenerator.type", "The same by a short name: SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.",
+           _T),
+    Option(WRITE + "hive_style_partitioning", "Name folders column=value.", _T, _flag, False, ("hive_style",)),
+    Option(WRITE + "partitionpath.urlencode", "Escape special characters of partition values.", _T, _flag, False,
+           ("url_encode",)),
+    Option(WRITE + "table.type", "Only COPY_ON_WRITE so far.", _T, _one_of("COPY_ON_WRITE"), "COPY_ON_WRITE",
+           ("table_type", "hoodie.datasource.write.storage.type", "hoodie.table.type")),
+    Option("hoodie.write.table.version", "Only table version 6 so far.", _T, _one_of("6"), "6",
+           ("hoodie.table.version",)),
+    Option("hoodie.write.complex.keygen.new.encoding", "One key field under the complex generator: true writes the "
+           "bare value, false field:value. Existing tables keep the form they have.", _T, _flag, None),
+    Option(WRITE + "payload.class", "Hudi 0.x name of the merge rule: OverwriteWithLatestAvroPayload or "
+           "DefaultHoodieRecordPayload.", _T, aliases=("hoodie.compaction.payload.class",)),
+    Option("hoodie.write.record.merge.mode", "COMMIT_TIME_ORDERING: the incoming row wins; EVENT_TIME_ORDERING (the "
+           "default with an ordering column): the greater ordering value wins, the incoming row on a tie.", _T,
+           _one_of("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"), None, ("merge_mode", "hoodie.record.merge.mode")),
+    # How this write works.
+    Option(WRITE + "operation", "upsert, insert, bulk_insert, delete, insert_overwrite or insert_overwrite_table.", _W,
+           _one_of("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"), None,
+           ("operation",)),
+    Option("hoodie.combine.before.insert", "Keep one row per key of the batch on insert and bulk_insert.", _W,
+           _flag, False),
+    Option("hoodie.combine.before.upsert", "Keep one row per key of the batch on upsert; must stay on.", _W,
+           _flag, True),
+    Option("hoodie.combine.before.delete", "Keep one row per key of the batch on delete; must stay on.", _W,
+           _flag, True),
+    Option("hoodie.index.type", "AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns).",
+           _W, _one_of("AUTO", "BLOOM", "SIMPLE"), "AUTO"),
+    Option("hoodie.index.bloom.fpp", "Share of absent keys a footer filter lets through.", _W, _share, 1e-4),
+    Option("hoodie.bloom.index.prune.by.ranges", "Use the files' least and greatest keys when tagging.", _W,
+           _flag, True),
+    Option("hoodie.parquet.max.file.size", "Bytes a base file may grow to.", _W, _count, 125829120),
+    Option("hoodie.parquet.small.file.limit", "Files below this many bytes are topped up by inserts; 0 never.", _W,
+           _count, 104857600),
+    Option("hoodie.parquet.compression.codec", "zstd, snappy, gzip or uncompressed.", _W,
+           _one_of("zstd", "snappy", "gzip", "uncompressed"), "zstd"),
+    Option("hoodie.copyonwrite.record.size.estimate", "Bytes a row is taken for while the table has no files.", _W,
+           _count, 1024),
+    Option("hoodie.bulkinsert.sort.mode", "Only NONE so far: rows keep the order in which they come.", _W,
+           _one_of("NONE"), "NONE"),
+    Option("hoodie.write.set.null.for.missing.columns", "Fill columns the input lacks with null.", _W, _flag, False,
+           (WRITE + "reconcile.schema",)),
+    Option("hoodie.write.lock.wait_time_ms", "How long to wait for another writer of this table.", _W, _count, 60000),
+    Option("hoodie.write.num.retries.on.conflict.failures", "How often to run a write again after a conflict.", _W,
+           _count, 0),
+    Option(WRITE + "commitmeta.key.prefix", "Options with this prefix go into the commit's extra metadata.", _W,
+           default="_"),
+    Option("lakeformat.storage.sync", "Flush data files to the disk before they are committed.", _W, _flag, False),
+    Option("lakeformat.write.buffer.bytes", "Memory for rows on their way into files, per task.", _W, _count,
+           128 << 20),
+    # How this read works.
+    Option("as.of.instant", "Read the table as it was: an instant, a date, or a date and time in the timeline's zone.",
+           _R),
+    Option("hoodie.datasource.query.type", "Only snapshot so far.", _R, _one_of("snapshot"), "snapshot",
+           ("hoodie.datasource.view.type",)),
+    Option("where", "Rows wanted, as a Spark SQL condition: comparisons, in, between, like, is null, and, or, not.", _R),
+    Option("columns", "Columns wanted, commas between them.", _R, _fields, None),
+    Option("meta_columns", "Return the five _hoodie_ columns first.", _R, _flag, True),
+    Option("hoodie.enable.data.skipping", "Leave out files and row groups whose statistics rule out a match.", _R,
+           _flag, True),
+    Option("lakeformat.read.split.bytes", "Bytes of Parquet one Spark task reads.", _R, _count, 128 << 20),
+)
+
+#: Accepted for old jobs' sake: they tune machinery that lakeformat does not have.
+IGNORED: Final = frozenset({
+    "hoodie.upsert.shuffle.parallelism", "hoodie.insert.shuffle.parallelism", "hoodie.bulkinsert.shuffle.parallelism",
+    "hoodie.delete.shuffle.parallelism", "hoodie.bloom.index.parallelism", "hoodie.bloom.index.keys.per.bucket",
+    "hoodie.bloom.index.bucketized.checking", "hoodie.bloom.index.use.treebased.filter",
+    "hoodie.bloom.index.use.metadata", "hoodie.bloom.index.filter.type",
+    "hoodie.bloom.index.filter.dynamic.max.entries", "hoodie.index.bloom.num_entries",
+    "hoodie.simple.index.parallelism", "hoodie.datasource.write.row.writer.enable", "hoodie.write.markers.type",
+    "hoodie.embed.timeline.server", "hoodie.rollback.using.markers", "hoodie.parquet.block.size",
+    "hoodie.parquet.page.size", "hoodie.copyonwrite.insert.split.size", "hoodie.copyonwrite.insert.auto.split",
+    "hoodie.record.size.estimation.threshold", "hoodie.merge.allow.duplicate.on.inserts", "hoodie.metadata.enable",
+    "hoodie.write.auto.upgrade", "hoodie.timeline.layout.version", "hoodie.table.base.file.format",
+    "hoodie.datasource.write.streaming.retry.count", "hoodie.datasource.write.streaming.retry.interval.ms",
+    "hoodie.table.timeline.timezone", "hoodie.clean.automatic", "hoodie.archive.automatic",
+    "hoodie.cleaner.commits.retained", "hoodie.clean.commits.retained", "hoodie.keep.min.commits",
+    "hoodie.keep.max.commits", "hoodie.layout.optimize.enable",
+})  # fmt: skip
+
+#: Options that promise something which is not built, and the one value each may have all the same.
+REFUSED: Final[Mapping[str, str]] = {
+    "hoodie.clustering.inline": "false",
+    "hoodie.clustering.async.enabled": "false",
+    "hoodie.clustering.schedule.inline": "false",
+    "hoodie.datasource.clustering.inline.enable": "false",
+    "hoodie.compact.inline": "false",
+    "hoodie.datasource.hive_sync.enable": "false",
+    "hoodie.datasource.meta.sync.enable": "false",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.datasource.write.insert.drop.duplicates": "false",
+    "hoodie.datasource.insert.dup.policy": "none",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.table.cdc.enabled": "false",
+    "hoodie.schema.on.read.enable": "false",
+    "hoodie.write.concurrency.mode": "SINGLE_WRITER",
+}
+
+
+def options_table() -> str:
+    """The options as a Markdown table, for the README."""
+    rows = ["| option | short names | default | what it does |", "|---|---|---|---|"]
+    for option in OPTIONS:
+        default = option.default
+        text = ",".join(default) if isinstance(default, tuple) else "" if default is None else str(default)
+        text = text.lower() if isinstance(default, bool) else text
+        aliases = ", ".join(f"`{alias}`" for alias in option.aliases)
+        rows.append(f"| `{option.key}` | {aliases} | {text} | {option.doc} |")
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,1 @@
+"""The demo, ``python -m lakeformat.demo``: a year of flights in, out by another engine."""

@@ -1,0 +1,200 @@
+"""The main job: ``python -m lakeformat.demo [--path DIR] [--rows N]``.
+
+Takes a year of real flights through all that a table is for: a bulk insert, an upsert of one revised day,
+a delete of the cancelled flights, time travel to each instant, a selective question, the history of what
+each write did. At the end Spark, hudi-rs (an engine of its own) and plain Arrow arithmetic must agree on
+every row; the exit code is 1 where they do not, 2 where the demo cannot start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from hudi import HudiReadOptions, HudiTable
+from pyspark.sql import DataFrame, SparkSession
+
+import lakeformat
+from lakeformat.demo.flights import ALL_FLIGHTS, ORDERING, PARTITION, RECORD_KEY, Flights, load_flights
+from lakeformat.demo.report import checksum, indented, report_text, text_table
+from lakeformat.spark import register
+
+FORMAT: Final = "lakehouse"
+TABLE_OPTIONS: Final = {
+    "hoodie.table.name": "flights",
+    "recordkey": ",".join(RECORD_KEY),
+    "partitionpath": PARTITION,
+    "ordering": ORDERING,
+}
+#: Fewer would leave the revised day without flights.
+FEWEST_ROWS: Final = 1000
+#: Enough for a few cores. Spark would make a task, and files, of every 10,000 rows.
+WRITE_TASKS: Final = 8
+#: Partitions answer the first half; each file's greatest delay answers the second for most files.
+QUESTION: Final = "month <= 6 and dep_delay > 1000"
+
+
+def main() -> int:
+    """Run the demo; 0 if all engines agree, 1 if they do not, 2 if it cannot start."""
+    arguments = _arguments()
+    rows: int = arguments.rows
+    path: Path = arguments.path or Path(tempfile.mkdtemp(prefix="lakeformat-demo-")) / "flights"
+    if refusal := _refusal(path, rows):
+        print(f"demo: {refusal}", file=sys.stderr)
+        return 2
+    started = time.perf_counter()
+    flights = load_flights(rows)
+    spark = _start_spark()
+    try:
+        agreed = _tell(spark, str(path.resolve()), flights)
+    finally:
+        spark.stop()
+    seconds = time.perf_counter() - started
+    print(f"\n{'OK' if agreed else 'FAILED'} in {seconds:.0f} s; the table is in {path}")
+    return 0 if agreed else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m lakeformat.demo", description="The main job.")
+    parser.add_argument("--path", type=Path, help="where the table goes (default: a new temporary directory)")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=ALL_FLIGHTS,
+        help=f"how many of the flights, at least {FEWEST_ROWS} (default: all {ALL_FLIGHTS:,})",
+    )
+    return parser.parse_args()
+
+
+def _refusal(path: Path, rows: int) -> str | None:
+    """Why the demo does not start and what to do; None if it does."""
+    if rows < FEWEST_ROWS:
+        return f"--rows {rows} leaves some days without flights: give {FEWEST_ROWS} or more"
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        return f"{path} is not empty: remove it or give another --path"
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        return "Spark needs Java 17, and there is none: install it or set JAVA_HOME"
+    return None
+
+
+def _start_spark() -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+    }
+    builder = SparkSession.builder.master("local[*]").appName("lakeformat demo")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
+
+
+def _tell(spark: SparkSession, path: str, flights: Flights) -> bool:
+    """All chapters in order; True if every count and every row is as expected."""
+    first, revision = flights.first, flights.revision
+    _title("Three writes")
+    _write(spark.createDataFrame(first).coalesce(WRITE_TASKS), path, "bulk_insert")
+    _write(spark.createDataFrame(revision), path, "upsert")
+    cancelled = _read(spark, path).where("dep_time is null").select(first.schema.names)
+    _write(cancelled, path, "delete")
+
+    known = first.num_rows + flights.new
+    _title("What each write did, from the table's own history")
+    print(_history_text(path))
+    _title("Time travel: how many flights were known after each write")
+    counts_agree = _travel(spark, path, [first.num_rows, known, flights.final.num_rows])
+    _title(f"A selective question: {QUESTION}")
+    _ask(spark, path)
+    _title("The same rows, whoever reads them")
+    rows_agree = _compare(spark, path, flights.final)
+    return counts_agree and rows_agree
+
+
+def _title(text: str) -> None:
+    print(f"\n{text}\n{'-' * len(text)}", flush=True)
+
+
+def _read(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    return spark.read.format(FORMAT).options(**options).load(path)
+
+
+def _write(rows: DataFrame, path: str, operation: str) -> None:
+    started = time.perf_counter()
+    options = {**TABLE_OPTIONS, "operation": operation}
+    rows.write.format(FORMAT).options(**options).mode("append").save(path)
+    print(f"{operation:<12} {time.perf_counter() - started:5.1f} s", flush=True)
+
+
+def _history_text(path: str) -> str:
+    """Every action since the table began, oldest first, with its report."""
+    entries = (
+        f"{entry.instant_time}  {entry.operation} ({entry.action})\n"
+        f"{indented(report_text(entry.report or {}))}".rstrip()
+        for entry in reversed(lakeformat.open(path).history())
+    )
+    return "\n\n".join(entries)
+
+
+def _travel(spark: SparkSession, path: str, expected: list[int]) -> bool:
+    """Count the flights as of each commit; True if the counts are the ``expected`` ones."""
+    history = reversed(lakeformat.open(path).history())
+    commits = [entry for entry in history if entry.action == "commit"]
+    counts = [_read(spark, path, **{"as.of.instant": entry.instant_time}).count() for entry in commits]
+    rows = [(entry.instant_time, entry.operation, n) for entry, n in zip(commits, counts, strict=True)]
+    print(text_table(["as of", "after", "flights"], rows))
+    if counts != expected:
+        print(f"expected {expected}")
+    return counts == expected
+
+
+def _ask(spark: SparkSession, path: str) -> None:
+    """Which files the question needs, and its answer."""
+    print(lakeformat.open(path).explain(where=QUESTION))
+    columns = ["time_hour", "concat(carrier, flight) as flight", "origin", "dest", "dep_delay"]
+    answer = _read(spark, path).where(QUESTION).selectExpr(*columns).orderBy("dep_delay", ascending=False)
+    print()
+    print(text_table(answer.columns, [tuple(row) for row in answer.collect()]))
+
+
+def _compare(spark: SparkSession, path: str, final: pa.Table) -> bool:
+    """Read all rows through each engine; True if each gives the ``final`` ones."""
+    names = final.schema.names
+
+    def through_spark() -> pa.Table:
+        return _read(spark, path).select(names).toArrow()
+
+    def through_hudi_rs() -> pa.Table:
+        return pa.Table.from_batches(HudiTable(path).read(HudiReadOptions(projection=names)))
+
+    readers: dict[str, Callable[[], pa.Table]] = {
+        "expected": lambda: final,
+        "Spark, format('lakehouse')": through_spark,
+        "hudi-rs": through_hudi_rs,
+    }
+    lines: list[tuple[str, int, str, float]] = []
+    for reader, read in readers.items():
+        started = time.perf_counter()
+        rows = read()
+        seconds = time.perf_counter() - started
+        lines.append((reader, rows.num_rows, checksum(rows, final.schema, by=RECORD_KEY), seconds))
+    print(text_table(["read by", "rows", "checksum", "seconds"], lines))
+    return len({(count, digest) for _, count, digest, _ in lines}) == 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

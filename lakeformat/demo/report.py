@@ -1,0 +1,105 @@
+"""The demo's output as text: aligned tables, write reports of any shape, checksums of rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+_NUMBERS = (int, float)
+
+
+def text_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """``rows`` under ``names``, columns aligned, numbers to the right.
+
+    >>> print(text_table(["step", "files"], [["bloom", 1200], ["ranges", 7]]))
+    step    files
+    bloom   1,200
+    ranges      7
+    """
+    values = [list(row) for row in rows]
+    numeric = [
+        all(isinstance(row[n], _NUMBERS) or row[n] is None for row in values) for n in range(len(names))
+    ]
+    cells = [list(names), *([shown(value) for value in row] for row in values)]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(names))]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def shown(value: object) -> str:
+    """One value in few characters: thousands separated, fractions of small numbers to three places."""
+    match value:
+        case None:
+            return "-"
+        case bool() | str():
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= 100 else f"{round(value, 3):g}"
+        case _:
+            return str(value)
+
+
+def report_text(report: Mapping[str, Any]) -> str:
+    """A write's report, whatever it holds: its plain values in one line, then its nested parts, indented.
+
+    A list of mappings becomes a table with the union of their keys as columns.
+    """
+    parts: list[str] = []
+    plain = [f"{name} {shown(value)}" for name, value in report.items() if not _is_nested(value)]
+    if plain:
+        parts.append(", ".join(plain))
+    for name, value in report.items():
+        match value:
+            case Mapping() if value:
+                parts.append(f"{name}:\n{indented(report_text(value))}")
+            case [_, *_] if all(isinstance(item, Mapping) for item in value):
+                parts.append(f"{name}:\n{indented(_mappings_table(value))}")
+            case [_, *_]:
+                parts.append(f"{name}: {', '.join(shown(item) for item in value)}")
+    return "\n".join(parts)
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, Mapping | list | tuple)
+
+
+def _mappings_table(rows: Sequence[Mapping[str, object]]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return text_table(names, [[_flat(row.get(name)) for name in names] for row in rows])
+
+
+def _flat(value: object) -> object:
+    """A mapping inside a table's cell, in one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {shown(inner)}" for name, inner in value.items())
+    return value
+
+
+def indented(text: str) -> str:
+    """``text`` two spaces to the right."""
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def checksum(rows: pa.Table, schema: pa.Schema, *, by: Sequence[str]) -> str:
+    """First 16 hex digits of the SHA-256 of ``rows``: the columns of ``schema``, sorted ``by`` a unique key.
+
+    Values are taken in the schema's types, so that engines may differ in how they hold them, not in what.
+    Null and the empty string differ. The order of the rows does not matter.
+    Raises a pyarrow error where a column is missing or does not fit its type.
+    """
+    ordered = rows.select(schema.names).cast(schema).sort_by([(name, "ascending") for name in by])
+    sink = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(ordered, sink)
+    return hashlib.sha256(sink.getvalue()).hexdigest()[:16]

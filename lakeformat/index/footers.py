@@ -1,0 +1,123 @@
+"""What a base file's footer tells of its keys (Hudi: ``HoodieBaseParquetWriter`` footer metadata)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.codec.bloom import BloomFilter
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.files import BaseFile
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage.port import Storage
+
+__all__ = [
+    "BLOOM",
+    "BLOOM_TYPE",
+    "MAX_KEY",
+    "MIN_KEY",
+    "KeyFooter",
+    "open_parquet",
+    "read_footer",
+    "read_metadata",
+]
+
+_LOG: Final = logging.getLogger("lakeformat.index")
+
+BLOOM: Final = b"org.apache.hudi.bloomfilter"
+BLOOM_TYPE: Final = b"hoodie_bloom_filter_type_code"
+MIN_KEY: Final = b"hoodie_min_record_key"
+MAX_KEY: Final = b"hoodie_max_record_key"
+
+#: Keys compare as Java strings, by UTF-16 units; that is UTF-8's order for text without these lead bytes.
+_OTHER_ORDER: Final = 0xEE
+
+
+@dataclass(frozen=True)
+class KeyFooter:
+    """The keys of one base file, as far as its footer knows them.
+
+    Attributes:
+        rows: row count.
+        minimum, maximum: bounds of the keys in UTF-8 order; None where no bound can be trusted.
+        filter_text, filter_type: the encoded bloom filter, decoded only when asked.
+    """
+
+    file: BaseFile
+    rows: int
+    minimum: str | None
+    maximum: str | None
+    filter_text: bytes | None = field(repr=False)
+    filter_type: str | None
+
+    def bloom(self) -> BloomFilter | None:
+        """The filter; None if there is none or it cannot be decoded, which is logged: then keys are read."""
+        if not self.filter_text:
+            return None
+        try:
+            return BloomFilter.decode(self.filter_text, self.filter_type)
+        except CorruptTableError as error:
+            _LOG.warning("bloom filter of %s cannot be used, its keys are read instead: %s", self.file.path, error)
+            return None
+
+
+def open_parquet(source: Any, path: str, **options: Any) -> pq.ParquetFile:
+    """A base file, with page checksums verified. Raises `CorruptTableError` naming the file."""
+    try:
+        return pq.ParquetFile(source, page_checksum_verification=True, **options)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptTableError(
+            f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}); restore it from a copy"
+        ) from None
+
+
+def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
+    """The Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
+    try:
+        with storage.open_input(file.path) as source, open_parquet(source, file.path) as parquet:
+            return parquet.metadata
+    except FileNotFoundError:
+        raise CorruptTableError(f"{file.path} is missing; restore it from a copy") from None
+
+
+def read_footer(storage: Storage, file: BaseFile) -> KeyFooter:
+    """What the file's footer says of its keys."""
+    metadata = read_metadata(storage, file)
+    found = metadata.metadata or {}
+    kind = found.get(BLOOM_TYPE)
+    minimum, maximum = _range(metadata, found)
+    return KeyFooter(
+        file,
+        metadata.num_rows,
+        minimum,
+        maximum,
+        found.get(BLOOM),
+        kind.decode("utf-8", "replace") if kind else None,
+    )
+
+
+def _range(metadata: pq.FileMetaData, found: dict[bytes, bytes]) -> tuple[str | None, str | None]:
+    """Footer range, widened by the key column's own statistics, so that neither can hide a key."""
+    if MIN_KEY not in found or MAX_KEY not in found:
+        return None, None
+    ranges = [(found[MIN_KEY], found[MAX_KEY])]
+    column = metadata.schema.names.index(RECORD_KEY) if RECORD_KEY in metadata.schema.names else -1
+    for group in range(metadata.num_row_groups if column >= 0 else 0):
+        statistics = metadata.row_group(group).column(column).statistics
+        if statistics is not None and statistics.has_min_max:
+            ranges.append((_bytes(statistics.min), _bytes(statistics.max)))
+    low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    if any(byte >= _OTHER_ORDER for byte in low + high):
+        return None, None
+    try:
+        return low.decode(), high.decode()
+    except UnicodeDecodeError:
+        return None, None
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,50 @@
+"""What a commit did: statistics per file, and the metadata that its completed file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["CommitMetadata", "WriteStat"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStat:
+    """One written file version (Hudi: ``HoodieWriteStat``); counts in rows, sizes in bytes."""
+
+    file_id: str
+    path: str
+    partition_path: str
+    prev_commit: str | None
+    num_writes: int
+    num_deletes: int = 0
+    num_updates: int = 0
+    num_inserts: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """Contents of a completed commit or replacecommit (Hudi: ``HoodieCommitMetadata``).
+
+    Attributes:
+        operation: Hudi's operation type in capitals, ``UPSERT`` for one.
+        stats: partition path -> what was written there.
+        extra: the ``extraMetadata`` map; ``schema`` holds the table schema as Avro text.
+        replaced: partition path -> file ids this commit hides (replacecommit only).
+    """
+
+    operation: str
+    stats: Mapping[str, tuple[WriteStat, ...]]
+    extra: Mapping[str, str] = field(default_factory=dict)
+    replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def all_stats(self) -> Iterator[WriteStat]:
+        """Every file version written, partition by partition."""
+        for stats in self.stats.values():
+            yield from stats
+
+    @property
+    def schema_text(self) -> str:
+        """The table schema as Avro text, ``""`` where the commit carries none."""
+        return self.extra.get("schema", "")

@@ -1,0 +1,27 @@
+"""What every stored row carries besides the user's columns (Hudi: ``HoodieRecord``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "COMMIT_SEQNO",
+    "COMMIT_TIME",
+    "FILE_NAME",
+    "IS_DELETED",
+    "META_COLUMNS",
+    "PARTITION_PATH",
+    "RECORD_KEY",
+]
+
+COMMIT_TIME: Final = "_hoodie_commit_time"
+COMMIT_SEQNO: Final = "_hoodie_commit_seqno"
+RECORD_KEY: Final = "_hoodie_record_key"
+PARTITION_PATH: Final = "_hoodie_partition_path"
+FILE_NAME: Final = "_hoodie_file_name"
+
+#: The five meta columns, in the order in which base files hold them.
+META_COLUMNS: Final = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+
+#: A boolean user column with a meaning: true deletes the row's key (Hudi: ``HoodieRecord.HOODIE_IS_DELETED_FIELD``).
+IS_DELETED: Final = "_hoodie_is_deleted"

@@ -1,0 +1,194 @@
+"""The table's own settings: what stands in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timezone, tzinfo
+from typing import Final
+
+from lakeformat.errors import CorruptTableError, UnsupportedTableError
+
+__all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "table_checksum"]
+
+PROPERTIES_PATH: Final = ".hoodie/hoodie.properties"
+
+NAME: Final = "hoodie.table.name"
+DATABASE: Final = "hoodie.database.name"
+TYPE: Final = "hoodie.table.type"
+VERSION: Final = "hoodie.table.version"
+CHECKSUM: Final = "hoodie.table.checksum"
+LAYOUT: Final = "hoodie.timeline.layout.version"
+RECORD_FIELDS: Final = "hoodie.table.recordkey.fields"
+PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
+ORDERING: Final = "hoodie.table.precombine.field"
+KEY_GENERATOR: Final = "hoodie.table.keygenerator.class"
+HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
+URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+ZONE: Final = "hoodie.table.timeline.timezone"
+PAYLOAD: Final = "hoodie.compaction.payload.class"
+MERGE_MODE: Final = "hoodie.record.merge.mode"
+CREATE_SCHEMA: Final = "hoodie.table.create.schema"
+METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
+METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
+
+_SUPPORTED_VERSION: Final = "6"
+
+
+class MergeMode:
+    """Who wins when a key comes again (Hudi 1.x: ``RecordMergeMode``)."""
+
+    COMMIT_TIME: Final = "COMMIT_TIME_ORDERING"
+    EVENT_TIME: Final = "EVENT_TIME_ORDERING"
+
+    #: Payload classes of Hudi 0.x and the rule each stands for.
+    OF_PAYLOAD: Final[Mapping[str, str]] = {
+        "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload": COMMIT_TIME,
+        "org.apache.hudi.common.model.DefaultHoodieRecordPayload": EVENT_TIME,
+        "org.apache.hudi.common.model.EventTimeAvroPayload": EVENT_TIME,
+    }
+    PAYLOAD_OF: Final[Mapping[str, str]] = {
+        COMMIT_TIME: "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+        EVENT_TIME: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+    }
+
+
+def table_checksum(name: str, database: str = "") -> str:
+    """CRC-32 of ``<database>.<name>`` as an unsigned decimal (Hudi: ``HoodieTableConfig.generateChecksum``)."""
+    return str(zlib.crc32(f"{database}.{name}".encode()))
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """The parsed properties; unknown keys are kept as they are."""
+
+    values: Mapping[str, str]
+
+    def get(self, key: str, default: str = "") -> str:
+        """A raw value."""
+        return self.values.get(key, default)
+
+    def _flag(self, key: str, default: bool) -> bool:
+        text = self.get(key)
+        return text.strip().lower() == "true" if text else default
+
+    def _fields(self, key: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.get(key).split(",") if part.strip())
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.get(NAME)
+
+    @property
+    def record_fields(self) -> tuple[str, ...]:
+        """Columns of the record key, empty for a table with generated keys."""
+        return self._fields(RECORD_FIELDS)
+
+    @property
+    def partition_fields(self) -> tuple[str, ...]:
+        """Columns of the partition path; types a custom generator may have appended are cut off."""
+        return tuple(field.partition(":")[0] for field in self._fields(PARTITION_FIELDS))
+
+    @property
+    def ordering_field(self) -> str | None:
+        """The ordering (precombine) column."""
+        return self.get(ORDERING) or None
+
+    @property
+    def key_generator(self) -> str:
+        """Class name of the key generator, ``""`` where the table does not say."""
+        return self.get(KEY_GENERATOR)
+
+    @property
+    def hive_style(self) -> bool:
+        """Whether partition folders are named ``field=value``."""
+        return self._flag(HIVE_STYLE, False)
+
+    @property
+    def url_encode(self) -> bool:
+        """Whether partition values are escaped in folder names."""
+        return self._flag(URL_ENCODE, False)
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The timeline's zone: UTC, or None for that of this process (Hudi: ``HoodieTimelineTimeZone``)."""
+        if self.get(ZONE, "LOCAL").upper() == "UTC":
+            return timezone.utc
+        return None
+
+    @property
+    def has_metadata_table(self) -> bool:
+        """Whether the properties promise a metadata table."""
+        return bool(self.get(METADATA_PARTITIONS).strip() or self.get(METADATA_INFLIGHT).strip())
+
+    @property
+    def merge_mode(self) -> str:
+        """The rule for a key that comes again: stored mode, else stored payload class, else Hudi 1.x's default.
+
+        Raises:
+            UnsupportedTableError: a payload class or mode whose rule is not known.
+        """
+        mode = self.get(MERGE_MODE).upper()
+        if mode:
+            if mode not in MergeMode.PAYLOAD_OF:
+                raise UnsupportedTableError(f"{MERGE_MODE}={mode} in {PROPERTIES_PATH} is not supported for writing")
+            return mode
+        payload = self.get(PAYLOAD)
+        if payload:
+            if payload not in MergeMode.OF_PAYLOAD:
+                raise UnsupportedTableError(f"{PAYLOAD}={payload} in {PROPERTIES_PATH} is not supported for writing")
+            return MergeMode.OF_PAYLOAD[payload]
+        return MergeMode.EVENT_TIME if self.ordering_field else MergeMode.COMMIT_TIME
+
+    def check_readable(self, location: str) -> None:
+        """Refuse, by name, what a reader of version 6 copy-on-write tables does not know.
+
+        Raises:
+            CorruptTableError: a required property is missing or the checksum is wrong.
+            UnsupportedTableError: version, type or a feature is not supported.
+        """
+        where = f"{location}/{PROPERTIES_PATH}"
+        for key in (NAME, TYPE, VERSION):
+            if not self.get(key):
+                raise CorruptTableError(f"{where} has no {key}; restore the file from a copy")
+        checksum = self.get(CHECKSUM)
+        if checksum and checksum != table_checksum(self.name, self.get(DATABASE)):
+            raise CorruptTableError(f"{where}: {CHECKSUM} does not fit the table's name; restore the file")
+        if self.get(VERSION) != _SUPPORTED_VERSION:
+            raise UnsupportedTableError(
+                f"{where}: {VERSION}={self.get(VERSION)} is not supported, only {_SUPPORTED_VERSION} is; "
+                "use Apache Hudi for this table, or downgrade it"
+            )
+        for key, supported, default in _READABLE:
+            if self.get(key, default).upper() not in supported:
+                raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported")
+        if self.get("hoodie.bootstrap.base.path"):
+            raise UnsupportedTableError(f"{where}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported")
+
+    def check_writable(self, location: str) -> None:
+        """Refuse, by name, what only readers may meet. Includes `check_readable`."""
+        self.check_readable(location)
+        where = f"{location}/{PROPERTIES_PATH}"
+        for key, supported, default in _WRITABLE:
+            if self.get(key, default).lower() not in supported:
+                raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported")
+        if not self.record_fields:
+            raise UnsupportedTableError(
+                f"{where}: writing to a table without a record key ({RECORD_FIELDS}) is not supported"
+            )
+
+
+_READABLE: Final = (
+    (TYPE, {"COPY_ON_WRITE"}, "COPY_ON_WRITE"),
+    (LAYOUT, {"1"}, "1"),
+    ("hoodie.table.base.file.format", {"PARQUET"}, "PARQUET"),
+    ("hoodie.datasource.write.drop.partition.columns", {"FALSE"}, "false"),
+    ("hoodie.populate.meta.fields", {"TRUE"}, "true"),
+)
+_WRITABLE: Final = (
+    ("hoodie.table.cdc.enabled", {"false"}, "false"),
+    ("hoodie.partition.metafile.use.base.format", {"false"}, "false"),
+    ("hoodie.table.multiple.base.file.formats.enable", {"false"}, "false"),
+)

@@ -1,0 +1,57 @@
+"""Row filters with Spark SQL's meaning: parse, bind to a schema, select rows, leave out files.
+
+::
+
+    parse_where(text) ─┐
+                       ├─> Predicate ── bind(schema) ──> mask(batch)        which rows
+    pushed filters ────┘                            └──> may_match(bounds)  which files and row groups
+"""
+
+from __future__ import annotations
+
+from lakeformat.predicate.bind import bind, bind_lenient, resolve
+from lakeformat.predicate.bounds import ColumnBounds, may_match
+from lakeformat.predicate.nodes import (
+    Always,
+    And,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    column_path,
+    columns_of,
+    path_parts,
+)
+from lakeformat.predicate.rows import mask
+from lakeformat.predicate.sql import parse_where
+
+__all__ = [
+    "Always",
+    "And",
+    "ColumnBounds",
+    "Comparison",
+    "Contains",
+    "EndsWith",
+    "In",
+    "IsNull",
+    "Like",
+    "Not",
+    "Or",
+    "Predicate",
+    "StartsWith",
+    "bind",
+    "bind_lenient",
+    "column_path",
+    "columns_of",
+    "mask",
+    "may_match",
+    "parse_where",
+    "path_parts",
+    "resolve",
+]

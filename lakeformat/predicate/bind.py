@@ -1,0 +1,203 @@
+"""Fit a filter to a schema: real column names, and literals of exactly the column's type.
+
+After binding, every literal has its column's type, and a row matches exactly when Spark SQL's ANSI
+comparison of the original says so: ``x > 2.5`` on an int column becomes ``x > 2``, ``f = 0.1`` on a float
+column (no float widens to the double 0.1) becomes "false unless null".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.predicate.coerce import Span, checked_text, spans
+from lakeformat.predicate.nodes import (
+    Always,
+    And,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Leaf,
+    Like,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+    column_path,
+    like_tokens,
+    path_parts,
+)
+
+
+def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predicate:
+    """The same filter, ready for `mask` and `may_match` over rows of ``schema``.
+
+    Args:
+        predicate: A filter with Python literals.
+        schema: The table's columns.
+        zone: The session's time zone: what texts, dates and naive datetimes mean to a timestamp column.
+
+    Raises:
+        InvalidInputError: An unknown or ambiguous column, or a comparison whose outcome cannot be reproduced
+            exactly (a number against text, a decimal Spark would round, a wall time the clocks skip).
+        InvalidOptionError: The zone is not known.
+    """
+    match predicate:
+        case And(operands):
+            return And(tuple(bind(operand, schema, zone=zone) for operand in operands))
+        case Or(operands):
+            return Or(tuple(bind(operand, schema, zone=zone) for operand in operands))
+        case Not(operand):
+            return Not(bind(operand, schema, zone=zone))
+        case Always():
+            return predicate
+        case leaf:
+            return _bind_leaf(leaf, schema, zone)
+
+
+def bind_lenient(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predicate:
+    """As `bind`, but a conjunct that cannot be bound becomes ``Always(True)``: more rows, never fewer.
+
+    For filters that the engine applies again to what it is given, as Spark does with pushed ones.
+
+    Raises:
+        InvalidOptionError: The zone is not known.
+    """
+    if isinstance(predicate, And):
+        return And(tuple(bind_lenient(operand, schema, zone=zone) for operand in predicate.operands))
+    try:
+        return bind(predicate, schema, zone=zone)
+    except InvalidInputError:
+        return Always(True)
+
+
+def resolve(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
+    """The path of a column as the schema spells it, and its type.
+
+    Names match regardless of case, as in Spark by default; where two differ in nothing else, an exact match
+    wins. A dotted path leads through structs, not through lists or maps.
+
+    Raises:
+        InvalidInputError: No such column, or more than one.
+    """
+    fields: Sequence[pa.Field] = list(schema)
+    found: list[pa.Field] = []
+    for part in path_parts(column):
+        if found:
+            within = found[-1].type
+            if not pa.types.is_struct(within):
+                raise InvalidInputError(
+                    f"column {column!r} is not in the table: {found[-1].name!r} is no struct"
+                )
+            fields = [within.field(i) for i in range(within.num_fields)]
+        same = [field for field in fields if field.name.lower() == part.lower()]
+        exact = [field for field in same if field.name == part]
+        candidates = exact if len(same) > 1 and exact else same
+        if not candidates:
+            hint = nearest(part, [field.name for field in fields])
+            raise InvalidInputError(f"column {column!r} is not in the table{hint}")
+        if len(candidates) > 1:
+            names = ", ".join(repr(field.name) for field in candidates)
+            raise InvalidInputError(f"column {column!r} is ambiguous: {names}; write the exact name")
+        found.append(candidates[0])
+    return column_path(field.name for field in found), _plain_type(found[-1].type)
+
+
+def _plain_type(of: pa.DataType) -> pa.DataType:
+    """The type of the values, whatever their encoding in memory."""
+    if pa.types.is_dictionary(of):
+        of = of.value_type
+    if pa.types.is_string_view(of):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(of) else of
+
+
+def _bind_leaf(leaf: Leaf, schema: pa.Schema, zone: str) -> Predicate:
+    column, of = resolve(leaf.column, schema)
+    match leaf:
+        case IsNull():
+            return IsNull(column)
+        case Comparison(op=op, value=None):
+            return IsNull(column) if op == "<=>" else Comparison(column, op, pa.scalar(None, of))
+        case Comparison(op=op, value=value):
+            return _comparison(column, op, spans([value], of, zone, listed=False)[0], of)
+        case In(values=values):
+            return _membership(column, values, of, zone)
+        case Like(pattern=pattern):
+            return _like(_text_column(column, of), checked_text(pattern), of)
+        case StartsWith(text=text) | EndsWith(text=text) | Contains(text=text):
+            return type(leaf)(_text_column(column, of), checked_text(text))
+
+
+def _text_column(column: str, of: pa.DataType) -> str:
+    if not (pa.types.is_string(of) or pa.types.is_large_string(of)):
+        raise InvalidInputError(f"column {column!r} of type {of} is no text; LIKE needs a text column")
+    return column
+
+
+def _none(column: str, of: pa.DataType) -> Predicate:
+    """False, but null where the column is null."""
+    return In(column, pa.array([], of))
+
+
+def _comparison(column: str, op: Operator, span: Span, of: pa.DataType) -> Predicate:
+    match op:
+        case "=":
+            return _equal(column, span, of)
+        case "!=":
+            equal = _equal(column, span, of)
+            return Comparison(column, "!=", span.lower) if span.size == 1 else Not(equal)
+        case "<=>":
+            if span.size == 1:
+                return Comparison(column, "<=>", span.lower)
+            return And((Not(IsNull(column)), _equal(column, span, of)))
+        case "<" | ">=":
+            edge, beyond = span.lower, op == "<"
+        case _:
+            edge, beyond = span.upper, op == ">"
+    if edge is not None:
+        return Comparison(column, op, edge)
+    return Not(_none(column, of)) if beyond else _none(column, of)
+
+
+def _equal(column: str, span: Span, of: pa.DataType) -> Predicate:
+    if span.size == 0:
+        return _none(column, of)
+    if span.size == 1:
+        return Comparison(column, "=", span.lower)
+    return And((Comparison(column, ">=", span.lower), Comparison(column, "<=", span.upper)))
+
+
+def _membership(column: str, values: Sequence[object], of: pa.DataType, zone: str) -> Predicate:
+    present = [value for value in values if value is not None]
+    placed = spans(present, of, zone, listed=True)
+    single = [span.lower for span in placed if span.size == 1]
+    if len(present) < len(values):
+        single.append(pa.scalar(None, of))
+    exact = In(column, pa.array(single, of))
+    ranges = tuple(_equal(column, span, of) for span in placed if span.size > 1)
+    return Or((exact, *ranges)) if ranges else exact
+
+
+def _like(column: str, pattern: str, of: pa.DataType) -> Predicate:
+    """Name the simple patterns: they need no regular expression and prune better."""
+    match like_tokens(pattern):
+        case ():
+            return Comparison(column, "=", pa.scalar("", of))
+        case ("%",):
+            return Not(_none(column, of))
+        case (text,) if text[0] == "=":
+            return Comparison(column, "=", pa.scalar(text[1:], of))
+        case (text, "%") if text[0] == "=":
+            return StartsWith(column, text[1:])
+        case ("%", text) if text[0] == "=":
+            return EndsWith(column, text[1:])
+        case ("%", text, "%") if text[0] == "=":
+            return Contains(column, text[1:])
+        case _:
+            return Like(column, pattern)

@@ -1,0 +1,266 @@
+"""May a unit (a file, a row group) with these column bounds hold a row that a bound filter selects?
+
+The answer "no" must be a proof, for a unit left out is never read. Two questions are asked of every leaf,
+"may it be true?" and "may it be false?"; NOT swaps them. (Inverting an answer would be wrong: a unit may hold
+both rows for which a leaf is true and rows for which it is false.)
+
+What bounds do *not* say, and what follows:
+
+- float bounds know nothing of NaN, which is greater than everything: no upper bound counts against
+  ``>``, ``>=`` and ``!=``;
+- text bounds may be cut short, a lower one downwards and an upper one upwards: equal bounds still mean equal
+  values, and a prefix is compared with its successor;
+- a null bound, or a null count of null, is unknown and proves nothing; a null count equal to the row count
+  proves that no comparison can hold, whatever the bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.predicate.nodes import (
+    Always,
+    And,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Leaf,
+    Like,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+    bound_literal,
+    like_tokens,
+)
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+#: Lists up to this length are compared value by value; longer ones by binary search.
+_SHORT_LIST: Final = 8
+_NEGATED: Final[Mapping[str, Operator]] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """What is known of one column, one entry per unit; null means unknown.
+
+    A column that a unit lacks altogether has null bounds and a null count equal to the row count.
+
+    Attributes:
+        minimum: No value of the unit is less (NaN and null aside); of the column's type.
+        maximum: No value of the unit is greater (NaN and null aside); of the column's type.
+        null_count: Rows in which the column is null; any integer type.
+    """
+
+    minimum: pa.Array
+    maximum: pa.Array
+    null_count: pa.Array
+
+
+def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> Flags:
+    """False for the units proven to hold no row that the filter selects.
+
+    Args:
+        predicate: A bound filter (`bind`).
+        bounds: By column path; a column that is missing, or whose bounds have another type, is unknown.
+        row_counts: Rows per unit; null is unknown.
+
+    Returns:
+        One flag per unit.
+    """
+    return _Units(bounds, row_counts).possible(predicate, True) & ~_true(pc.equal(row_counts, 0))
+
+
+class _Units:
+    def __init__(self, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> None:
+        self._bounds = bounds
+        self._row_counts = row_counts
+        self._has_values: dict[str, Flags] = {}
+
+    def possible(self, predicate: Predicate, wanted: bool) -> Flags:
+        """False for the units in which no row makes ``predicate`` come out as ``wanted``."""
+        match predicate:
+            case Not(operand):
+                return self.possible(operand, not wanted)
+            case And(operands) | Or(operands):
+                both = isinstance(predicate, And) == wanted
+                combine = np.logical_and if both else np.logical_or
+                answers = (self.possible(operand, wanted) for operand in operands)
+                return reduce(combine, answers, self._all(both))
+            case Always(value):
+                return self._all(value == wanted)
+            case leaf:
+                column = self._bounds.get(leaf.column)
+                return self._all(True) if column is None else self._leaf(leaf, column, wanted)
+
+    def _all(self, value: bool) -> Flags:
+        return np.full(len(self._row_counts), value)
+
+    def _leaf(self, leaf: Leaf, column: ColumnBounds, wanted: bool) -> Flags:
+        match leaf:
+            case IsNull():
+                return _may_be_null(column) if wanted else self._with_values(leaf, column)
+            case Comparison(op="<=>", value=value):
+                equal = self._leaf(Comparison(leaf.column, "=" if wanted else "!=", value), column, True)
+                return equal if wanted else equal | _may_be_null(column)
+            case Comparison(op=op):
+                value = bound_literal(leaf.value)
+                if not value.is_valid:
+                    return self._all(False)
+                flags = _compare(op if wanted else _NEGATED[op], value, column)
+            case In():
+                values = bound_literal(leaf.values)
+                if values.null_count and not wanted:
+                    return self._all(False)
+                flags = _in(values.drop_null(), column) if wanted else _not_in(values, column)
+            case StartsWith(text=text):
+                flags = _starts_with(text, column) if wanted else _not_starts_with(text, column)
+            case Like(pattern=pattern) if wanted:
+                first = like_tokens(pattern)[0]
+                flags = _starts_with(first[1:], column) if first[0] == "=" else self._all(True)
+            case Like() | EndsWith() | Contains():
+                flags = self._all(True)
+        return flags & self._with_values(leaf, column)
+
+    def _with_values(self, leaf: Leaf, column: ColumnBounds) -> Flags:
+        """False where every row is known to be null."""
+        if leaf.column not in self._has_values:
+            self._has_values[leaf.column] = ~_true(pc.equal(column.null_count, self._row_counts))
+        return self._has_values[leaf.column]
+
+
+def _true(answers: pa.BooleanArray) -> Flags:
+    """Where the answer is true, and neither false nor unknown."""
+    flags: Flags = pc.fill_null(answers, False).to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _may_be_null(column: ColumnBounds) -> Flags:
+    return ~_true(pc.equal(column.null_count, 0))
+
+
+def _unknown(column: ColumnBounds) -> Flags:
+    return np.full(len(column.null_count), True)
+
+
+def _usable(column: ColumnBounds, of: pa.DataType) -> bool:
+    return bool(column.minimum.type == of and column.maximum.type == of)
+
+
+def _compare(op: str, value: pa.Scalar, column: ColumnBounds) -> Flags:
+    if not _usable(column, value.type):
+        return _unknown(column)
+    low, high = column.minimum, column.maximum
+    if pa.types.is_floating(value.type):
+        if op in ("!=", ">="):
+            return _unknown(column)
+        if math.isnan(value.as_py()):
+            return _unknown(column) if op != ">" else ~_unknown(column)
+        if op == ">":
+            return _unknown(column)
+    match op:
+        case "=":
+            return ~(_true(pc.greater(low, value)) | _true(pc.less(high, value)))
+        case "!=":
+            return ~(_true(pc.equal(low, value)) & _true(pc.equal(high, value)))
+        case "<":
+            return ~_true(pc.greater_equal(low, value))
+        case "<=":
+            return ~_true(pc.greater(low, value))
+        case ">":
+            return ~_true(pc.less_equal(high, value))
+        case _:
+            return ~_true(pc.less(high, value))
+
+
+def _in(values: pa.Array, column: ColumnBounds) -> Flags:
+    if len(values) <= _SHORT_LIST:
+        return reduce(np.logical_or, (_compare("=", value, column) for value in values), ~_unknown(column))
+    if not _usable(column, values.type):
+        return _unknown(column)
+    if pa.types.is_floating(values.type):
+        if _true(pc.is_nan(values)).any():
+            return _unknown(column)
+        column = ColumnBounds(_without_nan(column.minimum), _without_nan(column.maximum), column.null_count)
+    known = _true(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.maximum)))
+    flags = _unknown(column)
+    wanted = np.sort(_sortable(values))
+    low, high = (_sortable(bound.filter(pa.array(known))) for bound in (column.minimum, column.maximum))
+    at = np.searchsorted(wanted, low, side="left")
+    next_wanted = wanted[np.minimum(at, len(wanted) - 1)]
+    flags[known] = (at < len(wanted)) & (next_wanted <= high).astype(np.bool_)
+    return flags
+
+
+def _not_in(values: pa.Array, column: ColumnBounds) -> Flags:
+    if len(values) == 0 or not _usable(column, values.type) or pa.types.is_floating(values.type):
+        return _unknown(column)
+    single = _true(pc.equal(column.minimum, column.maximum))
+    return ~(single & _true(pc.is_in(column.minimum, value_set=values)))
+
+
+def _without_nan(bound: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_nan(bound), pa.scalar(None, bound.type), bound)
+
+
+def _sortable(values: pa.Array) -> npt.NDArray[np.generic]:
+    """The values, none of them null, as an array that numpy orders as Spark does."""
+    of = values.type
+    if pa.types.is_date32(of):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(of):
+        values = values.cast(pa.int64())
+    elif pa.types.is_string(of) or pa.types.is_large_string(of):
+        values = values.cast(pa.large_binary())
+    if pa.types.is_primitive(values.type) and not pa.types.is_boolean(of):
+        return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values.to_pylist()
+    return objects
+
+
+def _starts_with(prefix: str, column: ColumnBounds) -> Flags:
+    """Rows with the prefix lie in [prefix, successor of the prefix)."""
+    if not _usable_text(column):
+        return _unknown(column)
+    first = prefix.encode()
+    flags = ~_true(pc.less(column.maximum.cast(pa.large_binary()), pa.scalar(first, pa.large_binary())))
+    # UTF-8 has no byte 0xff, so adding one to the last byte gives the next prefix of that length.
+    if first:
+        after = pa.scalar(first[:-1] + bytes([first[-1] + 1]), pa.large_binary())
+        flags &= ~_true(pc.greater_equal(column.minimum.cast(pa.large_binary()), after))
+    return flags
+
+
+def _not_starts_with(prefix: str, column: ColumnBounds) -> Flags:
+    if not _usable_text(column):
+        return _unknown(column)
+    return ~(
+        _true(pc.starts_with(column.minimum, pattern=prefix))
+        & _true(pc.starts_with(column.maximum, pattern=prefix))
+    )
+
+
+def _usable_text(column: ColumnBounds) -> bool:
+    of = column.minimum.type
+    return _usable(column, of) and bool(pa.types.is_string(of) or pa.types.is_large_string(of))

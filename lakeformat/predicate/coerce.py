@@ -1,0 +1,331 @@
+"""Place a Python literal among the values of an Arrow type, exactly where Spark's comparison places it.
+
+Spark (ANSI mode, the default since 4.0) casts column and literal to a common type and compares there:
+int with decimal as decimals, anything with a double (or a float column) as doubles, date with timestamp as
+timestamps. All those casts keep the order, so the literal cuts the column's own values in two: `Span` holds
+the values next to the cut, and no row has to be cast. (Spark: ``AnsiTypeCoercion``, ``DecimalPrecision``.)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.errors import InvalidInputError, InvalidOptionError
+
+_Number: TypeAlias = int | float | Decimal
+
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_DAY_MICROS: Final = 86_400_000_000
+_UNIT_MICROS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_MAX_PRECISION: Final = 38
+_INT_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
+
+_DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_TIMESTAMP: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)? ?(Z|UTC|[+-]\d\d:\d\d)?)?",
+    re.ASCII,
+)
+_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a literal lies among the values of a column's type.
+
+    Attributes:
+        lower: The least value that is not less than the literal; None when there is none.
+        upper: The greatest value that is not greater than the literal; None when there is none.
+        size: How many values compare equal to the literal: 0, 1, or 2 for "from lower to upper".
+    """
+
+    lower: pa.Scalar | None
+    upper: pa.Scalar | None
+    size: int
+
+    @classmethod
+    def only(cls, value: pa.Scalar) -> Span:
+        """The literal is itself a value of the type."""
+        return cls(value, value, 1)
+
+
+def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool) -> list[Span]:
+    """Place the literals of one comparison, or of one IN list, among the values of type ``to``.
+
+    Args:
+        values: Python literals, None not among them. The values of one list influence each other: a double
+            among ints makes Spark compare all of them as doubles.
+        to: The column's type.
+        zone: Session time zone, for texts, dates and naive datetimes against a timestamp with a zone.
+        listed: Whether the values are those of an IN list (Spark types its ints less tightly).
+
+    Raises:
+        InvalidInputError: Spark refuses the comparison, or casts the *column's* text, or its outcome
+            depends on settings.
+        InvalidOptionError: The zone is not known.
+    """
+    if pa.types.is_boolean(to):
+        return [Span.only(pa.scalar(_typed(value, bool, to), to)) for value in values]
+    if pa.types.is_string(to) or pa.types.is_large_string(to):
+        return [Span.only(pa.scalar(checked_text(_typed(value, str, to)), to)) for value in values]
+    if is_bytes(to):
+        return [_bytes_span(_typed(value, (bytes, bytearray), to), to) for value in values]
+    if pa.types.is_float32(to) or pa.types.is_float64(to):
+        place = _float32_span if pa.types.is_float32(to) else _float64_span
+        return [place(_double(_number(value, to))) for value in values]
+    if pa.types.is_signed_integer(to) or pa.types.is_decimal128(to):
+        return _exact_number_spans([_number(value, to) for value in values], to, listed=listed)
+    if pa.types.is_date32(to):
+        return [_integer_span(_days(value, to, zone), to) for value in values]
+    if pa.types.is_timestamp(to) and to.unit in _UNIT_MICROS:
+        unit = _UNIT_MICROS[to.unit]
+        return [_integer_span(Fraction(_micros(value, to, zone), unit), to) for value in values]
+    raise InvalidInputError(f"a column of type {to} cannot be compared in a filter; ask IS NULL only")
+
+
+def is_bytes(of: pa.DataType) -> bool:
+    """Whether the type is one of Arrow's three kinds of binary that Spark reads as BINARY."""
+    return bool(pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of))
+
+
+def checked_text(text: str) -> str:
+    """``text`` itself; raises `InvalidInputError` when it has no UTF-8 form (a lone surrogate)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"the filter's text {text!r} has no UTF-8 form; remove surrogates") from error
+    return text
+
+
+def parse_date(text: str) -> date | None:
+    """``yyyy-MM-dd`` to a date; None for any other text, among them shorter forms that Spark takes."""
+    if match := _DATE.fullmatch(text):
+        try:
+            return date(*(int(group) for group in match.groups()))
+        except ValueError:
+            return None
+    return None
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """``yyyy-MM-dd[ HH:mm[:ss[.ffffff]][zone]]``, ``T`` for the blank too; None for any other text.
+
+    The zone is ``Z``, ``UTC`` or ``+hh:mm``; without one the result is naive.
+    """
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return None
+    *fields, fraction, zone = match.groups()
+    try:
+        year, month, day, hour, minute, second = (int(field or 0) for field in fields)
+        micros = int((fraction or "").ljust(6, "0"))
+        return datetime(year, month, day, hour, minute, second, micros, time_zone(zone) if zone else None)
+    except ValueError:
+        return None
+
+
+def time_zone(zone: str) -> tzinfo:
+    """A zone by region name, ``UTC``, ``Z`` or ``+hh:mm``.
+
+    Raises:
+        InvalidOptionError: No such zone.
+    """
+    if zone in ("Z", "UTC"):
+        return timezone.utc
+    if match := _OFFSET.fullmatch(zone):
+        sign, hours, minutes = match.groups()
+        offset = timedelta(hours=int(hours), minutes=int(minutes))
+        if offset <= timedelta(hours=18) and int(minutes) < 60:
+            return timezone(-offset if sign == "-" else offset)
+    try:
+        return ZoneInfo(zone)
+    except (KeyError, ValueError, OSError) as error:
+        raise InvalidOptionError(f"time zone {zone!r} is unknown; write a region, UTC or +hh:mm") from error
+
+
+def _refuse(value: object, to: pa.DataType, why: str) -> InvalidInputError:
+    return InvalidInputError(f"{value!r} cannot be compared with a column of type {to}: {why}")
+
+
+def _typed(value: object, wanted: type | tuple[type, ...], to: pa.DataType) -> Any:
+    if not isinstance(value, wanted):
+        raise _refuse(value, to, "write a literal of the column's own type")
+    return value
+
+
+def _bytes_span(value: bytes | bytearray, to: pa.DataType) -> Span:
+    plain = pa.scalar(bytes(value), pa.binary())
+    if not pa.types.is_fixed_size_binary(to):
+        return Span.only(plain.cast(to))
+    if len(value) != to.byte_width:
+        raise _refuse(bytes(value), to, "the lengths differ")
+    return Span.only(pa.scalar(bytes(value), to))
+
+
+def _number(value: object, to: pa.DataType) -> _Number:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _refuse(value, to, "write a number, without quotes")
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise _refuse(value, to, "it is no finite decimal")
+    return value
+
+
+def _double(value: _Number) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _float64_span(value: float) -> Span:
+    return Span.only(pa.scalar(value, pa.float64()))
+
+
+def _float32_span(value: float) -> Span:
+    with np.errstate(over="ignore"):
+        near = np.float32(value)
+    if math.isnan(value) or float(near) == value:
+        return Span.only(pa.scalar(near, pa.float32()))
+    far = np.nextafter(near, np.float32(-np.inf if float(near) > value else np.inf))
+    return Span(pa.scalar(max(near, far), pa.float32()), pa.scalar(min(near, far), pa.float32()), 0)
+
+
+def _exact_number_spans(values: Sequence[_Number], to: pa.DataType, *, listed: bool) -> list[Span]:
+    scale = to.scale if pa.types.is_decimal(to) else 0
+    if any(isinstance(value, float) for value in values):
+        lowest, highest = _limits(to)
+
+        def as_double(unscaled: int) -> float:
+            return float(Fraction(unscaled, 10**scale))
+
+        return [_searched_span(_double(value), to, lowest, highest, as_double) for value in values]
+    _check_precision(values, to, scale, listed=listed)
+    return [_integer_span(Fraction(value) * 10**scale, to) for value in values]
+
+
+def _check_precision(values: Sequence[_Number], to: pa.DataType, scale: int, *, listed: bool) -> None:
+    """Refuse what Spark would round: a common decimal type of more than 38 digits."""
+    if not pa.types.is_decimal(to) and all(isinstance(value, int) for value in values):
+        return
+    whole_digits = [to.precision - to.scale if pa.types.is_decimal(to) else _INT_DIGITS[to.bit_width]]
+    scales = [scale]
+    for value in values:
+        if isinstance(value, Decimal):
+            exponent = int(value.as_tuple().exponent)
+            whole_digits.append(max(len(value.as_tuple().digits) + exponent, 0))
+            scales.append(max(-exponent, 0))
+        else:
+            digits = len(str(abs(int(value))))
+            # In a list an int literal counts as Spark's decimal(10, 0), a bigint as decimal(20, 0).
+            whole_digits.append(next((d for d in (10, 20) if digits < d), digits) if listed else digits)
+    if max(whole_digits) + max(scales) > _MAX_PRECISION:
+        worst = max(values, key=lambda value: len(str(value)))
+        raise _refuse(worst, to, f"the common decimal type would need more than {_MAX_PRECISION} digits")
+
+
+def _limits(of: pa.DataType) -> tuple[int, int]:
+    """Least and greatest integer behind a value: unscaled for decimals, days, or units of time."""
+    if pa.types.is_decimal(of):
+        greatest = 10**of.precision - 1
+        return -greatest, greatest
+    return -(2 ** (of.bit_width - 1)), 2 ** (of.bit_width - 1) - 1
+
+
+def _from_integer(value: int, to: pa.DataType) -> pa.Scalar:
+    if pa.types.is_decimal(to):
+        digits = tuple(int(digit) for digit in str(abs(value)))
+        return pa.scalar(Decimal((int(value < 0), digits, -to.scale)), to)
+    return pa.scalar(value, to)
+
+
+def _integer_span(cut: Fraction | int, to: pa.DataType) -> Span:
+    return _between(math.ceil(cut), math.floor(cut), to)
+
+
+def _searched_span(
+    cut: float, to: pa.DataType, lowest: int, highest: int, embed: Callable[[int], float]
+) -> Span:
+    """As `_integer_span`, for a cast that keeps the order but may map many integers to one value."""
+    if math.isnan(cut):  # Greater than every value, and no integer is NaN.
+        cut = math.inf
+    lower = _first(lowest, highest + 1, lambda value: embed(value) >= cut)
+    upper = _first(lowest, highest + 1, lambda value: embed(value) > cut) - 1
+    return _between(lower, upper, to)
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The least value of [low, high) for which a monotone test holds, else ``high``."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _between(lower: int, upper: int, to: pa.DataType) -> Span:
+    lowest, highest = _limits(to)
+    size = min(max(min(upper, highest) - max(lower, lowest) + 1, 0), 2)
+    return Span(
+        lower=None if lower > highest else _from_integer(max(lower, lowest), to),
+        upper=None if upper < lowest else _from_integer(min(upper, highest), to),
+        size=size,
+    )
+
+
+def _days(value: object, to: pa.DataType, zone: str) -> Fraction | int:
+    match value:
+        case datetime():
+            # Midnights are evenly spaced in UTC only.
+            if time_zone(zone) != timezone.utc:
+                raise _refuse(value, to, f"the answer depends on the zone {zone}; write a DATE literal")
+            return Fraction(_instant_micros(value, to, zone), _DAY_MICROS)
+        case date():
+            return value.toordinal() - _EPOCH_DAY
+        case str() if parsed := parse_date(value):
+            return parsed.toordinal() - _EPOCH_DAY
+        case _:
+            raise _refuse(value, to, "write DATE 'yyyy-MM-dd'")
+
+
+def _micros(value: object, to: pa.DataType, zone: str) -> int:
+    is_text = isinstance(value, str)
+    match parse_timestamp(value) if isinstance(value, str) else value:
+        case datetime() as wall:
+            pass
+        case date() as day:
+            wall = datetime.combine(day, time())
+        case _:
+            raise _refuse(value, to, "write TIMESTAMP 'yyyy-MM-dd HH:mm:ss'")
+    if to.tz is not None:
+        return _instant_micros(wall, to, zone)
+    if is_text and wall.tzinfo is not None:
+        raise _refuse(wall, to, "the column has no time zone")
+    if not is_text and time_zone(zone) != timezone.utc:
+        raise _refuse(wall, to, f"it has no time zone, the session's is {zone}; write a plain text")
+    return _instant_micros(wall, to, "UTC")
+
+
+def _instant_micros(value: datetime, to: pa.DataType, zone: str) -> int:
+    """Microseconds since the epoch; a naive value is wall time in ``zone``, the earlier of two as in Java."""
+    try:
+        if value.tzinfo is None:
+            local = value.replace(tzinfo=time_zone(zone), fold=0)
+            if local.astimezone(timezone.utc).astimezone(local.tzinfo).replace(tzinfo=None) != value:
+                raise _refuse(value, to, f"the clocks of {zone} skip that time")
+            value = local
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    except OverflowError as error:
+        raise _refuse(value, to, "it is out of range") from error

@@ -1,0 +1,213 @@
+"""The syntax tree of a row filter: frozen values, as parsed or as pushed by an engine.
+
+A leaf names its column by a *path*: the parts of a (nested) name joined by dots, ``"fare.amount"``. A part
+that holds a dot or a backquote itself stands in backquotes, as in Spark SQL: ```"`a.b`.c"```.
+
+`lakeformat.predicate.bind` turns a tree of Python literals into one of the same shape whose literals are
+Arrow scalars of exactly the column's type; only such a *bound* tree can be evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from lakeformat.errors import InvalidInputError
+
+Operator: TypeAlias = Literal["=", "<=>", "<", "<=", ">", ">=", "!="]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``column op value``; null on either side gives null, except for the null-safe ``<=>``.
+
+    ``value`` is an int, float, `decimal.Decimal`, str, bytes, bool, date, datetime or None; once bound, a
+    `pa.Scalar` of the column's type.
+    """
+
+    column: str
+    op: Operator
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``column IN (values)``. A None among the values makes every row that equals no other value null.
+
+    Once bound, ``values`` is a `pa.Array` of the column's type. With no value at all it is false for every
+    row that is not null: `bind` says "no value of this column can equal that literal" so.
+    """
+
+    column: str
+    values: Sequence[object] | pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``column IS NULL``: never null itself. A field of a null struct is null."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """The text of ``column`` begins with ``text``, byte by byte."""
+
+    column: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndsWith:
+    """The text of ``column`` ends with ``text``, byte by byte."""
+
+    column: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """The text of ``column`` contains ``text``, byte by byte."""
+
+    column: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    r"""``column LIKE pattern``: ``%`` any text, ``_`` one character, ``\`` takes the next one literally."""
+
+    column: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """True, or false, for every row."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """SQL's NOT: of null it is null."""
+
+    operand: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """SQL's AND of any number of operands; of none it is true."""
+
+    operands: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """SQL's OR of any number of operands; of none it is false."""
+
+    operands: tuple[Predicate, ...]
+
+
+Leaf: TypeAlias = Comparison | In | IsNull | StartsWith | EndsWith | Contains | Like
+Predicate: TypeAlias = Leaf | Always | Not | And | Or
+
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def column_path(parts: Iterable[str]) -> str:
+    """Join the parts of a name into a path.
+
+    >>> column_path(["fare", "amount"]), column_path(["a.b"])
+    ('fare.amount', '`a.b`')
+    """
+    return ".".join(f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part for part in parts)
+
+
+def path_parts(path: str) -> tuple[str, ...]:
+    """Inverse of `column_path`.
+
+    >>> path_parts("`a.b`.c")
+    ('a.b', 'c')
+
+    Raises:
+        InvalidInputError: An empty part, or an unpaired backquote.
+    """
+    if "`" not in path and path and "" not in (plain := path.split(".")):
+        return tuple(plain)
+    parts: list[str] = []
+    at = 0
+    while match := _PART.match(path, at):
+        quoted, bare = match.groups()
+        parts.append(bare if quoted is None else quoted.replace("``", "`"))
+        at = match.end()
+        if at == len(path):
+            return tuple(parts)
+        if path[at] != ".":
+            break
+        at += 1
+    raise InvalidInputError(f"not a column name: {path!r}; put names with dots into backquotes")
+
+
+def bound_literal(literal: object) -> pa.Scalar | pa.Array:
+    """``literal`` as what `bind` made it; raises `TypeError` for a Python literal."""
+    if not isinstance(literal, pa.Scalar | pa.Array):
+        raise TypeError(f"the filter is not bound to a schema: it holds {literal!r}")
+    return literal
+
+
+def leaves(predicate: Predicate) -> Iterator[Leaf]:
+    """Every leaf that looks at a column, left to right."""
+    match predicate:
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from leaves(operand)
+        case Not(operand):
+            yield from leaves(operand)
+        case Always():
+            return
+        case leaf:
+            yield leaf
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """The top-level columns a filter reads.
+
+    >>> sorted(columns_of(And((IsNull("fare.amount"), Comparison("day", "=", 3)))))
+    ['day', 'fare']
+    """
+    return frozenset(path_parts(leaf.column)[0] for leaf in leaves(predicate))
+
+
+def like_tokens(pattern: str) -> tuple[str, ...]:
+    r"""Cut a LIKE pattern into ``"%"``, ``"_"`` and literal texts, each of the latter led by ``"="``.
+
+    >>> like_tokens(r"100\%_of%")
+    ('=100%', '_', '=of', '%')
+
+    Raises:
+        InvalidInputError: ``\`` before a character that needs none, or at the end; Spark refuses it too.
+    """
+    tokens: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        literal = character
+        if character == "\\":
+            literal = next(characters, "")
+            if literal not in ("%", "_", "\\"):
+                raise InvalidInputError(
+                    f"LIKE pattern {pattern!r} has a backslash before {literal!r}; only %, _ and \\ take one"
+                )
+        elif character in "%_":
+            if character == "_" or tokens[-1:] != ["%"]:
+                tokens.append(character)
+            continue
+        if tokens and tokens[-1].startswith("="):
+            tokens[-1] += literal
+        else:
+            tokens.append("=" + literal)
+    return tuple(tokens)

@@ -1,0 +1,146 @@
+"""Which rows of a batch a bound filter selects: SQL's three-valued logic on whole columns.
+
+The order of floats is Spark's, not IEEE's: NaN equals NaN and is greater than every other value, and the two
+zeros are equal (Spark: ``SQLOrderingUtil.compareDoubles``). Texts compare byte by byte.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.errors import InvalidInputError
+from lakeformat.predicate.nodes import (
+    Always,
+    And,
+    Comparison,
+    Contains,
+    EndsWith,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    bound_literal,
+    like_tokens,
+    path_parts,
+)
+
+_COMPARE: Final[Mapping[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+#: Operators that hold for NaN against every other value.
+_NAN_ON_THE_LEFT: Final = frozenset({">=", ">", "!="})
+
+
+def mask(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
+    """One boolean per row, never null: a row whose answer is null is not selected.
+
+    Args:
+        predicate: A filter bound to the schema of ``batch`` (`bind`).
+        batch: The rows. A record batch gives a `pa.BooleanArray`, a table a `pa.ChunkedArray`.
+
+    Raises:
+        InvalidInputError: ``batch`` lacks a column of the filter.
+    """
+    selected = pc.fill_null(_truth(predicate, batch), False)
+    if isinstance(batch, pa.Table):
+        return selected if isinstance(selected, pa.ChunkedArray) else pa.chunked_array([selected])
+    return selected
+
+
+def _truth(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+    """True, false or null per row."""
+    match predicate:
+        case And(operands):
+            return reduce(pc.and_kleene, (_truth(operand, batch) for operand in operands), _all(batch, True))
+        case Or(operands):
+            return reduce(pc.or_kleene, (_truth(operand, batch) for operand in operands), _all(batch, False))
+        case Not(operand):
+            return pc.invert(_truth(operand, batch))
+        case Always(value):
+            return _all(batch, value)
+        case IsNull(column):
+            return pc.is_null(_column(batch, column))
+        case Comparison(column, op, value):
+            return _compare(_column(batch, column), op, bound_literal(value))
+        case In(column, values):
+            return _is_in(_column(batch, column), bound_literal(values))
+        case StartsWith(column, text):
+            return pc.starts_with(_column(batch, column), pattern=text)
+        case EndsWith(column, text):
+            return pc.ends_with(_column(batch, column), pattern=text)
+        case Contains(column, text):
+            return pc.match_substring(_column(batch, column), pattern=text)
+        case Like(column, pattern):
+            return pc.match_substring_regex(_column(batch, column), pattern=_regex(pattern))
+
+
+def _all(batch: pa.RecordBatch | pa.Table, value: bool | None) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.bool_()), batch.num_rows)
+
+
+def _column(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
+    top, *within = path_parts(path)
+    if batch.schema.get_field_index(top) < 0:
+        raise InvalidInputError(f"the rows lack column {top!r} of the filter; read it too")
+    column = batch.column(top)
+    # struct_field looks at the struct's own nulls too.
+    column = pc.struct_field(column, within) if within else column
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
+
+
+def _compare(column: pa.Array | pa.ChunkedArray, op: str, value: pa.Scalar) -> pa.Array | pa.ChunkedArray:
+    if op == "<=>":
+        return pc.fill_null(_compare(column, "=", value), False)
+    if not value.is_valid:
+        return pa.nulls(len(column), pa.bool_())
+    if not pa.types.is_floating(column.type):
+        return _COMPARE[op](column, value)
+    nan = pc.is_nan(column)
+    if math.isnan(value.as_py()):
+        if op in ("=", ">="):
+            return nan
+        if op in ("!=", "<"):
+            return pc.invert(nan)
+        return pc.if_else(nan, op == "<=", op == "<=")
+    plain = _COMPARE[op](column, value)
+    return pc.or_(plain, nan) if op in _NAN_ON_THE_LEFT else plain
+
+
+def _is_in(column: pa.Array | pa.ChunkedArray, values: pa.Array) -> pa.Array | pa.ChunkedArray:
+    present = values.drop_null()
+    if pa.types.is_floating(column.type):
+        # Arrow hashes bits: it tells the zeros, and NaNs of different origin, apart.
+        zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(present, 0.0)).as_py() else [], present.type)
+        found = pc.is_in(column, value_set=pa.concat_arrays([present, zeros]))
+        if pc.any(pc.is_nan(present)).as_py():
+            found = pc.or_(found, pc.fill_null(pc.is_nan(column), False))
+    else:
+        found = pc.is_in(column, value_set=present)
+    otherwise = pa.scalar(None if values.null_count else False, pa.bool_())
+    answer = pc.if_else(found, True, otherwise)
+    return pc.if_else(pc.is_null(column), pa.scalar(None, pa.bool_()), answer)
+
+
+def _regex(pattern: str) -> str:
+    """The LIKE pattern for RE2: whole text, line ends are ordinary characters."""
+    wild = {"%": ".*", "_": "."}
+    return rf"(?s)\A{''.join(wild.get(token) or re.escape(token[1:]) for token in like_tokens(pattern))}\z"

@@ -1,0 +1,291 @@
+"""The text of a ``where=`` option, a subset of Spark SQL's predicates, to a filter.
+
+One side of every comparison is a column, the other a literal. Whatever else Spark SQL knows (functions,
+arithmetic, casts, subqueries, columns on both sides) is refused by naming it, never guessed at.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.predicate.coerce import parse_date, parse_timestamp
+from lakeformat.predicate.nodes import (
+    Always,
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    column_path,
+)
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression
+
+_OPERATORS: Final[Mapping[str, Operator]] = {
+    "EQ": "=",
+    "NullSafeEQ": "<=>",
+    "NEQ": "!=",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+}
+_FLIPPED: Final[Mapping[Operator, Operator]] = {
+    "=": "=",
+    "<=>": "<=>",
+    "!=": "!=",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+}
+#: Escapes on which all parsers agree; the others (octal, \u, a needless backslash) differ by release.
+_ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
+_PLAIN_ESCAPES: Final = frozenset("\\'\"%_ntr")
+_INTEGER: Final = re.compile(r"\d+", re.ASCII)
+_DECIMAL: Final = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
+_EXPONENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
+_INTEGER_SUFFIX_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "BIGINT": 64}
+
+
+def parse_where(text: str) -> Predicate:
+    """Parse a filter: ``distance > 2000 and dest like 'A%'``.
+
+    Comparisons (``= == <=> != <> < <= > >=``), ``in``, ``between``, ``like``, ``is null`` and their
+    negations, a boolean column on its own, ``and``/``or``/``not`` and parentheses. Literals: integers,
+    decimals, ``1e3`` and ``2.5D`` doubles, ``5L``, texts, ``true``/``false``/``null``, ``DATE '2024-01-31'``,
+    ``TIMESTAMP '2024-01-31 10:00:00'``, ``X'1FA0'``. Names may be dotted (fields of structs) and backquoted.
+
+    Returns:
+        A filter with Python literals; ``1.5`` is a `decimal.Decimal` and ``1.5D`` a float, as in Spark.
+
+    Raises:
+        InvalidInputError: The text is no predicate of that subset; the message names the part.
+        InvalidOptionError: sqlglot is not installed.
+    """
+    try:
+        from sqlglot.dialects.dialect import Dialect
+        from sqlglot.errors import SqlglotError
+        from sqlglot.expressions import Condition
+    except ImportError as error:
+        raise InvalidOptionError("where= needs sqlglot; run: pip install 'lakeformat[sql]'") from error
+
+    for escape in _ESCAPE.finditer(text):
+        if escape[1] not in _PLAIN_ESCAPES:
+            raise InvalidInputError(
+                f"cannot read the filter {text!r}: backslash before {escape[1]!r}; write \\\\ for a backslash"
+            )
+    try:
+        parsed = Dialect.get_or_raise("spark").parse_into(Condition, text)
+        if len(parsed) != 1 or parsed[0] is None:
+            raise InvalidInputError(f"cannot read the filter {text!r}: write one predicate")
+        return _predicate(parsed[0])
+    except SqlglotError as error:
+        raise InvalidInputError(
+            f"cannot read the filter {text!r}: not Spark SQL; put names that are keywords into backquotes"
+        ) from error
+    except RecursionError as error:
+        raise InvalidInputError("cannot read the filter: it is nested too deeply") from error
+
+
+def _predicate(node: Expression) -> Predicate:
+    reader = _READERS.get(_kind(node))
+    if reader is None:
+        raise _refused(node)
+    return reader(node)
+
+
+def _kind(node: Expression | None) -> str:
+    return type(node).__name__
+
+
+def _refused(node: Expression, why: str = "it is not in the subset a filter may use") -> InvalidInputError:
+    return InvalidInputError(f"cannot filter by {node.sql(dialect='spark')!r}: {why}")
+
+
+def _chain(node: Expression) -> Predicate:
+    """``a and b and c`` is a chain to the left, as long as the user likes: no recursion along it."""
+    operands: list[Predicate] = []
+    link = node
+    while _kind(link) == _kind(node):
+        operands.append(_predicate(link.args["expression"]))
+        link = link.this
+    operands.append(_predicate(link))
+    operands.reverse()
+    return And(tuple(operands)) if _kind(node) == "And" else Or(tuple(operands))
+
+
+def _compare(node: Expression) -> Predicate:
+    op = _OPERATORS[_kind(node)]
+    left, right = node.this, node.args["expression"]
+    if (column := _path(left)) is not None:
+        return Comparison(column, op, _literal(right, node))
+    if (column := _path(right)) is not None:
+        return Comparison(column, _FLIPPED[op], _literal(left, node))
+    raise _refused(node, "one side must be a column, the other a literal")
+
+
+def _between(node: Expression) -> Predicate:
+    if node.args.get("symmetric"):
+        raise _refused(node)
+    column = _column(node)
+    return And(
+        (
+            Comparison(column, ">=", _literal(node.args["low"], node)),
+            Comparison(column, "<=", _literal(node.args["high"], node)),
+        )
+    )
+
+
+def _in(node: Expression) -> Predicate:
+    values = node.expressions
+    if not values or any(node.args.get(key) for key in ("query", "unnest", "field", "is_global")):
+        raise _refused(node, "IN takes a list of literals")
+    return In(_column(node), tuple(_literal(value, node) for value in values))
+
+
+def _like(node: Expression) -> Predicate:
+    pattern = _literal(node.args["expression"], node)
+    if not isinstance(pattern, str):
+        raise _refused(node, "LIKE takes a text")
+    like = Like(_column(node), pattern)
+    return Not(like) if node.args.get("negate") else like
+
+
+def _is(node: Expression) -> Predicate:
+    if _kind(node.args["expression"]) != "Null":
+        raise _refused(node)
+    return IsNull(_column(node))
+
+
+def _flag(node: Expression) -> Predicate:
+    column = _path(node)
+    if column is None:
+        raise _refused(node)
+    return Comparison(column, "=", True)
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Predicate]]] = {
+    "And": _chain,
+    "Or": _chain,
+    "Not": lambda node: Not(_predicate(node.this)),
+    "Paren": lambda node: _predicate(node.this),
+    "Between": _between,
+    "In": _in,
+    "Like": _like,
+    "Is": _is,
+    "Column": _flag,
+    "Dot": _flag,
+    "Boolean": lambda node: Always(bool(node.this)),
+    **dict.fromkeys(_OPERATORS, _compare),
+}
+
+
+def _column(node: Expression) -> str:
+    column = _path(node.this)
+    if column is None:
+        raise _refused(node, "its left side must be a column")
+    return column
+
+
+def _path(node: Expression) -> str | None:
+    """The column's path; None when ``node`` is no plain, possibly dotted, name."""
+    while _kind(node) == "Paren":
+        node = node.this
+    parts: list[str] = []
+    while _kind(node) == "Dot":
+        if _kind(node.args["expression"]) != "Identifier":
+            return None
+        parts.append(node.args["expression"].name)
+        node = node.this
+    if _kind(node) != "Column":
+        return None
+    names = [node.args.get(key) for key in ("catalog", "db", "table", "this")]
+    if any(name is not None and _kind(name) != "Identifier" for name in names):
+        return None
+    return column_path([*(name.name for name in names if name is not None), *reversed(parts)])
+
+
+def _literal(node: Expression, within: Expression) -> object:
+    """The Python value of a literal; ``within`` is what the error names."""
+    match _kind(node):
+        case "Paren":
+            return _literal(node.this, within)
+        case "Neg":
+            value = _literal(node.this, within)
+            if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+                raise _refused(within, "a minus sign needs a number")
+            return value.copy_negate() if isinstance(value, Decimal) else -value
+        case "Null":
+            return None
+        case "Boolean":
+            return bool(node.this)
+        case "Literal":
+            return node.this if node.is_string else _number(node.this, within)
+        case "HexString":
+            return _hex(node.this, within)
+        case "Cast":
+            return _typed_text(node, within)
+        case "TryCast":
+            return _suffixed_number(node, within)
+        case _:
+            raise _refused(within, f"{node.sql(dialect='spark')} is no literal")
+
+
+def _number(text: str, within: Expression) -> int | float | Decimal:
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return Decimal(text)
+    if _EXPONENT.fullmatch(text) and not math.isinf(value := float(text)):
+        return value
+    raise _refused(within, f"{text} is no number")
+
+
+def _hex(digits: str, within: Expression) -> bytes:
+    try:
+        return bytes.fromhex(digits)
+    except ValueError as error:
+        raise _refused(within, "X'...' takes pairs of hexadecimal digits") from error
+
+
+def _typed_text(node: Expression, within: Expression) -> object:
+    """``DATE '...'`` and ``TIMESTAMP '...'``, which sqlglot reads as casts of a text."""
+    parsers: dict[str, Callable[[str], object]] = {
+        "DATE": parse_date,
+        "TIMESTAMP": parse_timestamp,
+        "TIMESTAMPTZ": parse_timestamp,
+    }
+    parser = parsers.get(node.args["to"].this.name)
+    if parser is None or _kind(node.this) != "Literal" or not node.this.is_string:
+        raise _refused(within)
+    value = parser(node.this.this)
+    if value is None:
+        raise _refused(within, "write DATE 'yyyy-MM-dd' or TIMESTAMP 'yyyy-MM-dd HH:mm:ss', an existing day")
+    return value
+
+
+def _suffixed_number(node: Expression, within: Expression) -> object:
+    """``5L``, ``2.5D`` and the like, which sqlglot reads as casts of a number."""
+    suffix = node.args["to"].this.name
+    if node.args.get("safe") or _kind(node.this) != "Literal" or node.this.is_string:
+        raise _refused(within)
+    value = _number(node.this.this, within)
+    if suffix == "DOUBLE":
+        return float(value)
+    if bits := _INTEGER_SUFFIX_BITS.get(suffix):
+        # -128Y is read as minus 128Y.
+        if isinstance(value, int) and value <= 1 << (bits - 1):
+            return value
+        raise _refused(within, f"{value} is no {suffix}")
+    raise _refused(within)

@@ -1,0 +1,1 @@
+"""Reading a table: which files, which row groups, which rows."""

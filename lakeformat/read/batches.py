@@ -1,0 +1,61 @@
+"""Step 6: Arrow batches out of base files, filtered and in the shape that was asked for.
+
+Memory: one row group's pages of the columns read, plus a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from lakeformat.codec.conform import conform
+from lakeformat.errors import CorruptTableError
+from lakeformat.index.footers import open_parquet
+from lakeformat.predicate import Always, mask
+from lakeformat.read.query import ReadQuery, readable_schema
+from lakeformat.read.splits import Split
+from lakeformat.storage.port import Storage
+
+__all__ = ["BATCH_ROWS", "read_split"]
+
+BATCH_ROWS = 65_536
+
+
+def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a split that match, with exactly the query's columns.
+
+    Args:
+        table: the table's schema, without meta columns.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged; names the file.
+    """
+    full = readable_schema(table, meta_columns=True)
+    needed = pa.schema([
+        query.schema.field(name) if name in query.schema.names else full.field(name) for name in query.file_columns()
+    ])  # fmt: skip
+    exact = not isinstance(query.predicate, Always)
+    for part in split.parts:
+        try:
+            with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
+                present = set(parquet.schema_arrow.names)
+                columns = [name for name in needed.names if name in present]
+                groups = list(part.row_groups) if part.row_groups is not None else None
+                for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns):
+                    shaped = conform(batch, needed)
+                    if exact or not query.predicate.value:
+                        shaped = shaped.filter(mask(query.predicate, shaped))
+                    if shaped.num_rows:
+                        yield shaped.select(query.schema.names) if len(needed) > len(query.schema) else shaped
+        except FileNotFoundError:
+            raise CorruptTableError(
+                f"{part.path} vanished while it was read; read again, or keep more history "
+                "(hoodie.cleaner.commits.retained)"
+            ) from None
+        except (pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, CorruptTableError):
+                raise
+            raise CorruptTableError(
+                f"{part.path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
+            ) from None

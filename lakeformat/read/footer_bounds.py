@@ -1,0 +1,312 @@
+"""Column bounds of row groups, from Parquet footers.
+
+A footer's statistics are taken only where they mean the same to the table: the file's own type (physical and
+logical, not the Arrow schema a writer may have stored) must convert to the table's without losing order or
+digits. Everything else (INT96, unsigned, other time zones, NaN, no column order) is unknown. Parquet's own
+traps (deprecated min/max of texts, the signed order of old writers) are handled by Arrow: `has_min_max` is
+false then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.predicate import ColumnBounds, path_parts, resolve
+
+_TIME_UNITS: Final[Mapping[str, str]] = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_PLAIN: Final[Mapping[str, pa.DataType]] = {
+    "BOOLEAN": pa.bool_(),
+    "INT32": pa.int32(),
+    "INT64": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "BYTE_ARRAY": pa.binary(),
+    "FIXED_LEN_BYTE_ARRAY": pa.binary(),
+}
+_INTS: Final[Mapping[int, pa.DataType]] = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+_Raw: TypeAlias = bool | int | float | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a file keeps a column: nowhere (``absent``), in leaf ``index``, or out of reach (neither)."""
+
+    absent: bool = False
+    index: int | None = None
+    stored: pa.DataType | None = None
+    required: bool = False
+
+
+class _Collector:
+    """Statistics of one column, unit by unit, kept apart by the type they are stored in."""
+
+    def __init__(self, wanted: pa.DataType) -> None:
+        self._wanted = wanted
+        self._null_counts: list[int | None] = []
+        self._stored: dict[pa.DataType, tuple[list[int], list[_Raw], list[_Raw]]] = {}
+
+    def add(self, place: _Place, row_group: pq.RowGroupMetaData) -> None:
+        unit = len(self._null_counts)
+        statistics = None if place.index is None else row_group.column(place.index).statistics
+        if statistics is not None and statistics.has_null_count:
+            self._null_counts.append(statistics.null_count)
+        elif place.absent:
+            self._null_counts.append(row_group.num_rows)
+        else:
+            self._null_counts.append(0 if place.required else None)
+        if statistics is not None and place.stored is not None and statistics.has_min_max:
+            units, lows, highs = self._stored.setdefault(place.stored, ([], [], []))
+            units.append(unit)
+            lows.append(statistics.min_raw)
+            highs.append(statistics.max_raw)
+
+    def bounds(self) -> ColumnBounds:
+        total = len(self._null_counts)
+        order = np.full(total, total)  # Where a unit's value stands; `total` is the place of "unknown".
+        lows, highs, at = [], [], 0
+        for stored, (units, low, high) in self._stored.items():
+            converted = _convert(low, stored, self._wanted), _convert(high, stored, self._wanted)
+            if converted[0] is None or converted[1] is None:
+                continue
+            lows.append(converted[0])
+            highs.append(converted[1])
+            order[units] = np.arange(at, at + len(units))
+            at += len(units)
+        order[order == total] = at
+        return ColumnBounds(
+            _scatter(lows, order, self._wanted),
+            _scatter(highs, order, self._wanted),
+            pa.array(self._null_counts, pa.int64()),
+        )
+
+
+def row_group_bounds(
+    footers: Sequence[pq.FileMetaData], columns: Sequence[str], schema: pa.Schema
+) -> tuple[Mapping[str, ColumnBounds], pa.Array, npt.NDArray[np.int64]]:
+    """Bounds of every row group of every file, for `may_match`.
+
+    Args:
+        footers: One per file.
+        columns: Paths of the wanted columns; a dotted path leads through structs.
+        schema: The table's columns; bounds get their types.
+
+    Returns:
+        By column path as the schema spells it, the bounds, one entry per row group in file order; the row
+        count of each row group (int64); the position in ``footers`` of each row group's file. A file with no
+        row groups has no entry. A column counts as all null only in a file whose schema has nothing of that
+        name.
+
+    Raises:
+        InvalidInputError: A column is not in ``schema``.
+    """
+    resolved = [resolve(column, schema) for column in columns]
+    collectors = {path: _Collector(of) for path, of in resolved}
+    layouts: list[tuple[pq.ParquetSchema, list[tuple[_Collector, _Place]]]] = []
+    row_counts: list[int] = []
+    file_index: list[int] = []
+    for position, footer in enumerate(footers):
+        file_schema = footer.schema
+        layout = next((places for known, places in reversed(layouts) if known.equals(file_schema)), None)
+        if layout is None:
+            leaf_indexes = _leaf_indexes(file_schema)
+            layout = [(collectors[path], _place(path, file_schema, leaf_indexes)) for path in collectors]
+            layouts.append((file_schema, layout))
+        for i in range(footer.num_row_groups):
+            row_group = footer.row_group(i)
+            row_counts.append(row_group.num_rows)
+            file_index.append(position)
+            for collector, place in layout:
+                collector.add(place, row_group)
+    return (
+        {path: collector.bounds() for path, collector in collectors.items()},
+        pa.array(row_counts, pa.int64()),
+        np.array(file_index, dtype=np.int64),
+    )
+
+
+def fold_files(
+    bounds: Mapping[str, ColumnBounds],
+    row_counts: pa.Array,
+    unit_file_index: npt.NDArray[np.int64],
+    file_count: int,
+) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
+    """Bounds and row counts per file from those per row group (the answer of `row_group_bounds`).
+
+    A bound is unknown if it is for any row group that may hold a value; a null count, if it is for any.
+    A file with no row groups has row count 0, null count 0 and unknown bounds.
+    """
+    files = pa.array(unit_file_index)
+    folded: dict[str, ColumnBounds] = {}
+    for path, column in bounds.items():
+        all_null = pc.fill_null(pc.equal(column.null_count, row_counts), False)
+        folded[path] = ColumnBounds(
+            _fold_bound(column.minimum, all_null, files, "min", file_count),
+            _fold_bound(column.maximum, all_null, files, "max", file_count),
+            _fold_counts(column.null_count, files, file_count),
+        )
+    return folded, pc.fill_null(_per_file(row_counts, files, "sum", file_count), 0)
+
+
+#: The file's schema as nested names; an int is the index of a leaf that no list or map stands above.
+_Tree: TypeAlias = "dict[str, _Tree | int | None]"
+
+
+def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
+    """None where Arrow cannot tell the file's structure."""
+    try:
+        fields = schema.to_arrow_schema()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    counter = [0]
+
+    def walk(of: pa.DataType, repeated: bool) -> _Tree | int | None:
+        if isinstance(of, pa.BaseExtensionType):
+            of = of.storage_type
+        if pa.types.is_nested(of):
+            inner = repeated or not pa.types.is_struct(of)
+            # A map is a list of entries, whose two leaves are its own.
+            children = (
+                [("key", of.key_type), ("value", of.item_type)]
+                if pa.types.is_map(of)
+                else [(of.field(i).name, of.field(i).type) for i in range(of.num_fields)]
+            )
+            tree: _Tree = {}
+            for name, child in children:
+                tree[name] = None if name in tree else walk(child, inner)
+            return None if inner else tree
+        counter[0] += 1
+        return None if repeated else counter[0] - 1
+
+    root: _Tree = {}
+    for field in fields:
+        found = walk(field.type, False)
+        root[field.name] = None if field.name in root else found
+    return root if counter[0] == len(schema.names) else None
+
+
+def _place(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _Place:
+    here: _Tree | int | None = tree
+    for part in path_parts(path):
+        if not isinstance(here, dict):
+            return _Place()
+        if part not in here:
+            # A name that differs in case only may be the same column to some reader.
+            return _Place(absent=part.lower() not in {name.lower() for name in here})
+        here = here[part]
+    if not isinstance(here, int):
+        return _Place()
+    leaf = schema.column(here)
+    return _Place(index=here, stored=_stored_type(leaf), required=leaf.max_definition_level == 0)
+
+
+def _stored_type(leaf: pq.ColumnSchema) -> pa.DataType | None:
+    """What the raw statistics of a leaf are values of; None where their order or meaning is not ours."""
+    physical = leaf.physical_type
+    logical = json.loads(leaf.logical_type.to_json())
+    match logical["Type"]:
+        case "None" | "Undefined":
+            return _PLAIN.get(physical)
+        case "String" | "Enum" | "JSON" | "Json":
+            return pa.string()
+        case "Date":
+            return pa.date32()
+        case "Int" if logical["isSigned"]:
+            return _INTS.get(logical["bitWidth"])
+        case "Timestamp":
+            unit = _TIME_UNITS.get(logical["timeUnit"])
+            return unit and pa.timestamp(unit, "UTC" if logical["isAdjustedToUTC"] else None)
+        case "Decimal" if logical["precision"] <= 38:
+            return pa.decimal128(logical["precision"], logical["scale"])
+        case _:
+            return None
+
+
+def _converts(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a safe cast keeps order and value, so that one which succeeds gives true bounds."""
+    if stored == wanted:
+        return True
+    if pa.types.is_integer(stored):
+        if pa.types.is_floating(wanted):
+            return bool(stored.bit_width <= {32: 16, 64: 32}.get(wanted.bit_width, 0))
+        return bool(pa.types.is_signed_integer(wanted) or pa.types.is_decimal128(wanted))
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
+        return (stored.tz is None) == (wanted.tz is None)
+    if pa.types.is_decimal128(stored):
+        return bool(pa.types.is_decimal128(wanted))
+    if pa.types.is_float32(stored):
+        return bool(pa.types.is_float64(wanted))
+    return _is_bytewise(stored) and _is_bytewise(wanted)
+
+
+def _is_bytewise(of: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(of)
+        or pa.types.is_large_string(of)
+        or pa.types.is_binary(of)
+        or pa.types.is_large_binary(of)
+        or pa.types.is_fixed_size_binary(of)
+    )
+
+
+def _convert(raw: list[_Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Array | None:
+    """Raw statistics as values of the table's type; None where any of them has no exact counterpart."""
+    if not _converts(stored, wanted):
+        return None
+    try:
+        if pa.types.is_decimal(stored):
+            values = pa.array([_decimal(value, stored.scale) for value in raw], stored)
+        elif _is_bytewise(stored):
+            values = pa.array(raw, pa.binary())
+        else:
+            values = pa.array(raw, stored)
+        values = values.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    if pa.types.is_floating(wanted):
+        return pc.if_else(pc.is_nan(values), pa.scalar(None, wanted), values)
+    return values
+
+
+def _decimal(raw: _Raw, scale: int) -> Decimal:
+    unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+    digits = tuple(int(digit) for digit in str(abs(unscaled)))
+    return Decimal((int(unscaled < 0), digits, -scale))
+
+
+def _scatter(groups: Sequence[pa.Array], order: npt.NDArray[np.int64], of: pa.DataType) -> pa.Array:
+    return pa.concat_arrays([*groups, pa.nulls(1, of)]).take(pa.array(order))
+
+
+def _per_file(values: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
+    """One aggregate per file, null where a file has no units."""
+    grouped = pa.table({"file": files, "value": values}).group_by("file").aggregate([("value", how)])
+    order = np.full(file_count, len(grouped))
+    order[grouped["file"].to_numpy()] = np.arange(len(grouped))
+    found = grouped[f"value_{how}"].combine_chunks()
+    return _scatter([found], order, found.type)
+
+
+def _fold_bound(bound: pa.Array, all_null: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
+    if pa.types.is_nested(bound.type):
+        return pa.nulls(file_count, bound.type)
+    unknown = pc.and_not(pc.is_null(bound), all_null)
+    any_unknown = pc.fill_null(_per_file(unknown, files, "any", file_count), True)
+    folded = _per_file(bound, files, how, file_count)
+    return pc.if_else(any_unknown, pa.scalar(None, folded.type), folded)
+
+
+def _fold_counts(null_count: pa.Array, files: pa.Array, file_count: int) -> pa.Array:
+    any_unknown = pc.fill_null(_per_file(pc.is_null(null_count), files, "any", file_count), False)
+    total = pc.fill_null(_per_file(null_count, files, "sum", file_count), 0)
+    return pc.if_else(any_unknown, pa.scalar(None, total.type), total)

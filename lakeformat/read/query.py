@@ -1,0 +1,90 @@
+"""Step 1: what is asked, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeformat.codec.conform import read_schema
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.model.instant import parse_as_of
+from lakeformat.model.record import META_COLUMNS
+from lakeformat.predicate import Always, And, Predicate, bind, bind_lenient, columns_of, parse_where
+
+__all__ = ["ReadQuery", "as_of_option", "readable_schema", "resolve_query"]
+
+
+@dataclass(frozen=True)
+class ReadQuery:
+    """Columns and rows wanted.
+
+    Attributes:
+        schema: the columns to return, in order, all nullable.
+        predicate: bound to the table's columns; rows it does not select are not returned.
+        skipping: whether statistics may rule out files and row groups.
+    """
+
+    schema: pa.Schema
+    predicate: Predicate
+    skipping: bool = True
+
+    def file_columns(self) -> tuple[str, ...]:
+        """Columns to read: those wanted and those the filter looks at."""
+        return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
+
+
+def as_of_option(options: Options) -> str | None:
+    """The instant time to read at, None for now."""
+    text = options["as.of.instant"]
+    return parse_as_of(text) if text else None
+
+
+def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:
+    """What a read of all columns returns: the meta columns first, then the table's."""
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS] if meta_columns else []
+    return pa.schema([*meta, *read_schema(table)])
+
+
+def resolve_query(
+    table: pa.Schema,
+    options: Options,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    pushed: Predicate | None = None,
+) -> ReadQuery:
+    """Check a question against the table's schema.
+
+    Args:
+        columns, where: as arguments; else the options of these names.
+        pushed: Spark's filters, which it applies again: what cannot be bound of them is left out.
+
+    Raises:
+        InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+    """
+    full = readable_schema(table, meta_columns=True)
+    wanted = columns if columns is not None else options["columns"]
+    if wanted is None:
+        schema = readable_schema(table, meta_columns=options["meta_columns"])
+    else:
+        schema = pa.schema([full.field(_exact(name, full)) for name in wanted])
+        if len(set(schema.names)) < len(schema.names):
+            raise InvalidInputError(f"columns={','.join(wanted)} names a column twice; name each once")
+    text = where if where is not None else options["where"]
+    parts = [bind(parse_where(text), full)] if text and text.strip() else []
+    if pushed is not None:
+        parts.append(bind_lenient(pushed, full))
+    predicate = parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Always(True)
+    return ReadQuery(schema, predicate, options["hoodie.enable.data.skipping"])
+
+
+def _exact(name: str, schema: pa.Schema) -> str:
+    if name in schema.names:
+        return name
+    matches = [known for known in schema.names if known.lower() == name.lower()]
+    if len(matches) == 1:
+        return matches[0]
+    raise InvalidInputError(f"unknown column {name!r}{nearest(name, schema.names)}; the table has {', '.join(schema.names)}")

@@ -1,0 +1,64 @@
+"""Step 5: portions of about equal bytes, by row groups where files are large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["FilePart", "Split", "pack"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Row groups of one base file; None means all. ``size_bytes`` is compressed."""
+
+    path: str
+    size_bytes: int
+    row_groups: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one task reads. Picklable."""
+
+    parts: tuple[FilePart, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Compressed bytes."""
+        return sum(part.size_bytes for part in self.parts)
+
+
+def pack(parts: Iterable[FilePart], split_bytes: int, at_least: int = 1) -> tuple[Split, ...]:
+    """Put parts, in order, into splits of up to ``split_bytes``.
+
+    Args:
+        at_least: make the splits small enough to get about this many.
+    """
+    listed = list(parts)
+    total = sum(part.size_bytes for part in listed)
+    limit = max(1, min(split_bytes, -(-total // max(1, at_least))))
+    splits: list[Split] = []
+    current: list[FilePart] = []
+    size = 0
+    for part in listed:
+        # Closing where the split is nearest its limit keeps the sizes even.
+        if current and size + part.size_bytes / 2 > limit:
+            splits.append(Split(tuple(current)))
+            current, size = [], 0
+        current.append(part)
+        size += part.size_bytes
+    if current:
+        splits.append(Split(_joined(current)))
+    return tuple(Split(_joined(split.parts)) for split in splits)
+
+
+def _joined(parts: Sequence[FilePart]) -> tuple[FilePart, ...]:
+    """Neighbouring parts of one file as one."""
+    joined: list[FilePart] = []
+    for part in parts:
+        if joined and joined[-1].path == part.path and part.row_groups is not None:
+            last = joined.pop()
+            part = FilePart(part.path, last.size_bytes + part.size_bytes, (*(last.row_groups or ()), *part.row_groups))
+        joined.append(part)
+    return tuple(joined)

@@ -1,0 +1,37 @@
+"""Where files live: the port, its adapters, the clock and the ids."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from lakeformat.storage.local import LocalStorage
+from lakeformat.storage.memory import MemoryStorage
+from lakeformat.storage.port import Clock, FileInfo, Ids, Storage
+from lakeformat.storage.remote import FsspecStorage
+from lakeformat.storage.system import RandomIds, SystemClock
+
+__all__ = [
+    "Clock",
+    "FileInfo",
+    "FsspecStorage",
+    "Ids",
+    "LocalStorage",
+    "MemoryStorage",
+    "RandomIds",
+    "Storage",
+    "SystemClock",
+    "open_storage",
+]
+
+
+def open_storage(path: str | os.PathLike[str], *, sync: bool = False, **options: Any) -> Storage:
+    """The storage for a path or URL: plain paths and ``file:`` are local, the rest goes through fsspec."""
+    text = os.fspath(path)
+    scheme = urlsplit(text).scheme
+    if scheme == "file":
+        text = unquote(urlsplit(text).path)
+    elif len(scheme) > 1:
+        return FsspecStorage(text, options)
+    return LocalStorage(os.path.abspath(os.path.expanduser(text)), sync)

@@ -1,0 +1,285 @@
+"""Local disks: put-if-absent by hard link, a lock by ``flock``."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.errors import LockTimeoutError, StorageError
+from lakeformat.storage.port import FileInfo, check_path, own_path
+
+try:
+    import fcntl
+except ImportError:  # Not a POSIX system: the lock then excludes nobody, and says so.
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["LocalStorage"]
+
+_COUNTER: Final = itertools.count()
+#: File systems without hard links answer a link with one of these.
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
+_LOCK_POLL_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True)
+class LocalStorage:
+    """A folder of a local (or mounted POSIX) file system.
+
+    Args:
+        root: absolute path of the table's folder; it need not exist yet.
+        sync: flush data files to the disk before they are committed, so that a power cut loses nothing;
+            timeline files always are.
+    """
+
+    root: str
+    sync: bool = False
+    has_lock: bool = field(default=fcntl is not None, init=False)
+
+    @property
+    def location(self) -> str:
+        """The folder."""
+        return self.root
+
+    def _real(self, path: str) -> str:
+        return os.path.join(self.root, check_path(path)) if path else self.root
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write aside, flush, then hard-link into place: the link is the point at which one caller wins."""
+        target = self._real(path)
+        with _explained("create", path):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if not data:  # Nothing can be half written: the open call alone decides.
+                os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                return
+            aside = self._write_aside(data)
+            try:
+                self._link(aside, target, data)
+            finally:
+                os.unlink(aside)
+            _flush_folder(os.path.dirname(target))
+            _drop_checksum(target)
+
+    def _write_aside(self, data: bytes) -> str:
+        folder = self._real(own_path("tmp"))
+        os.makedirs(folder, exist_ok=True)
+        aside = os.path.join(folder, f"{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}-{time.time_ns()}")
+        handle = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(aside)
+            raise
+        return aside
+
+    @staticmethod
+    def _link(aside: str, target: str, data: bytes) -> None:
+        try:
+            os.link(aside, target)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            handle = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write aside, flush, rename over."""
+        target = self._real(path)
+        with _explained("write", path):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            aside = self._write_aside(data)
+            _drop_checksum(target)
+            os.replace(aside, target)
+            _flush_folder(os.path.dirname(target))
+
+    def read(self, path: str) -> bytes:
+        """A whole file."""
+        with _explained("read", path), open(self._real(path), "rb") as file:
+            return file.read()
+
+    def info(self, path: str) -> FileInfo | None:
+        """What stands there now."""
+        with _explained("look at", path):
+            try:
+                found = os.stat(self._real(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            return _info(path, found)
+
+    def list(self, path: str) -> Sequence[FileInfo]:
+        """The direct children, by name; dangling links are left out."""
+        entries: list[FileInfo] = []
+        with _explained("list", path):
+            try:
+                with os.scandir(self._real(path)) as scan:
+                    for entry in scan:
+                        with suppress(FileNotFoundError):
+                            below = f"{path}/{entry.name}" if path else entry.name
+                            entries.append(_info(below, entry.stat()))
+            except (FileNotFoundError, NotADirectoryError):
+                return ()
+        return sorted(entries, key=lambda entry: entry.path)
+
+    def open_input(self, path: str) -> Any:
+        """A memory map: Parquet and Arrow readers take what they need, without a copy."""
+        real = self._real(path)
+        with _explained("read", path):
+            if os.stat(real).st_size == 0:
+                return pa.BufferReader(b"")
+            return pa.memory_map(real)
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        """Stream into place; a failed block leaves nothing."""
+        real = self._real(path)
+        with _explained("write", path):
+            os.makedirs(os.path.dirname(real), exist_ok=True)
+            try:
+                with pa.OSFile(real, "wb") as sink:
+                    yield sink
+                if self.sync:
+                    _flush(real)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(real)
+                raise
+
+    def move(self, source: str, target: str) -> None:
+        """Rename within the file system."""
+        real = self._real(target)
+        with _explained("move", source):
+            os.makedirs(os.path.dirname(real), exist_ok=True)
+            os.rename(self._real(source), real)
+
+    def touch(self, path: str) -> None:
+        """Make or renew an empty file."""
+        real = self._real(path)
+        with _explained("touch", path):
+            os.makedirs(os.path.dirname(real), exist_ok=True)
+            with open(real, "ab"):
+                os.utime(real)
+
+    def delete(self, path: str) -> bool:
+        """Remove a regular file or a link, and the checksum file Hadoop may keep beside it."""
+        real = self._real(path)
+        with _explained("delete", path):
+            try:
+                os.unlink(real)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            finally:
+                _drop_checksum(real)
+        return True
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder of ``.hoodie``."""
+        if not path.startswith(".hoodie/"):
+            raise StorageError(f"refusing to delete folder {path!r}: only folders of .hoodie are removed whole")
+        real = self._real(path)
+        with _explained("delete", path):
+            if os.path.islink(real):
+                os.unlink(real)
+                return
+            with suppress(FileNotFoundError):
+                shutil.rmtree(real)
+
+    @contextmanager
+    def lock(self, timeout_seconds: float) -> Iterator[None]:
+        """``flock`` on a file of ours: freed by the kernel when its holder dies."""
+        path = own_path("lock")
+        real = self._real(path)
+        with _explained("lock", path):
+            os.makedirs(os.path.dirname(real), exist_ok=True)
+            handle = os.open(real, os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            _wait_for_lock(handle, timeout_seconds, self.root)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _wait_for_lock(handle: int, timeout_seconds: float, root: str) -> None:
+    if fcntl is None:
+        return
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise LockTimeoutError(
+                    f"another writer held the lock of {root} for {timeout_seconds:g} s; run the write again, "
+                    "or raise hoodie.write.lock.wait_time_ms"
+                ) from None
+            time.sleep(_LOCK_POLL_SECONDS)
+        else:
+            return
+
+
+@contextmanager
+def _explained(verb: str, path: str) -> Iterator[None]:
+    """Turn what the system says into one line; answers about existence pass through."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, StorageError, LockTimeoutError):
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot {verb} {path or 'the table folder'}: {_advice(error)}") from error
+
+
+_ADVICE: Final = {
+    errno.ENOSPC: "no space left on the disk; free some and run the write again",
+    errno.EDQUOT: "the disk quota is used up; free some space and run the write again",
+    errno.EACCES: "permission denied; give this user the right to it",
+    errno.EPERM: "operation not permitted; give this user the right to it",
+    errno.EROFS: "the file system is read-only; mount it writable",
+    errno.EFBIG: "the file would be larger than this process may write; raise the limit",
+}
+
+
+def _advice(error: OSError) -> str:
+    if error.errno in _ADVICE:
+        return _ADVICE[error.errno]
+    return f"{error.strerror or error}; check the path and the disk"
+
+
+def _info(path: str, found: os.stat_result) -> FileInfo:
+    folder = stat.S_ISDIR(found.st_mode)
+    return FileInfo(path, 0 if folder else found.st_size, found.st_mtime_ns // 1_000_000, folder)
+
+
+def _flush(real: str) -> None:
+    handle = os.open(real, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _flush_folder(real: str) -> None:
+    with suppress(OSError):  # Some mounts refuse to flush a folder; the file itself is flushed.
+        _flush(real)
+
+
+def _drop_checksum(real: str) -> None:
+    """Hadoop refuses a file whose ``.crc`` neighbour tells of other bytes (table-version-6, section 0)."""
+    folder, name = os.path.split(real)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(os.path.join(folder, f".{name}.crc"))

@@ -1,0 +1,1 @@
+"""Instants on storage, and the file versions they make visible."""

@@ -1,0 +1,139 @@
+"""A table at one instant: settings, schema and files, read once and then a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.codec.avro_schema import from_avro, storage_schema, without_meta
+from lakeformat.errors import CorruptTableError, InstantNotAvailableError
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.instant import Action, Instant
+from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig
+from lakeformat.storage.port import HOODIE
+from lakeformat.timeline.file_groups import check_complete, list_base_files, visible_files
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["Snapshot", "load_snapshot", "table_schema"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a reader or writer knows of the table at one instant.
+
+    Attributes:
+        config: the table's settings.
+        timeline: all active instants, not cut.
+        instant_time: the newest commit that counts, None in an empty table.
+        schema: the table's columns without the meta columns; None if no one has ever said.
+        files: the live base files by partition path and file id.
+    """
+
+    config: TableConfig
+    timeline: Timeline
+    instant_time: str | None
+    schema: pa.Schema | None
+    files: tuple[BaseFile, ...]
+
+    @cached_property
+    def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
+        """Partition path -> its live files."""
+        grouped: dict[str, list[BaseFile]] = {}
+        for file in self.files:
+            grouped.setdefault(file.partition_path, []).append(file)
+        return {partition: tuple(files) for partition, files in grouped.items()}
+
+    def columns(self, location: str) -> pa.Schema:
+        """The schema, which must be known. Raises `CorruptTableError`."""
+        if self.schema is None:
+            raise CorruptTableError(f"{location} has no schema: no commit and no base file names one; write to it first")
+        return self.schema
+
+
+def load_snapshot(store: TimelineStore, *, as_of: str | None = None, config: TableConfig | None = None) -> Snapshot:
+    """The table now, or as it was at instant time ``as_of``.
+
+    Raises:
+        TableNotFoundError, UnsupportedTableError, CorruptTableError: see `TableConfig.check_readable`.
+        InstantNotAvailableError: the instant is older than what the cleaner has left.
+    """
+    config = config or store.config()
+    location = store.storage.location
+    config.check_readable(location)
+    # Timeline before listing: a file of a commit that completes in between is then not yet visible,
+    # and a listed file is never missing because its commit was not yet known.
+    whole = store.load()
+    timeline = whole if as_of is None else whole.as_of(as_of)
+    commits = [(instant.time, store.commit(instant)) for instant in timeline.commits]
+    if as_of is not None:
+        _check_horizon(store, whole, as_of)
+    replaced = frozenset(
+        FileGroupId(partition, file_id)
+        for _, metadata in commits
+        for partition, ids in metadata.replaced.items()
+        for file_id in ids
+    )
+    files = visible_files(list_base_files(store.storage), timeline, replaced, _names(dict(commits)))
+    check_complete(files, commits, replaced, location=location, travelling=as_of is not None)
+    newest = timeline.commits[-1].time if timeline.commits else None
+    schema = table_schema(store, config, timeline.commits, files)
+    return Snapshot(config, whole, newest, schema, files)
+
+
+class _names:
+    """Instant time -> group -> the file name its statistics give."""
+
+    def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
+        self._commits = commits
+
+    def __call__(self, time: str) -> Mapping[FileGroupId, str]:
+        metadata = self._commits.get(time)
+        if metadata is None:
+            return {}
+        return {
+            FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]
+            for stat in metadata.all_stats()
+        }
+
+
+def _check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
+    from lakeformat.codec.avro_records import decode_clean
+    from lakeformat.model.instant import State
+
+    cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
+    if not cleans:
+        return
+    data = store.read(cleans[-1])
+    earliest = decode_clean(data, name=cleans[-1].file_name).earliest_commit_to_retain if data else ""
+    if earliest and as_of < earliest:
+        raise InstantNotAvailableError(
+            f"instant {as_of} is older than {earliest}, the oldest one the cleaner has kept whole; ask for a later "
+            "instant, or keep more history (hoodie.cleaner.commits.retained)"
+        )
+
+
+def table_schema(
+    store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: tuple[BaseFile, ...]
+) -> pa.Schema | None:
+    """The newest schema a commit carries, else the one given at creation, else that of a base file.
+
+    Source: Hudi's ``TableSchemaResolver``.
+    """
+    location = store.storage.location
+    for instant in reversed(commits):
+        text = store.commit(instant).schema_text
+        if text:
+            return without_meta(from_avro(text, name=f"{location}/{HOODIE}/{instant.file_name}"))
+    created = config.get(CREATE_SCHEMA)
+    if created:
+        return without_meta(from_avro(created, name=f"{location}/{PROPERTIES_PATH}"))
+    for file in reversed(files):
+        with store.storage.open_input(file.path) as source:
+            return without_meta(storage_schema(pq.read_schema(source)))
+    return None

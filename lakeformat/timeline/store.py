@@ -1,0 +1,131 @@
+"""The timeline's files: loading, and the three steps of an action (Hudi: ``ActiveTimelineV1``)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+from lakeformat.codec import properties
+from lakeformat.codec.avro_records import decode_requested_replace
+from lakeformat.codec.commit_json import decode_commit
+from lakeformat.errors import CorruptTableError, TableNotFoundError
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig
+from lakeformat.storage.port import HOODIE, Storage
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.transition import check_step
+
+__all__ = ["TimelineStore"]
+
+_CACHED_COMMITS: Final = 4096
+
+
+class _CommitCache:
+    """Completed commits never change, so each is read once a process. Bounded; safe for threads."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[tuple[str, str, int, int], CommitMetadata] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def get(self, key: tuple[str, str, int, int]) -> CommitMetadata | None:
+        with self._guard:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+            return found
+
+    def put(self, key: tuple[str, str, int, int], metadata: CommitMetadata) -> None:
+        with self._guard:
+            self._entries[key] = metadata
+            while len(self._entries) > _CACHED_COMMITS:
+                self._entries.popitem(last=False)
+
+
+_COMMITS: Final = _CommitCache()
+
+
+class TimelineStore:
+    """Reads and moves instants of one table. Holds no state but the storage and one listing's stamps."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._stamps: dict[str, tuple[int, int]] = {}
+
+    def config(self) -> TableConfig:
+        """The table's properties; the backup stands in while Hudi rewrites them.
+
+        Raises:
+            TableNotFoundError: neither file is there.
+            CorruptTableError: the file cannot be read as properties.
+        """
+        for path in (PROPERTIES_PATH, f"{PROPERTIES_PATH}.backup"):
+            try:
+                data = self.storage.read(path)
+            except FileNotFoundError:
+                continue
+            if data.strip():
+                return TableConfig(properties.decode(data, name=f"{self.storage.location}/{path}"))
+        if self.storage.info(PROPERTIES_PATH) is not None:
+            raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
+        raise TableNotFoundError(
+            f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); check the path, or write to it first"
+        )
+
+    def load(self) -> Timeline:
+        """The active timeline as it stands now."""
+        entries = [entry for entry in self.storage.list(HOODIE) if not entry.is_folder]
+        self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
+        return Timeline.of_file_names(entry.name for entry in entries)
+
+    def read(self, instant: Instant) -> bytes:
+        """The bytes of an instant's file."""
+        return self.storage.read(f"{HOODIE}/{instant.file_name}")
+
+    def commit(self, instant: Instant) -> CommitMetadata:
+        """The metadata of a completed commit.
+
+        Raises:
+            CorruptTableError: the file is empty, torn or no commit metadata; names the file.
+        """
+        stamp = self._stamps.get(instant.file_name, (-1, -1))
+        key = (self.storage.location, instant.file_name, *stamp)
+        cached = _COMMITS.get(key)
+        if cached is None:
+            name = f"{self.storage.location}/{HOODIE}/{instant.file_name}"
+            cached = decode_commit(self.read(instant), name=name)
+            if stamp != (-1, -1):
+                _COMMITS.put(key, cached)
+        return cached
+
+    def pending_clustering(self, timeline: Timeline) -> frozenset[FileGroupId]:
+        """File groups that a pending clustering plan is going to replace."""
+        groups: set[FileGroupId] = set()
+        for instant in timeline.pending:
+            if instant.action is Action.REPLACE_COMMIT:
+                requested = instant.at(State.REQUESTED)
+                try:
+                    data = self.read(requested)
+                except FileNotFoundError:
+                    continue
+                plan = decode_requested_replace(data, name=requested.file_name) if data else None
+                if plan is not None:
+                    groups.update(FileGroupId(partition, file_id) for partition, file_id in plan.file_groups)
+        return frozenset(groups)
+
+    def request(self, instant: Instant, data: bytes = b"") -> None:
+        """Put a new instant on the timeline. Raises ``FileExistsError`` if its time is taken."""
+        self.storage.create(f"{HOODIE}/{instant.at(State.REQUESTED).file_name}", data)
+
+    def advance(self, instant: Instant, data: bytes) -> Instant:
+        """The next step, by create-if-absent; ``FileExistsError`` if somebody else took it."""
+        following = check_step(instant, State(instant.state + 1))
+        self.storage.create(f"{HOODIE}/{following.file_name}", data)
+        return following
+
+    def erase(self, instant: Instant) -> None:
+        """Take a pending instant off the timeline; its inflight file goes last."""
+        self.storage.delete(f"{HOODIE}/{instant.at(State.REQUESTED).file_name}")
+        self.storage.delete(f"{HOODIE}/{instant.at(State.INFLIGHT).file_name}")

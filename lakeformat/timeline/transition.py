@@ -1,0 +1,34 @@
+"""Which step may follow which, as a table (Hudi: ``HoodieActiveTimeline.transitionState``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.instant import Action, Instant, State
+
+__all__ = ["STEPS", "check_step"]
+
+#: From a state to the states it may lead to. Nothing is ever skipped.
+STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
+    action: {
+        State.REQUESTED: frozenset({State.INFLIGHT}),
+        State.INFLIGHT: frozenset({State.COMPLETED}),
+        State.COMPLETED: frozenset(),
+    }
+    for action in (Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK)
+}
+
+
+def check_step(instant: Instant, to: State) -> Instant:
+    """The instant in its next state.
+
+    Raises:
+        CorruptTableError: the step is not in `STEPS`: somebody changed the timeline under us.
+    """
+    if to not in STEPS.get(instant.action, {}).get(instant.state, frozenset()):
+        raise CorruptTableError(
+            f"instant {instant.file_name} cannot become {to.name.lower()}; look at the .hoodie folder"
+        )
+    return instant.at(to)

@@ -1,0 +1,1 @@
+"""The write path, one module per step: keys, combining, tagging, bucketing, merging, committing."""

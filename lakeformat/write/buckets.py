@@ -1,0 +1,153 @@
+"""Buckets: which rows go into which file group (Hudi: ``UpsertPartitioner``)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mmh3
+import numpy as np
+import numpy.typing as npt
+
+from lakeformat.model.files import BaseFile
+
+__all__ = [
+    "Bucket",
+    "FileSizing",
+    "InsertShare",
+    "SmallFile",
+    "assign",
+    "derive_file_id",
+    "split_evenly",
+    "spread_inserts",
+]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFile:
+    """A file group that may take inserts. ``at``: its position among the partition's files."""
+
+    at: int
+    file_id: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizing:
+    """How large files should get: bytes per row as measured, the limit, and what counts as small."""
+
+    row_bytes: float
+    max_file_bytes: int
+    small_file_bytes: int
+
+    def room(self, size_bytes: int) -> int:
+        """How many more rows fit into a file of this size."""
+        return max(0, int((self.max_file_bytes - size_bytes) / self.row_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class InsertShare:
+    """Some inserts for one file: a small one, or a new one (``small`` is None)."""
+
+    small: SmallFile | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Work for one file group.
+
+    Attributes:
+        base: the version to merge into; None opens a new file group.
+        rows: positions of its rows among the partition's; the first ``lookups`` may be in the base file.
+    """
+
+    partition_path: str
+    file_id: str
+    base: BaseFile | None
+    rows: Ints
+    lookups: int
+
+
+def spread_inserts(
+    rows: int, small_files: Sequence[SmallFile], sizing: FileSizing
+) -> tuple[InsertShare, ...]:
+    """Top up small files, smallest first, then open new file groups for the rest."""
+    shares: list[InsertShare] = []
+    for small in sorted(small_files, key=lambda file: (file.size_bytes, file.file_id)):
+        taken = min(rows, sizing.room(small.size_bytes))
+        if taken:
+            shares.append(InsertShare(small, taken))
+            rows -= taken
+    per_group = max(1, sizing.room(0))  # A row larger than a whole file still needs a home.
+    return (*shares, *(InsertShare(None, n) for n in split_evenly(rows, per_group)))
+
+
+def split_evenly(rows: int, most: int) -> list[int]:
+    """Parts of nearly equal size, none above ``most``."""
+    parts = -(-rows // most)
+    return [rows // parts + (part < rows % parts) for part in range(parts)]
+
+
+def assign(
+    partition_path: str,
+    files: Sequence[BaseFile],
+    located: tuple[Ints, Ints],
+    new: Ints,
+    sizing: FileSizing,
+    next_file_id: Callable[[], str],
+) -> tuple[Bucket, ...]:
+    """Update buckets for files that hold keys, with inserts topped up; insert buckets for the rest.
+
+    Args:
+        located: (row, file) pairs from tagging.
+        new: rows without a file, in key order: each file gets a run, so that ranges stay narrow.
+    """
+    rows, owners = located
+    order = np.argsort(owners, kind="stable")
+    bounds = np.searchsorted(owners[order], np.arange(len(files) + 1))
+    updates = {
+        at: rows[order[bounds[at] : bounds[at + 1]]]
+        for at in range(len(files))
+        if bounds[at] < bounds[at + 1]
+    }
+    small = [
+        SmallFile(at, file.name.file_id, file.size_bytes)
+        for at, file in enumerate(files)
+        if file.size_bytes < sizing.small_file_bytes
+    ]
+    inserts: dict[int, Ints] = {}
+    created: list[Bucket] = []
+    start = 0
+    for share in spread_inserts(len(new), small, sizing):
+        part = new[start : start + share.rows]
+        start += share.rows
+        if share.small is None:
+            created.append(Bucket(partition_path, next_file_id(), None, part, 0))
+        else:
+            inserts[share.small.at] = part
+    none = np.empty(0, np.int64)
+    merged = (
+        Bucket(
+            partition_path,
+            files[at].name.file_id,
+            files[at],
+            np.concatenate([updates.get(at, none), inserts.get(at, none)]),
+            len(updates.get(at, none)),
+        )
+        for at in sorted({*updates, *inserts})
+    )
+    return (*merged, *created)
+
+
+def derive_file_id(write_id: str, task: int, index: int) -> str:
+    """The same id for the same work: a task that runs again names its files as before.
+
+    >>> derive_file_id("w", 0, 1) == derive_file_id("w", 0, 1)
+    True
+    """
+    digest = mmh3.hash128(f"{write_id}/{task}/{index}".encode(), signed=False)
+    return f"{uuid.UUID(int=digest)}-0"

@@ -1,0 +1,180 @@
+"""The commit protocol: begin, publish, undo (reliability: requested -> inflight -> files -> completed).
+
+The completed file, made by put-if-absent with whole bytes, is the one point at which a write becomes visible.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lakeformat.codec.avro_records import encode_requested_replace
+from lakeformat.codec.commit_json import encode_commit
+from lakeformat.errors import CommitStateUnknownError, CorruptTableError, StorageError, WriteConflictError
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.table_config import TableConfig
+from lakeformat.storage.port import HOODIE, Clock, Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write import claims
+from lakeformat.write.conflict import check_conflicts
+from lakeformat.write.markers import forget_markers
+from lakeformat.write.metadata_table import drop_metadata_table
+from lakeformat.write.rollback import roll_back
+
+__all__ = ["TOKEN_KEY", "CommitProtocol", "OpenCommit"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+
+#: Key of ``extraMetadata`` that tells our completed file from another's of the same name.
+TOKEN_KEY: Final = "lakeformat.commit.token"
+_LOOKS: Final = 3
+
+NewKeyCheck = Callable[[Sequence[tuple[str, CommitMetadata]]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCommit:
+    """An instant of ours on its way. Picklable: Spark carries it from ``writer()`` to ``commit()``.
+
+    Attributes:
+        known: times of the commits completed when the write began.
+    """
+
+    instant: Instant
+    token: str
+    known: frozenset[str]
+
+    @property
+    def time(self) -> str:
+        """The instant time."""
+        return self.instant.time
+
+
+@dataclass(frozen=True)
+class CommitProtocol:
+    """The effects of a commit on one table."""
+
+    store: TimelineStore
+    clock: Clock
+
+    @property
+    def _storage(self) -> Storage:
+        return self.store.storage
+
+    def begin(self, config: TableConfig, action: Action, *, token: str, lives_by: str) -> OpenCommit:
+        """Take the next instant. Call it under the lock, after recovery.
+
+        Args:
+            lives_by: ``lock`` if the lock is held until the end, else ``heartbeat``.
+        """
+        known = frozenset(i.time for i in self.store.load().commits)
+        data = encode_requested_replace() if action is Action.REPLACE_COMMIT else b""
+        kind = lives_by if self._storage.has_lock else "heartbeat"
+        instant = claims.take_instant(self.store, config, self.clock, action, kind=kind, token=token, data=data)
+        return OpenCommit(instant, token, known)
+
+    def inflight(self, commit: OpenCommit, profile: CommitMetadata) -> OpenCommit:
+        """Second step; the file keeps the workload profile in Hudi's form."""
+        instant = self.store.advance(commit.instant, encode_commit(profile))
+        return OpenCommit(instant, commit.token, commit.known)
+
+    def publish(
+        self,
+        commit: OpenCommit,
+        metadata: CommitMetadata,
+        *,
+        touched: frozenset[FileGroupId],
+        overwritten: frozenset[str] | None = None,
+        check_new_keys: NewKeyCheck | None = None,
+    ) -> None:
+        """Check for conflicts and make the commit visible. Call it under the lock.
+
+        Raises:
+            WriteConflictError: nothing was published; the caller undoes.
+            CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
+        """
+        timeline = self.store.load()
+        standing = timeline.find(commit.time)
+        if standing is None or standing.state is not State.INFLIGHT:
+            raise WriteConflictError(
+                f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
+            )
+        others = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
+        planned = self.store.pending_clustering(timeline)
+        check_conflicts(commit.time, touched, others, planned, overwritten)
+        if check_new_keys is not None and others:
+            check_new_keys(others)
+        if drop_metadata_table(self.store, self.clock):
+            _LOG.info("dropped the metadata table: it would not know commit %s", commit.time)
+        extra = {**metadata.extra, TOKEN_KEY: commit.token}
+        whole = CommitMetadata(metadata.operation, metadata.stats, extra, metadata.replaced)
+        replace = commit.instant.action is Action.REPLACE_COMMIT
+        self._complete(commit, encode_commit(whole, replace=replace))
+
+    def _complete(self, commit: OpenCommit, data: bytes) -> None:
+        try:
+            self.store.advance(commit.instant.at(State.INFLIGHT), data)
+        except FileExistsError:
+            if not self._is_ours(commit):
+                raise WriteConflictError(
+                    f"instant {commit.time} was completed by another writer; run the write again"
+                ) from None
+        except StorageError as error:
+            if not self._is_ours(commit):
+                raise
+            _LOG.warning("commit %s is visible although storage reported: %s", commit.time, error)
+
+    def _is_ours(self, commit: OpenCommit) -> bool:
+        """Read back what stands there: ours, another's, or nothing.
+
+        Raises:
+            CommitStateUnknownError: it cannot be read.
+        """
+        done = commit.instant.at(State.COMPLETED)
+        reason: Exception | None = None
+        for _ in range(_LOOKS):
+            try:
+                self.store.load()
+                return self.store.commit(done).extra.get(TOKEN_KEY) == commit.token
+            except FileNotFoundError:
+                return False
+            except (StorageError, CorruptTableError) as error:
+                reason = error
+        raise CommitStateUnknownError(
+            f"cannot tell whether commit {commit.time} is visible ({reason}); all files are kept: look for "
+            f"{self._storage.location}/{HOODIE}/{done.file_name} before running the write again"
+        )
+
+    def tidy(self, commit: OpenCommit) -> None:
+        """After the commit: markers and claim go. What fails here is left to the next writer."""
+        try:
+            forget_markers(self._storage, commit.time)
+            claims.release(self._storage, commit.time)
+        except StorageError as error:
+            _LOG.warning("leftovers of commit %s stay until the next write: %s", commit.time, error)
+
+    def undo(self, config: TableConfig, commit: OpenCommit) -> None:
+        """Roll a failed write of ours back, unless it has completed. Call it under the lock."""
+        roll_back(self.store, config, self.clock, commit.instant)
+
+
+def profile_metadata(operation: str, planned: Mapping[str, Sequence[tuple[str, str | None, int, int]]]) -> CommitMetadata:
+    """The workload profile as an inflight file holds it (Hudi: ``saveWorkloadProfileMetadataToInflight``).
+
+    Args:
+        planned: partition -> (file id, ``""`` for inserts; instant of the base file; updates; inserts).
+    """
+    from lakeformat.model.commit import WriteStat
+
+    stats = {
+        partition: tuple(
+            WriteStat(file_id, "", partition, base, 0, num_updates=updates, num_inserts=inserts)
+            for file_id, base, updates, inserts in entries
+        )
+        for partition, entries in planned.items()
+    }
+    return CommitMetadata(operation, stats)

@@ -1,0 +1,231 @@
+"""Direct writing: rows that need no meeting become base files at once (bulk_insert, large inserts, overwrites).
+
+The files are written into the stage folder; ``commit()`` moves those it is told of into their partitions, so
+that what failed, repeated or slow task attempts leave is never seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.codec.conform import conform
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant, seqnos
+from lakeformat.write.buckets import derive_file_id
+from lakeformat.write.handles import deleted_rows_of
+from lakeformat.write.prepare import PrepareSettings, prepare
+from lakeformat.write.session import Written
+
+__all__ = ["DirectSettings", "DirectWriter"]
+
+_MAX_OPEN: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DirectSettings:
+    """How one task writes.
+
+    Attributes:
+        folder: stage folder of this task attempt.
+        task: number of the task, the same in every attempt; names its files.
+        write_token: unique to the attempt.
+        tail_bytes: what is left of a partition at the end is staged, not written, below this many bytes of Arrow.
+        buffer_bytes: memory for rows on their way.
+    """
+
+    folder: str
+    instant_time: str
+    write_id: str
+    task: int
+    write_token: str
+    tail_bytes: int
+    buffer_bytes: int
+
+
+@dataclass
+class _Open:
+    """A base file being written."""
+
+    writer: BaseFileWriter
+    stack: ExitStack
+    name: BaseFileName
+    path: str
+
+
+@dataclass
+class _Partition:
+    """Rows of one partition waiting for a file, and the file if one is open."""
+
+    waiting: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+    open: _Open | None = None
+    job: Future[None] | None = None
+    files: int = 0
+
+
+class DirectWriter:
+    """Splits rows by partition and streams them into base files of at most the wanted size.
+
+    Memory: the buffer, one row group per open file, and the keys of open files (for their filters).
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        prepare_settings: PrepareSettings,
+        files: FileSettings,
+        settings: DirectSettings,
+        pool: Executor,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.storage, self.prepare_settings, self.files, self.settings = storage, prepare_settings, files, settings
+        self.pool, self.beat = pool, beat
+        self.rows = 0
+        self._incoming: list[pa.RecordBatch] = []
+        self._incoming_bytes = 0
+        self._partitions: dict[str, _Partition] = {}
+        self._written: list[Written] = []
+        self._counter = 0
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Take one batch of the input."""
+        self.rows += batch.num_rows
+        self._incoming.append(batch)
+        self._incoming_bytes += batch.nbytes
+        if self._incoming_bytes >= self.settings.buffer_bytes // 2:
+            self._distribute()
+
+    def _distribute(self) -> None:
+        """Prepare what came in, and start writing whatever is enough for a row group."""
+        if not self._incoming:
+            return
+        rows = pa.Table.from_batches(self._incoming)
+        self._incoming, self._incoming_bytes = [], 0
+        for path, part in prepare(rows, self.prepare_settings).items():
+            partition = self._partitions.setdefault(path, _Partition())
+            partition.waiting.append(part)
+            partition.bytes += part.nbytes
+        for path, partition in self._partitions.items():
+            if sum(table.num_rows for table in partition.waiting) >= ROW_GROUP_ROWS:
+                self._start(path, partition)
+        while sum(p.bytes for p in self._partitions.values()) > self.settings.buffer_bytes // 2:
+            path = max(self._partitions, key=lambda p: self._partitions[p].bytes)
+            self._start(path, self._partitions[path])
+        self.beat()
+
+    def _start(self, path: str, partition: _Partition) -> None:
+        self._wait(partition)
+        rows = pa.concat_tables(partition.waiting)
+        partition.waiting, partition.bytes = [], 0
+        if partition.open is None:
+            self._make_room()
+            partition.open = self._new_file(path, partition)
+        first, self._counter = self._counter, self._counter + rows.num_rows
+        partition.job = self.pool.submit(self._write, partition, rows, first)
+
+    def _make_room(self) -> None:
+        """Too many open files: close the one with most bytes."""
+        opened = {path: p for path, p in self._partitions.items() if p.open is not None}
+        if len(opened) >= _MAX_OPEN:
+            for partition in opened.values():
+                self._wait(partition)
+            largest = max(opened.values(), key=lambda p: p.open.writer.size_bytes if p.open else 0)
+            self._close(largest)
+
+    @staticmethod
+    def _wait(partition: _Partition) -> None:
+        if partition.job is not None:
+            partition.job.result()
+            partition.job = None
+
+    def _new_file(self, partition_path: str, partition: _Partition) -> _Open:
+        settings = self.settings
+        file_id = derive_file_id(f"{settings.write_id}/{partition_path}", settings.task, partition.files)
+        partition.files += 1
+        name = BaseFileName(file_id, settings.write_token, settings.instant_time)
+        path = f"{settings.folder}/{name}"
+        stack = ExitStack()
+        sink: Any = stack.enter_context(self.storage.open_output(path))
+        writer = stack.enter_context(BaseFileWriter(sink, partition_path, name, self.files))
+        return _Open(writer, stack, name, path)
+
+    def _write(self, partition: _Partition, rows: pa.Table, first: int) -> None:
+        """One partition's rows; runs in the pool, never twice at once for one partition."""
+        rows = rows.filter(pa.array(~deleted_rows_of(rows)))
+        data = conform(rows, self.files.schema)
+        time = self.settings.instant_time
+        meta = {
+            COMMIT_TIME: constant(time, rows.num_rows),
+            COMMIT_SEQNO: seqnos(time, self.settings.task, first, rows.num_rows),
+            RECORD_KEY: rows.column(RECORD_KEY),
+        }
+        whole = pa.table({**meta, **{name: data.column(name) for name in data.schema.names}})
+        for start in range(0, whole.num_rows, ROW_GROUP_ROWS):
+            opened = partition.open
+            assert opened is not None  # noqa: S101  Opened by `_start`, reopened below.
+            opened.writer.write(whole.slice(start, ROW_GROUP_ROWS))
+            if opened.writer.size_bytes >= self.files.max_file_bytes and start + ROW_GROUP_ROWS < whole.num_rows:
+                self._close(partition)
+                partition.open = self._new_file(opened.writer.partition_path, partition)
+        if partition.open is not None and partition.open.writer.size_bytes >= self.files.max_file_bytes:
+            self._close(partition)
+
+    def _close(self, partition: _Partition) -> None:
+        opened, partition.open = partition.open, None
+        if opened is None:
+            return
+        opened.writer.close()
+        opened.stack.close()
+        writer = opened.writer
+        if not writer.rows:
+            self.storage.delete(opened.path)
+            return
+        stat = WriteStat(
+            opened.name.file_id,
+            join_path(writer.partition_path, str(opened.name)),
+            writer.partition_path,
+            None,
+            writer.rows,
+            num_inserts=writer.rows,
+            size_bytes=writer.size_bytes,
+        )
+        self._written.append(Written(opened.path, stat))
+
+    def finish(self) -> tuple[tuple[Written, ...], Mapping[str, pa.Table]]:
+        """Close all files. Returns them, and the rows that were too few for one, by partition."""
+        self._distribute()
+        tails: dict[str, pa.Table] = {}
+        for path, partition in self._partitions.items():
+            self._wait(partition)
+            if not partition.waiting:
+                continue
+            if partition.open is None and partition.bytes < self.settings.tail_bytes:
+                tails[path] = pa.concat_tables(partition.waiting)
+            else:
+                self._start(path, partition)
+        closing = []
+        for partition in self._partitions.values():
+            self._wait(partition)
+            closing.append(self.pool.submit(self._close, partition))
+        for job in closing:
+            job.result()
+        return tuple(sorted(self._written, key=lambda w: w.staged_path)), tails
+
+    def abandon(self) -> None:
+        """Drop open files after a failure; the stage folder goes later."""
+        for partition in self._partitions.values():
+            if partition.job is not None:
+                partition.job.exception()
+            if partition.open is not None:
+                error = RuntimeError("abandoned")
+                partition.open.stack.__exit__(RuntimeError, error, None)
+                partition.open = None

@@ -1,0 +1,269 @@
+"""Merge and create: one bucket becomes one base file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``).
+
+Memory: one row group of the base file plus the bucket's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.bloom import BloomFilter
+from lakeformat.codec.conform import conform
+from lakeformat.errors import CorruptTableError
+from lakeformat.index.footers import BLOOM, BLOOM_TYPE, open_parquet
+from lakeformat.merge import deleted_rows, stored_wins
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant, seqnos
+from lakeformat.write.buckets import Bucket
+
+__all__ = ["HandleSettings", "create", "deleted_rows_of", "merge"]
+
+#: A filter is rebuilt with this much room, so that the next merges only add to it.
+_HEADROOM: Final = 1.2
+#: A stored filter for more than this many times the rows is not worth carrying on.
+_OVERSIZED: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HandleSettings:
+    """What all buckets of one write share.
+
+    Attributes:
+        ordering: event-time rule by this column; None lets the incoming row win.
+        delete: the rows are keys to delete.
+    """
+
+    instant_time: str
+    files: FileSettings
+    ordering: str | None
+    delete: bool
+
+
+@dataclass(frozen=True)
+class _Incoming:
+    """The bucket's rows with their meta columns."""
+
+    rows: pa.Table
+    deleted: npt.NDArray[np.bool_]
+
+
+def create(
+    storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
+) -> WriteStat | None:
+    """A new file group. None if all its rows are deletes."""
+    name = BaseFileName(bucket.file_id, f"{task}-0-0", settings.instant_time)
+    path = join_path(bucket.partition_path, str(name))
+    written = 0
+    with (
+        storage.open_output(path) as sink,
+        BaseFileWriter(sink, bucket.partition_path, name, settings.files) as writer,
+    ):
+        for start in range(0, len(bucket.rows), ROW_GROUP_ROWS):
+            part = bucket.rows[start : start + ROW_GROUP_ROWS]
+            incoming = _incoming(source, part, task, start, settings)
+            writer.write(_without(incoming.rows, incoming.deleted))
+        writer.close()
+        written = writer.rows
+        size = writer.size_bytes
+    if not written:
+        storage.delete(path)
+        return None
+    return WriteStat(
+        bucket.file_id, path, bucket.partition_path, None, written, num_inserts=written, size_bytes=size
+    )
+
+
+def merge(
+    storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
+) -> WriteStat | None:
+    """The next version of a file group. None, and no file, if nothing changes.
+
+    Source: Hudi's ``HoodieMergeHandle``: an updated row keeps its place, inserts follow; a row that is only
+    copied keeps its meta columns but the file name.
+    """
+    base = bucket.base
+    assert base is not None  # noqa: S101  A create bucket has no base; callers dispatch on it.
+    name = BaseFileName(bucket.file_id, f"{task}-0-0", settings.instant_time)
+    path = join_path(bucket.partition_path, str(name))
+    incoming = _incoming(source, bucket.rows, task, 0, settings)
+    stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0)
+    with (
+        storage.open_input(base.path) as stored,
+        open_parquet(stored, base.path, read_dictionary=[COMMIT_TIME]) as parquet,
+        storage.open_output(path) as sink,
+    ):
+        bloom, grows = _bloom(parquet.metadata, len(bucket.rows), settings.files.fpp)
+        nothing = pa.array([], pa.string())
+        merger = _Merger(incoming, bucket.lookups, settings)
+        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, bloom) as writer:
+            for batch in _batches(parquet, base.path, settings.files.schema):
+                writer.write(merger.apply(batch), new_keys=nothing if grows else None)
+            appended = merger.rest()
+            writer.write(appended)
+            writer.close()
+        stat = replace(
+            stat,
+            num_writes=writer.rows,
+            num_deletes=merger.deletes,
+            num_updates=merger.updates,
+            num_inserts=appended.num_rows,
+            size_bytes=writer.size_bytes,
+        )
+    if not (stat.num_deletes or stat.num_updates or stat.num_inserts):
+        storage.delete(path)
+        return None
+    return stat
+
+
+class _Merger:
+    """Applies a bucket's rows to the base file's batches, remembering which ones found their place."""
+
+    def __init__(self, incoming: _Incoming, lookups: int, settings: HandleSettings) -> None:
+        self.incoming, self.settings = incoming, settings
+        self.updates = self.deletes = 0
+        self._keys = incoming.rows.column(RECORD_KEY).slice(0, lookups).combine_chunks()
+        self._found = np.zeros(incoming.rows.num_rows, bool)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.Table:
+        table = pa.Table.from_batches([batch])
+        if not len(self._keys):
+            return table
+        matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        hit = np.asarray(pc.is_valid(matches))
+        if not hit.any():
+            return table
+        rows = np.asarray(matches.drop_null()).astype(np.int64)
+        self._found[rows] = True
+        changed = self._changed(batch, hit, rows)
+        hit[np.flatnonzero(hit)[~changed]] = False
+        rows = rows[changed]
+        gone = self.incoming.deleted[rows]
+        dropped, replaced = hit.copy(), hit.copy()
+        dropped[np.flatnonzero(hit)[~gone]] = False
+        replaced[np.flatnonzero(hit)[gone]] = False
+        self.deletes += int(gone.sum())
+        self.updates += int((~gone).sum())
+        if replaced.any():
+            table = _replace(table, replaced, self.incoming.rows, rows[~gone], self.settings.instant_time)
+        return _without(table, dropped) if gone.any() else table
+
+    def _changed(self, batch: pa.RecordBatch, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]) -> Any:
+        ordering = self.settings.ordering
+        if ordering is None or self.settings.delete:
+            return np.ones(len(rows), bool)
+        stored = batch.column(ordering).filter(pa.array(hit))
+        return ~stored_wins(stored, self.incoming.rows.column(ordering).take(pa.array(rows)).combine_chunks())
+
+    def rest(self) -> pa.Table:
+        """Rows that no stored row matched, without deletes."""
+        return _without(self.incoming.rows, self._found | self.incoming.deleted)
+
+
+def _incoming(
+    source: pa.Table, rows: npt.NDArray[np.int64], task: int, first: int, settings: HandleSettings
+) -> _Incoming:
+    taken = source.take(pa.array(rows))
+    keys = taken.column(RECORD_KEY)
+    if settings.delete:
+        deleted = np.ones(len(rows), bool)
+    else:
+        deleted = deleted_rows_of(taken)
+    data = conform(taken, settings.files.schema)
+    instant = settings.instant_time
+    meta = pa.table({
+        COMMIT_TIME: constant(instant, len(rows)),
+        COMMIT_SEQNO: seqnos(instant, task, first, len(rows)),
+        RECORD_KEY: keys,
+    })  # fmt: skip
+    for field in data.schema:
+        meta = meta.append_column(field, data.column(field.name))
+    return _Incoming(meta, deleted)
+
+
+def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Rows that their ``_hoodie_is_deleted`` column marks."""
+    return deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
+
+
+def _without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
+    return rows.filter(pa.array(~dropped)) if dropped.any() else rows
+
+
+def _batches(parquet: Any, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The base file by row groups, in the shape of `_incoming`'s rows; columns it lacks are null."""
+    wanted = pa.schema([
+        pa.field(COMMIT_TIME, pa.dictionary(pa.int32(), pa.string())),
+        pa.field(COMMIT_SEQNO, pa.string()),
+        pa.field(RECORD_KEY, pa.string()),
+        *schema,
+    ])  # fmt: skip
+    present = set(parquet.schema_arrow.names)
+    columns = [name for name in wanted.names if name in present]
+    try:
+        for batch in parquet.iter_batches(ROW_GROUP_ROWS, columns=columns):
+            yield conform(batch, wanted)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptTableError(
+            f"{path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
+        ) from None
+
+
+def _bloom(metadata: Any, incoming: int, fpp: float) -> tuple[BloomFilter, bool]:
+    """The filter to write into, and whether it is the stored one, which only needs the new keys."""
+    found = metadata.metadata or {}
+    text, kind = found.get(BLOOM), found.get(BLOOM_TYPE)
+    if text:
+        try:
+            stored = BloomFilter.decode(text, kind.decode("utf-8", "replace") if kind else None)
+        except CorruptTableError:
+            stored = None
+        total = max(metadata.num_rows, 1)
+        if (
+            stored
+            and len(stored.rows) == 1
+            and incoming <= stored.free
+            and stored.used + stored.free <= _OVERSIZED * total
+        ):
+            return stored, True
+    return BloomFilter.sized(int((metadata.num_rows + incoming) * _HEADROOM), fpp), False
+
+
+def _replace(
+    table: pa.Table,
+    mask: npt.NDArray[np.bool_],
+    incoming: pa.Table,
+    rows: npt.NDArray[np.int64],
+    instant: str,
+) -> pa.Table:
+    """The table with the rows under the mask taken from ``incoming[rows]``, in order."""
+    where, chosen = pa.array(mask), pa.array(rows)
+    columns = []
+    for field in table.schema:
+        old = table.column(field.name).combine_chunks()
+        if field.name == COMMIT_TIME:
+            columns.append(_stamp(old, mask, instant))
+            continue
+        new = incoming.column(field.name).take(chosen).combine_chunks()
+        if pa.types.is_nested(field.type):
+            at = np.arange(len(old))
+            at[mask] = len(old) + np.arange(len(new))
+            columns.append(pa.concat_arrays([old, new]).take(pa.array(at)))
+        else:
+            columns.append(pc.replace_with_mask(old, where, new))
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _stamp(old: pa.DictionaryArray, mask: npt.NDArray[np.bool_], instant: str) -> pa.DictionaryArray:
+    values = pa.concat_arrays([old.dictionary, pa.array([instant], old.dictionary.type)])
+    codes = pc.if_else(pa.array(mask), pa.scalar(len(old.dictionary), old.indices.type), old.indices)
+    return pa.DictionaryArray.from_arrays(codes, values)

@@ -1,0 +1,175 @@
+"""One write, decided: what the options, the table and the input's columns together mean. A picklable value."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.codec.avro_schema import to_avro, with_meta
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidOptionError, SchemaMismatchError
+from lakeformat.index.tagging import TagSettings
+from lakeformat.model.instant import Action
+from lakeformat.model.record import IS_DELETED
+from lakeformat.model.table_config import MergeMode, TableConfig
+from lakeformat.storage.port import Ids
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.base_file import FileSettings
+from lakeformat.write.handles import HandleSettings
+from lakeformat.write.prepare import PrepareSettings
+from lakeformat.write.schema import evolve, incoming_schema
+from lakeformat.write.table_settings import key_settings, merge_mode, probe_keys
+
+__all__ = ["Operation", "WriteJob", "plan_job"]
+
+_OPERATION: Final = "hoodie.datasource.write.operation"
+
+
+class Operation(enum.Enum):
+    """What the rows are for (Hudi: ``WriteOperationType``)."""
+
+    UPSERT = "upsert"
+    INSERT = "insert"
+    BULK_INSERT = "bulk_insert"
+    DELETE = "delete"
+    INSERT_OVERWRITE = "insert_overwrite"
+    INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
+
+    @property
+    def tags(self) -> bool:
+        """Whether rows are looked up in the table."""
+        return self in {Operation.UPSERT, Operation.DELETE}
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether what was there before is replaced."""
+        return self in {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE}
+
+    @property
+    def action(self) -> Action:
+        """The timeline action it commits as."""
+        return Action.REPLACE_COMMIT if self.overwrites else Action.COMMIT
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """A planned write.
+
+    Attributes:
+        combine: keep one row per key of the input.
+        prepare: how input rows become prepared rows.
+        event_time: the ordering column if stored rows may win, else None.
+        write_id: names the stage folder and the file ids; also the commit's token.
+    """
+
+    operation: Operation
+    config: TableConfig
+    options: Options
+    prepare: PrepareSettings
+    combine: bool
+    event_time: str | None
+    write_id: str
+
+    @property
+    def staged(self) -> bool:
+        """Whether rows must meet before files are written: to be looked up, or to be combined."""
+        return self.operation.tags or self.combine
+
+    @property
+    def tagging(self) -> TagSettings:
+        """How the index narrows."""
+        return TagSettings(self.options["hoodie.index.type"], self.options["hoodie.bloom.index.prune.by.ranges"])
+
+    def final_schema(self, snapshot: Snapshot) -> pa.Schema:
+        """The table's schema after this write.
+
+        Raises:
+            SchemaMismatchError: the columns do not fit the table's present ones.
+        """
+        if self.operation is Operation.DELETE:
+            return snapshot.schema if snapshot.schema is not None else self.prepare.schema
+        if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
+            return _overwritten(snapshot.schema, self.prepare.schema)
+        fill = self.options["hoodie.write.set.null.for.missing.columns"]
+        return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill)
+
+    def files(self, schema: pa.Schema) -> FileSettings:
+        """Settings of base files with this schema."""
+        return FileSettings(
+            schema,
+            to_avro(with_meta(schema), table_name=self.config.name),
+            self.options["hoodie.parquet.compression.codec"],
+            self.options["hoodie.index.bloom.fpp"],
+            self.options["hoodie.parquet.max.file.size"],
+        )
+
+    def handles(self, instant_time: str, schema: pa.Schema) -> HandleSettings:
+        """Settings of merge and create handles."""
+        return HandleSettings(
+            instant_time, self.files(schema), self.event_time, self.operation is Operation.DELETE
+        )
+
+
+def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
+    """Replacing all rows may bring any columns, if none keeps its name and changes its type."""
+    for field in incoming:
+        if field.name in table.names:
+            evolve(pa.schema([table.field(field.name)]), pa.schema([field]), fill_missing=True)
+    return incoming
+
+
+def plan_job(
+    store: TimelineStore,
+    snapshot: Snapshot,
+    options: Options,
+    rows: pa.Schema,
+    ids: Ids,
+    *,
+    overwrite: bool = False,
+) -> WriteJob:
+    """Decide a write, refusing here whatever the schema and the settings alone can tell.
+
+    Args:
+        snapshot: the table as it stands.
+        rows: the input's Arrow schema.
+        overwrite: Spark's save mode ``overwrite``.
+
+    Raises:
+        InvalidOptionError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
+    """
+    config = snapshot.config
+    said = options[_OPERATION]
+    operation = Operation(said or "upsert")
+    combine = operation.tags or options["hoodie.combine.before.insert"]
+    for key in ("hoodie.combine.before.upsert", "hoodie.combine.before.delete"):
+        if not options[key]:
+            raise InvalidOptionError(f"{key}=false would write one key twice; leave it out, or use operation insert")
+    if overwrite and not operation.overwrites:
+        if operation is Operation.DELETE:
+            raise InvalidOptionError("mode overwrite and operation delete contradict each other; use mode append")
+        operation = Operation.INSERT_OVERWRITE_TABLE
+    keys = key_settings(config, options)
+    if snapshot.files:
+        keys = probe_keys(store.storage, snapshot.files[0], keys, options)
+    delete = operation is Operation.DELETE
+    has_partitions = all(f.name.partition(".")[0] in rows.names for f in keys.partition_fields)
+    schema = pa.schema([]) if delete else incoming_schema(rows)
+    if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
+        raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
+    ordering = None if delete else config.ordering_field
+    by_event = ordering if merge_mode(config, options) == MergeMode.EVENT_TIME else None
+    job = WriteJob(
+        operation,
+        config,
+        options,
+        PrepareSettings(schema, keys, ordering, search_all=delete and not has_partitions),
+        combine,
+        by_event,
+        ids.token(),
+    )
+    job.final_schema(snapshot)
+    return job

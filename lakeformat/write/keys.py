@@ -1,0 +1,118 @@
+"""Step 1 of a write: the record key of every row (Hudi: ``KeyGenUtils.getRecordKey``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.java_text import java_text
+from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings
+
+__all__ = ["field_column", "record_keys"]
+
+#: What stands in a key of several fields for a null and for an empty value.
+NULL_PLACEHOLDER: Final = "__null__"
+EMPTY_PLACEHOLDER: Final = "__empty__"
+
+
+def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.StringArray | pa.ChunkedArray:
+    """The record key of every row: an array of strings for a batch, a chunked one for a table.
+
+    One key field: its value as Java's text; a string column is returned as it is, uncopied.
+    Several: ``f1:v1,f2:v2``, nothing escaped, ``__null__`` and ``__empty__`` for null and empty values.
+
+    Raises:
+        InvalidInputError: a key is null or empty, or a key field has a type that makes no key.
+        SchemaMismatchError: a key field is not among the columns.
+        InvalidOptionError: the settings name no key field.
+    """
+    fields = settings.record_fields
+    if not fields:
+        raise InvalidOptionError("the table has no record key; set hoodie.datasource.write.recordkey.field")
+    texts = [_texts(field_column(rows, name, "record key"), name) for name in fields]
+    if len(fields) == 1:
+        _refuse_missing(texts[0], fields[0])
+        prefixed = settings.kind is KeyGeneratorKind.COMPLEX and settings.single_key_prefixed
+        return _joined([f"{fields[0]}:"], texts) if prefixed else texts[0]
+    missing = pc.fill_null(pc.equal(pc.binary_length(texts[0]), 0), True)
+    for text in texts[1:]:
+        missing = pc.and_(missing, pc.fill_null(pc.equal(pc.binary_length(text), 0), True))
+    if pc.any(missing).as_py():
+        row = pc.index(missing, True).as_py()
+        raise InvalidInputError(
+            f"all record key fields ({', '.join(fields)}) are null or empty at row {row}; give each row a key"
+        )
+    parts = [
+        pc.if_else(pc.equal(text, ""), EMPTY_PLACEHOLDER, text)
+        if pc.any(pc.equal(text, "")).as_py()
+        else text
+        for text in (pc.fill_null(text, NULL_PLACEHOLDER) for text in texts)
+    ]
+    prefixes = [f"{',' if index else ''}{name}:" for index, name in enumerate(fields)]
+    return _joined(prefixes, parts)
+
+
+def field_column(rows: pa.Table | pa.RecordBatch, name: str, role: str) -> pa.Array | pa.ChunkedArray:
+    """Column ``name`` of ``rows``, which may be nested (``a.b``; null where a parent is null).
+
+    Args:
+        rows: a table (gives a chunked array) or a batch (gives an array).
+        name: the column's name, or a path of struct fields joined by dots.
+        role: what the column is for, named in errors: ``record key``, ``partition``.
+
+    Raises:
+        SchemaMismatchError: there is no such column, or more than one.
+    """
+    if name in rows.schema.names:
+        if rows.schema.names.count(name) > 1:
+            raise SchemaMismatchError(f"{role} column {name!r} occurs more than once; rename one of them")
+        return rows.column(name)
+    top, *inner = name.split(".")
+    if not inner or rows.schema.names.count(top) != 1:
+        raise _no_column(name, role, rows.schema.names)
+    column = rows.column(top)
+    path = top
+    for part in inner:
+        children = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
+        if part not in children:
+            raise _no_column(name, role, [f"{path}.{child}" for child in children] or rows.schema.names)
+        column = pc.struct_field(column, part)
+        path = f"{path}.{part}"
+    return column
+
+
+def _no_column(name: str, role: str, known: list[str]) -> SchemaMismatchError:
+    hint = nearest(name, known) or "; add it, or set another " + role
+    return SchemaMismatchError(f"{role} column {name!r} is not in the input{hint}")
+
+
+def _texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray | pa.ChunkedArray:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column
+    try:
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([java_text(chunk) for chunk in column.chunks], pa.string())
+        return java_text(column)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"record key column {name!r}: {error}") from None
+
+
+def _refuse_missing(keys: pa.StringArray | pa.ChunkedArray, name: str) -> None:
+    shortest = pc.min(pc.binary_length(keys)).as_py()
+    if keys.null_count:
+        what, row = "null", pc.index(pc.is_null(keys), True).as_py()
+    elif shortest == 0:
+        what, row = "empty", pc.index(keys, pa.scalar("", keys.type)).as_py()
+    else:
+        return
+    raise InvalidInputError(f"record key column {name!r} is {what} at row {row}; give every row a key")
+
+
+def _joined(prefixes: list[str], texts: list[pa.Array]) -> pa.StringArray | pa.ChunkedArray:
+    """``prefix0 text0 prefix1 text1 ...`` row by row."""
+    texts = [text.cast(pa.string()) for text in texts]
+    pieces = [piece for pair in zip(prefixes, texts, strict=True) for piece in pair]
+    return pc.binary_join_element_wise(*pieces, "")

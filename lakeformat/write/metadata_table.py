@@ -1,0 +1,37 @@
+"""A metadata table that we do not maintain must go before our commit becomes visible.
+
+Hudi's writers list files through it; one that lacks a commit makes them lose that commit's rows
+(table-version-6, section 7).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Final
+
+from lakeformat.codec import properties
+from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH
+from lakeformat.storage.port import HOODIE, Clock
+from lakeformat.timeline.store import TimelineStore
+
+__all__ = ["drop_metadata_table"]
+
+_FOLDER: Final = f"{HOODIE}/metadata"
+
+
+def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
+    """Take the promise out of the properties, then the folder away. Returns whether there was one."""
+    config = store.config()
+    storage = store.storage
+    if config.has_metadata_table:
+        kept = {k: v for k, v in config.values.items() if k not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
+        updated = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
+        data = properties.encode(kept, comments=[f"Updated at {updated}"])
+        backup = f"{PROPERTIES_PATH}.backup"
+        storage.replace(backup, storage.read(PROPERTIES_PATH))
+        storage.replace(PROPERTIES_PATH, data)
+        storage.delete(backup)
+    if storage.info(_FOLDER) is not None:
+        storage.delete_folder(_FOLDER)
+        return True
+    return config.has_metadata_table

@@ -1,0 +1,300 @@
+"""Step 1 of a write: the partition path of every row, and back: what a path says about its rows.
+
+Hudi: ``KeyGenUtils.getRecordPartitionPath``, ``TimestampBasedAvroKeyGenerator`` and
+``PartitionPathEncodeUtils``. All work on texts is done once per distinct value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.java_text import java_text
+from lakeformat.codec.java_time import (
+    END_MILLI,
+    FIRST_MILLI,
+    JavaPattern,
+    arrow_zone,
+    format_millis,
+    parse_millis,
+)
+from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.model.keys import KeySettings, PartitionField, PartitionKind, TimestampSettings, TimeUnit
+from lakeformat.write.keys import field_column
+
+__all__ = ["DEFAULT_PARTITION", "partition_paths", "partition_values"]
+
+#: Stands for null and for the empty string.
+DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+#: What Hudi before 0.12 wrote in its place.
+OLD_DEFAULT_PARTITION: Final = "default"
+
+#: Folder names that file systems take.
+MAX_SEGMENT_BYTES: Final = 255
+
+_ESCAPED: Final[Mapping[int, str]] = {
+    code: f"%{code:02X}" for code in [*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^")]
+}
+_ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+_NANOS_PER_MILLI: Final = 1_000_000
+
+Int64s = npt.NDArray[np.int64]
+
+
+def partition_paths(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.DictionaryArray:
+    """The partition path of every row, ``""`` where the table is not partitioned.
+
+    Returns:
+        As many entries as rows, no null: int32 indices into the distinct paths that occur, as strings.
+
+    Raises:
+        InvalidInputError: a value cannot be a folder's name (``..``, an empty segment, control characters,
+            over 255 bytes ...), a date cannot be read, or the column's type makes no partition.
+        SchemaMismatchError: a partition field is not among the columns.
+        InvalidOptionError: a timestamp field's settings are missing or unusable.
+    """
+    codes: Int64s = np.zeros(rows.num_rows, np.int64)
+    paths = [""] if rows.num_rows else []
+    for index, field in enumerate(settings.partition_fields):
+        field_codes, texts = _field_texts(rows, field, settings)
+        pairs = pa.array(codes * max(len(texts), 1) + field_codes).dictionary_encode()
+        left, right = np.divmod(pairs.dictionary.to_numpy(), max(len(texts), 1))
+        slash = "/" if index else ""
+        paths = [
+            f"{paths[before]}{slash}{texts[own]}"
+            for before, own in zip(left.tolist(), right.tolist(), strict=True)
+        ]
+        codes = pairs.indices.to_numpy().astype(np.int64)
+    distinct = pa.array(paths, pa.string()).dictionary_encode()  # Two values may share a path.
+    for path in distinct.dictionary.to_pylist():
+        if settings.partition_fields:
+            _refuse_dangerous(path)
+    indices = distinct.indices.take(pa.array(codes))
+    return pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), distinct.dictionary)
+
+
+def _field_texts(
+    rows: pa.Table | pa.RecordBatch, field: PartitionField, settings: KeySettings
+) -> tuple[Int64s, list[str]]:
+    """``(code of each row, text by code)`` of one field's part of the path; texts may repeat."""
+    column = field_column(rows, field.name, "partition")
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        match settings.kind_of(field):
+            case PartitionKind.SIMPLE:
+                codes, values = _simple_texts(column)
+            case PartitionKind.TIMESTAMP:
+                codes, values = _timestamp_texts(column, settings.timestamp)
+            case PartitionKind.UNKNOWN:
+                raise InvalidOptionError(
+                    "the table does not store whether it is SIMPLE or TIMESTAMP; "
+                    f"set hoodie.datasource.write.partitionpath.field with {field.name}:<type>"
+                )
+    except (InvalidInputError, InvalidOptionError) as error:
+        raise type(error)(f"partition column {field.name!r}: {error}") from None
+    if settings.url_encode:
+        values = [value.translate(_ESCAPED) for value in values]
+    if settings.hive_style:
+        values = [f"{field.name}={value}" for value in values]
+    return codes, values
+
+
+def _encoded(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
+    """Distinct values of a column, null among them."""
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    return encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+
+
+def _simple_texts(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, list[str]]:
+    encoded = _encoded(column)
+    texts = java_text(encoded.dictionary).to_pylist()
+    return encoded.indices.to_numpy().astype(np.int64), [text or DEFAULT_PARTITION for text in texts]
+
+
+def _timestamp_texts(
+    column: pa.Array | pa.ChunkedArray, settings: TimestampSettings | None
+) -> tuple[Int64s, list[str]]:
+    if settings is None:
+        raise InvalidOptionError(
+            "a timestamp partition needs the options hoodie.keygen.timebased.timestamp.type and "
+            "hoodie.keygen.timebased.output.dateformat; set them"
+        )
+    pattern = JavaPattern.parse(settings.output_format)
+    zone = arrow_zone(settings.output_timezone)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        encoded = _encoded(column)
+        codes, texts = format_millis(_millis_of_texts(encoded.dictionary, settings), pattern, zone)
+        return codes[encoded.indices.to_numpy()], texts
+    return format_millis(_millis_of_numbers(column, settings), pattern, zone)
+
+
+def _millis_of_texts(texts: pa.Array, settings: TimestampSettings) -> Int64s:
+    if not settings.input_formats:
+        raise InvalidInputError(
+            f"it holds texts, but hoodie.keygen.timebased.timestamp.type is {settings.type.value}; "
+            "set DATE_STRING and the input.dateformat"
+        )
+    patterns = [JavaPattern.parse(text) for text in settings.input_formats]
+    zone = arrow_zone(settings.input_timezone)
+    # Hudi takes a null for the epoch's first millisecond, written by the first input pattern.
+    _, null_texts = format_millis(np.ones(1, np.int64), patterns[0], zone)
+    return parse_millis(pc.fill_null(texts.cast(pa.string()), null_texts[0]), patterns, zone)
+
+
+def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSettings) -> Int64s:
+    """Milliseconds since the epoch; a null counts as 1 of the unit, as in Hudi."""
+    kind, unit = column.type, settings.unit
+    stored = (
+        TimeUnit.MICROSECONDS
+        if pa.types.is_timestamp(kind)
+        else TimeUnit.DAYS
+        if pa.types.is_date(kind)
+        else unit
+    )
+    if unit is None or stored is not unit:
+        advice = (
+            f"set SCALAR with unit {stored.name}" if stored else "set UNIX_TIMESTAMP, EPOCHMILLISECONDS ..."
+        )
+        raise InvalidInputError(
+            f"it holds {kind}, but hoodie.keygen.timebased.timestamp.type is {settings.type.value}; {advice}"
+        )
+    try:
+        if pa.types.is_timestamp(kind):
+            column = column.cast(pa.timestamp("us", kind.tz))
+        elif pa.types.is_date(kind):
+            column = column.cast(pa.date32()).cast(pa.int32())
+        elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            column = pc.trunc(column)
+        elif not pa.types.is_integer(kind):
+            raise InvalidInputError(f"a {kind} column is no timestamp; convert it to long or string")
+        values = pc.fill_null(column.cast(pa.int64()), 1).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"{error}; correct it") from None
+    first, last = FIRST_MILLI * _NANOS_PER_MILLI // unit.value, END_MILLI * _NANOS_PER_MILLI // unit.value
+    if len(values) and not first <= values.min() <= values.max() < last:
+        worst = values[(values < first) | (values >= last)][0]
+        raise InvalidInputError(
+            f"{worst} {unit.name.lower()} lie outside the years 1 to 9999; check the timestamp.type"
+        )
+    if unit.value >= _NANOS_PER_MILLI:
+        return np.asarray(values * (unit.value // _NANOS_PER_MILLI), np.int64)
+    divisor = _NANOS_PER_MILLI // unit.value  # Java's TimeUnit cuts towards zero.
+    return np.asarray(np.sign(values) * (np.abs(values) // divisor), np.int64)
+
+
+def _refuse_dangerous(path: str) -> None:
+    """Refuse paths that would leave the table, hide from listings or hit the table's own folder."""
+    segments = path.split("/")
+    if "" in segments:
+        problem = "starts or ends with / or has // in it"
+    elif {".", ".."} & set(path.replace("\\", "/").split("/")):
+        problem = "has a segment . or .."
+    elif segments[0] == ".hoodie":
+        problem = "is the table's own folder"
+    elif _CONTROL.search(path):
+        problem = "has control characters"
+    elif any(len(segment.encode()) > MAX_SEGMENT_BYTES for segment in segments):
+        problem = f"has a folder name over {MAX_SEGMENT_BYTES} bytes"
+    else:
+        return
+    raise InvalidInputError(f"partition path {path[:300]!r} {problem}; change the values it is made of")
+
+
+def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dict[str, pa.Scalar]:
+    """The stored partition values of every row under ``path``: inverse of `partition_paths`, for pruning.
+
+    Only what the path settles without doubt: simple fields of type string, integer, boolean or date whose
+    text leads back to the same path. Default partitions (null or empty), timestamp fields and paths whose
+    segments cannot be told apart give nothing.
+
+    Args:
+        path: relative to the table.
+        settings: the table's; its ``timestamp`` may be None where the table does not tell.
+        schema: the stored columns; the scalars have its types.
+
+    Returns:
+        Field name (nested ones with dots) to value; fields left out are unknown.
+    """
+    fields = settings.partition_fields
+    widths = [_width(field, settings) for field in fields]
+    segments = path.split("/")
+    if len(fields) == 1 and settings.kind_of(fields[0]) is PartitionKind.SIMPLE:
+        texts = [path]
+    elif None in widths or len(segments) != sum(width or 0 for width in widths):
+        return {}
+    else:
+        ends = np.cumsum(np.array(widths, np.int64)).tolist()
+        texts = [
+            "/".join(segments[end - (width or 0) : end]) for end, width in zip(ends, widths, strict=True)
+        ]
+    values = {}
+    for field, text in zip(fields, texts, strict=True):
+        type_ = _field_type(schema, field.name)
+        if type_ is not None and settings.kind_of(field) is PartitionKind.SIMPLE:
+            value = _value(text, field.name, settings, type_)
+            if value is not None:
+                values[field.name] = value
+    return values
+
+
+def _width(field: PartitionField, settings: KeySettings) -> int | None:
+    """Path segments a field takes; None where the settings do not tell."""
+    match settings.kind_of(field):
+        case PartitionKind.SIMPLE:
+            return 1
+        case PartitionKind.TIMESTAMP if settings.timestamp is not None:
+            return (
+                1 if settings.url_encode else 1 + JavaPattern.parse(settings.timestamp.output_format).slashes
+            )
+        case _:
+            return None
+
+
+def _field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
+    if name in schema.names:
+        return schema.field(name).type if schema.names.count(name) == 1 else None
+    top, *inner = name.split(".")
+    if schema.names.count(top) != 1:
+        return None
+    type_ = schema.field(top).type
+    for part in inner:
+        if not pa.types.is_struct(type_) or type_.get_field_index(part) < 0:
+            return None
+        type_ = type_.field(part).type
+    return type_
+
+
+def _value(text: str, name: str, settings: KeySettings, type_: pa.DataType) -> pa.Scalar | None:
+    if settings.hive_style:
+        if not text.startswith(f"{name}="):
+            return None
+        text = text.removeprefix(f"{name}=")
+    if text in {"", DEFAULT_PARTITION, OLD_DEFAULT_PARTITION}:
+        return None
+    if settings.url_encode:
+        raw = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+        if raw.translate(_ESCAPED) != text:
+            return None
+        text = raw
+    is_known = (
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_integer(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_date32(type_)
+    )
+    if not is_known:
+        return None
+    try:
+        value = pa.array([text], pa.string()).cast(type_)
+        return value[0] if java_text(value)[0].as_py() == text else None
+    except (pa.ArrowInvalid, InvalidInputError):
+        return None

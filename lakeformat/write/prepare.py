@@ -1,0 +1,110 @@
+"""From the user's rows to rows that know their key and partition; everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.conform import conform
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
+from lakeformat.merge import latest_rows
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.write.keys import record_keys
+from lakeformat.write.partitions import partition_paths
+
+__all__ = ["ANY_PARTITION", "PrepareSettings", "combine", "prepare", "split_by_partition"]
+
+#: Stands for the partition of a delete that does not say one: all are searched.
+ANY_PARTITION = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareSettings:
+    """How rows of one write become prepared rows.
+
+    Attributes:
+        schema: the columns to keep, from `incoming_schema`; empty for deletes, which need keys only.
+        keys: how keys and partition paths are made.
+        ordering: the ordering column, None to let the later row win.
+        search_all: the rows name no partition (deletes without partition columns).
+    """
+
+    schema: pa.Schema
+    keys: KeySettings
+    ordering: str | None
+    search_all: bool = False
+
+    @property
+    def prepared_schema(self) -> pa.Schema:
+        """Record key, then the columns kept."""
+        return pa.schema([pa.field(RECORD_KEY, pa.string()), *self.schema])
+
+
+def prepare(rows: pa.Table, settings: PrepareSettings) -> Mapping[str, pa.Table]:
+    """Partition path -> its rows in order of arrival, with the record key as first column.
+
+    Raises:
+        SchemaMismatchError: a key, partition or ordering column is missing, or a value does not fit.
+        InvalidInputError: a null key, a partition value that cannot be a folder.
+    """
+    _check_columns(rows.schema, settings)
+    keys = record_keys(rows, settings.keys)
+    keys = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
+    kept = conform(rows.select([n for n in settings.schema.names if n in rows.schema.names]), settings.schema)
+    _check_nulls(kept)
+    table = kept.add_column(0, settings.prepared_schema.field(0), keys.cast(pa.string()))
+    if settings.search_all:
+        return {ANY_PARTITION: table} if table.num_rows else {}
+    if settings.keys.kind is KeyGeneratorKind.NON_PARTITIONED or not settings.keys.partition_fields:
+        return {"": table} if table.num_rows else {}
+    return split_by_partition(table, partition_paths(rows, settings.keys))
+
+
+def _check_columns(schema: pa.Schema, settings: PrepareSettings) -> None:
+    needed = [("record key", name) for name in settings.keys.record_fields]
+    if not settings.search_all:
+        needed += [("partition", field.name) for field in settings.keys.partition_fields]
+    if settings.ordering:
+        needed.append(("ordering", settings.ordering))
+    for role, name in needed:
+        if name.partition(".")[0] not in schema.names and name not in schema.names:
+            raise SchemaMismatchError(
+                f"the input has no {role} column {name!r}{nearest(name, schema.names)}; add it to the rows"
+            )
+
+
+def _check_nulls(rows: pa.Table) -> None:
+    for field in rows.schema:
+        if not field.nullable and rows.column(field.name).null_count:
+            raise InvalidInputError(
+                f"column {field.name!r} may not be null in this table, and the input has nulls in it"
+            )
+
+
+def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[str, pa.Table]:
+    """Rows of each partition, in order of arrival, partitions by name."""
+    if not table.num_rows:
+        return {}
+    names = paths.dictionary.to_pylist()
+    codes = paths.indices.to_numpy(zero_copy_only=False)
+    if len(names) == 1:
+        return {names[0]: table}
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    starts = ends - np.diff(ends, prepend=0)
+    return {
+        name: table.take(pa.array(order[start:end]))
+        for name, start, end in sorted(zip(names, starts.tolist(), ends.tolist(), strict=True))
+        if end > start
+    }
+
+
+def combine(rows: pa.Table, ordering: str | None) -> pa.Table:
+    """One row per key: the greatest ordering value, the later one on a tie (Hudi: combine before write)."""
+    winners = latest_rows(rows.column(RECORD_KEY), rows.column(ordering) if ordering else None)
+    return rows if winners is None else rows.take(pa.array(winners))

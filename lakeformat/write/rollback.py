@@ -1,0 +1,155 @@
+"""Undoing what a dead writer left (Hudi: ``ListingBasedRollbackStrategy``). Every step may be run again.
+
+Called under the table's lock. Nothing is deleted before the plan is on the timeline and the victim is seen not
+to have completed after all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from lakeformat.codec.avro_records import (
+    RollbackMetadata,
+    RollbackPartition,
+    RollbackPlan,
+    RollbackRequest,
+    decode_rollback_plan,
+    encode_rollback,
+    encode_rollback_plan,
+)
+from lakeformat.errors import CorruptTableError, WriteConflictError
+from lakeformat.model.files import join_path
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.table_config import TableConfig
+from lakeformat.storage.port import HOODIE, Clock, check_path, own_path
+from lakeformat.timeline.file_groups import list_base_files
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write import claims
+from lakeformat.write.markers import forget_markers
+
+__all__ = ["recover", "roll_back"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_STAGE_KEPT_MS: Final = 24 * 3600 * 1000
+
+
+def recover(store: TimelineStore, config: TableConfig, clock: Clock) -> None:
+    """Finish pending rollbacks, undo dead writes of ours and long-dead ones of others, clear leftovers.
+
+    Raises:
+        WriteConflictError: another program's write is pending and may be alive.
+    """
+    timeline = store.load()
+    for instant in timeline.pending:
+        if instant.action is Action.ROLLBACK:
+            _refuse_if_alive(store, instant, clock)
+            _finish(store, instant, clock)
+    for instant in store.load().pending:
+        if instant.action in {Action.COMMIT, Action.REPLACE_COMMIT} and _is_dead(store, instant, clock):
+            _LOG.warning("rolling back %s, whose writer died", instant.file_name)
+            roll_back(store, config, clock, instant)
+    pending = frozenset(instant.time for instant in store.load().pending)
+    for time in claims.stale_claims(store.storage, pending):
+        forget_markers(store.storage, time)
+        claims.release(store.storage, time)
+    _clear_old_files(store, clock)
+
+
+def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
+    kind = claims.claim_kind(store.storage, instant.time)
+    if kind == "lock":
+        return True
+    if kind == "heartbeat":
+        return not claims.heartbeat_alive(store.storage, instant, clock, without=0)
+    if instant.action is Action.REPLACE_COMMIT and instant.state is State.REQUESTED:
+        return False  # A plan of clustering waits for its run; it is nobody's failure.
+    _refuse_if_alive(store, instant, clock)
+    return True
+
+
+def _refuse_if_alive(store: TimelineStore, instant: Instant, clock: Clock) -> None:
+    if claims.claim_kind(store.storage, instant.time) is not None:
+        return
+    if claims.heartbeat_alive(store.storage, instant, clock, without=claims.FOREIGN_GRACE_MS):
+        raise WriteConflictError(
+            f"another program's {instant.file_name} is pending in {store.storage.location} and may be running; wait for "
+            f"it, or run again {claims.FOREIGN_GRACE_MS // 60000} minutes after it died"
+        )
+
+
+def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: Instant) -> None:
+    """Plan and carry out the rollback of one pending instant. Does nothing if it is gone or has completed."""
+    timeline = store.load()
+    standing = timeline.find(victim.time)
+    if standing is None:
+        claims.release(store.storage, victim.time)
+        return
+    if standing.state is State.COMPLETED:
+        return
+    requests = [
+        RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
+        for partition, paths in _files_of(store, victim.time).items()
+    ]
+    plan = RollbackPlan(victim.time, victim.action.value, tuple(requests))
+    data = encode_rollback_plan(plan)
+    rollback = claims.take_instant(store, config, clock, Action.ROLLBACK, kind="lock", token=victim.time, data=data)
+    _finish(store, rollback, clock)
+
+
+def _files_of(store: TimelineStore, instant_time: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for file in list_base_files(store.storage):
+        if file.name.instant_time == instant_time:
+            found.setdefault(file.partition_path, []).append(file.path)
+    return found
+
+
+def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
+    """Carry out a planned rollback from wherever it stopped."""
+    storage = store.storage
+    started = clock.now_ms()
+    data = store.read(rollback.at(State.REQUESTED))
+    if not data:
+        raise CorruptTableError(f"{HOODIE}/{rollback.at(State.REQUESTED).file_name} is empty; delete it and run again")
+    plan = decode_rollback_plan(data, name=rollback.at(State.REQUESTED).file_name)
+    if rollback.state is State.REQUESTED:
+        rollback = store.advance(rollback, b"")
+    victim = store.load().find(plan.instant_time)
+    partitions: tuple[RollbackPartition, ...] = ()
+    if victim is None or victim.state is not State.COMPLETED:
+        partitions = tuple(_delete(store, request) for request in plan.requests)
+        forget_markers(storage, plan.instant_time)
+    action = plan.action
+    metadata = RollbackMetadata(
+        start_time=rollback.time,
+        time_taken_ms=clock.now_ms() - started,
+        instants=((plan.instant_time, action),),
+        partitions=partitions,
+    )
+    store.advance(rollback, encode_rollback(metadata))
+    if victim is not None and victim.state is not State.COMPLETED:
+        store.erase(victim)
+    claims.release(storage, plan.instant_time)
+    claims.release(storage, rollback.time)
+
+
+def _delete(store: TimelineStore, request: RollbackRequest) -> RollbackPartition:
+    """Delete by partition and bare name: the paths in a plan are another machine's, and not to be trusted."""
+    names = [name.rpartition("/")[2] for name in request.files_to_delete]
+    for name in names:
+        store.storage.delete(check_path(join_path(request.partition_path, name)))
+    return RollbackPartition(request.partition_path, deleted_files=tuple(names))
+
+
+def _clear_old_files(store: TimelineStore, clock: Clock) -> None:
+    """Remove stage folders of jobs that died before they took an instant, and half-written temporary files."""
+    now = clock.now_ms()
+    for folder in store.storage.list(own_path("stage")):
+        files: Iterable[int] = [e.modified_ms for e in store.storage.list(folder.path)] or [folder.modified_ms]
+        if now - max(files) > _STAGE_KEPT_MS:
+            store.storage.delete_folder(folder.path)
+    for entry in store.storage.list(own_path("tmp")):
+        if not entry.is_folder and now - entry.modified_ms > _STAGE_KEPT_MS:
+            store.storage.delete(entry.path)

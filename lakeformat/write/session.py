@@ -1,0 +1,421 @@
+"""The write path with its effects, step by step: tag, profile, buckets, handles, publish.
+
+Plain Python and Spark's ``commit()`` both end here. The lock is held from the first look at the timeline to the
+completed file; a writer that dies is rolled back by the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.codec.avro_schema import to_avro
+from lakeformat.codec.conform import conform
+from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
+from lakeformat.index.tagging import TagCounts, Tagged, TagSettings, tag_partition
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage.port import Clock, Ids, Storage
+from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.base_file import ROW_GROUP_ROWS
+from lakeformat.write.buckets import Bucket, FileSizing, assign, derive_file_id
+from lakeformat.write.commit import CommitProtocol, OpenCommit, profile_metadata
+from lakeformat.write.handles import HandleSettings, create, merge
+from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.markers import announce, prepare_partition
+from lakeformat.write.prepare import ANY_PARTITION, combine
+from lakeformat.write.report import REPORT_KEY, Report
+from lakeformat.write.rollback import recover
+from lakeformat.write.stage import stage_folder
+
+__all__ = ["Engine", "WriteResult", "WriteSession", "Written"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_SAMPLE_ROWS: Final = 16384
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What every path needs: where files live, what time it is, where randomness comes from."""
+
+    storage: Storage
+    clock: Clock
+    ids: Ids
+
+    @cached_property
+    def store(self) -> TimelineStore:
+        """The table's timeline."""
+        return TimelineStore(self.storage)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """A published write. ``report`` is what ``history()`` shows later."""
+
+    instant_time: str
+    operation: str
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished base file that is not in its partition yet: a task's, in the stage folder."""
+
+    staged_path: str
+    stat: WriteStat
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Buckets of all partitions, with the rows they point into."""
+
+    rows: Mapping[str, pa.Table]
+    buckets: tuple[Bucket, ...]
+    new_keys: Mapping[str, pa.ChunkedArray]
+
+
+class WriteSession:
+    """Runs one `WriteJob`."""
+
+    def __init__(self, engine: Engine, job: WriteJob) -> None:
+        self.engine, self.job = engine, job
+        self.storage, self.store = engine.storage, engine.store
+        self.protocol = CommitProtocol(engine.store, engine.clock)
+        self.report = Report(engine.clock, job.operation.value)
+        self._threads = max(1, pa.cpu_count())
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the table's lock, with what dead writers left cleared away."""
+        wait = self.job.options["hoodie.write.lock.wait_time_ms"] / 1000
+        with self.storage.lock(wait):
+            recover(self.store, self.job.config, self.engine.clock)
+            yield
+
+    def run_staged(self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None = None) -> WriteResult:
+        """Merge prepared rows into the table and publish.
+
+        Args:
+            rows: partition path -> prepared rows; taken from memory or from mapped stage files.
+            arrived: rows of the input before anything was combined, for the report.
+            known: commits completed when the user's write began; only overwrites look at it.
+
+        Raises:
+            WriteConflictError: after as many tries as the options allow.
+        """
+        tries = 1 + self.job.options["hoodie.write.num.retries.on.conflict.failures"]
+        while True:
+            tries -= 1
+            try:
+                with self.locked():
+                    return self._staged(rows, arrived, known)
+            except WriteConflictError as error:
+                if not tries:
+                    raise
+                _LOG.warning("%s; trying again, %d tries left", error, tries)
+                self.report = Report(self.engine.clock, self.job.operation.value)
+
+    def begin(self, *, lives_by: str) -> OpenCommit:
+        """Take the instant. Call it under the lock."""
+        return self.protocol.begin(
+            self.job.config, self.job.operation.action, token=self.job.write_id, lives_by=lives_by
+        )
+
+    def _staged(self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None) -> WriteResult:
+        snapshot = load_snapshot(self.store)
+        schema = self.job.final_schema(snapshot)
+        commit = self.begin(lives_by="lock")
+        if known is not None and self.job.operation.overwrites:
+            commit = OpenCommit(commit.instant, commit.token, known)
+        with self.undone_on_failure(commit):
+            self.report.rows["incoming"] = arrived
+            plan = self._plan(rows, snapshot, schema)
+            commit = self.protocol.inflight(commit, self._profile(plan.buckets))
+            handles = self.job.handles(commit.time, schema)
+            with self.report.step("write") as counted:
+                stats = self._handle(plan, handles)
+                counted["buckets"] = len(plan.buckets)
+            overwritten = self._overwritten(rows, snapshot)
+            self.finish(commit, schema, stats, snapshot, overwritten, self._key_check(plan))
+        self.protocol.tidy(commit)
+        return self._result(commit)
+
+    @contextmanager
+    def undone_on_failure(self, commit: OpenCommit) -> Iterator[None]:
+        """Roll back whatever the block leaves if it raises; an unknown outcome stays as it is."""
+        try:
+            yield
+        except CommitStateUnknownError:
+            raise
+        except BaseException:
+            with suppress(LakeformatError, OSError):  # The next writer will do it.
+                self.protocol.undo(self.job.config, commit)
+            raise
+
+    # --- tag, profile, buckets ------------------------------------------------------------------------
+
+    def _plan(self, rows: Mapping[str, pa.Table], snapshot: Snapshot, schema: pa.Schema) -> _Plan:
+        with self.report.step("combine") as counted:
+            if self.job.combine:
+                rows = {p: combine(table, self.job.prepare.ordering) for p, table in rows.items()}
+            counted["rows"] = sum(table.num_rows for table in rows.values())
+        rows = {
+            partition: table
+            for path, table in rows.items()
+            for partition, table in (
+                ((p, table) for p in snapshot.by_partition) if path == ANY_PARTITION else ((path, table),)
+            )
+        }
+        with self.report.step("tag") as counted:
+            tagged = self._tag(rows, snapshot)
+            counts = TagCounts()
+            for found in tagged.values():
+                counts.add(found.counts)
+            counted.update({name: getattr(counts, name) for name in counts.__dataclass_fields__})
+        with self.report.step("profile") as counted:
+            buckets: list[Bucket] = []
+            sizing = self._sizing(rows, schema)
+            numbers = iter(range(1 << 62))
+            for partition, found in tagged.items():
+                files = self._mergeable(snapshot, partition)
+                new = found.new if self.job.operation is not Operation.DELETE else found.new[:0]
+                buckets += assign(
+                    partition,
+                    files,
+                    (found.keys, found.files),
+                    new,
+                    sizing,
+                    lambda: derive_file_id(self.job.write_id, -1, next(numbers)),
+                )
+            counted["row_bytes"] = round(sizing.row_bytes, 1)
+        new_keys = {p: rows[p].column(RECORD_KEY).take(pa.array(t.new)) for p, t in tagged.items()}
+        return _Plan(rows, tuple(buckets), new_keys)
+
+    def _mergeable(self, snapshot: Snapshot, partition: str) -> Sequence[BaseFile]:
+        return () if self.job.operation.overwrites else snapshot.by_partition.get(partition, ())
+
+    def _tag(self, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> dict[str, Tagged]:
+        with ThreadPoolExecutor(self._threads) as outer, ThreadPoolExecutor(self._threads) as inner:
+
+            def one(partition: str) -> Tagged:
+                return self._locate(rows[partition].column(RECORD_KEY), snapshot, partition, inner)
+
+            return dict(zip(rows, outer.map(one, rows), strict=True))
+
+    def _locate(self, keys: pa.ChunkedArray, snapshot: Snapshot, partition: str, pool: Executor) -> Tagged:
+        if self.job.operation.tags:
+            files = snapshot.by_partition.get(partition, ())
+            return tag_partition(self.storage, files, keys, self.job.tagging, pool)
+        nothing = np.empty(0, np.int64)
+        order = np.asarray(pc.sort_indices(keys)).astype(np.int64)
+        return Tagged(nothing, nothing, order, TagCounts(keys=len(keys)))
+
+    def _sizing(self, rows: Mapping[str, pa.Table], schema: pa.Schema) -> FileSizing:
+        options = self.job.options
+        return FileSizing(
+            self._row_bytes(rows, schema),
+            options["hoodie.parquet.max.file.size"],
+            options["hoodie.parquet.small.file.limit"],
+        )
+
+    def _row_bytes(self, rows: Mapping[str, pa.Table], schema: pa.Schema) -> float:
+        """Bytes of a row as it will stand in a file, measured on a sample of the input."""
+        sample = next((table.slice(0, _SAMPLE_ROWS) for table in rows.values() if table.num_rows), None)
+        if sample is None or self.job.operation is Operation.DELETE:
+            return float(self.job.options["hoodie.copyonwrite.record.size.estimate"])
+        sink = pa.BufferOutputStream()
+        data = conform(sample, schema).append_column(RECORD_KEY, sample.column(RECORD_KEY))
+        pq.write_table(data, sink, compression=self.job.options["hoodie.parquet.compression.codec"])
+        return max(1.0, float(sink.tell()) / sample.num_rows)
+
+    def _profile(self, buckets: Iterable[Bucket]) -> CommitMetadata:
+        planned: dict[str, list[tuple[str, str | None, int, int]]] = {}
+        for bucket in buckets:
+            entries = planned.setdefault(bucket.partition_path, [])
+            inserts = len(bucket.rows) - bucket.lookups
+            if bucket.base is None:
+                entries.append(("", None, 0, inserts))
+            else:
+                entries.append((bucket.file_id, bucket.base.name.instant_time, bucket.lookups, inserts))
+        return profile_metadata(self.job.operation.name, planned)
+
+    # --- handles --------------------------------------------------------------------------------------
+
+    def _handle(self, plan: _Plan, handles: HandleSettings) -> list[WriteStat]:
+        for partition in {bucket.partition_path for bucket in plan.buckets}:
+            prepare_partition(self.storage, partition, handles.instant_time)
+
+        def one(task: int) -> WriteStat | None:
+            bucket = plan.buckets[task]
+            name = BaseFileName(bucket.file_id, f"{task}-0-0", handles.instant_time)
+            path = f"{bucket.partition_path}/{name}" if bucket.partition_path else str(name)
+            announce(self.storage, handles.instant_time, path, merge=bucket.base is not None)
+            handle = create if bucket.base is None else merge
+            return handle(self.storage, bucket, plan.rows[bucket.partition_path], task, handles)
+
+        # Large buckets first, so that no thread is left with one at the end.
+        order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))
+        with ThreadPoolExecutor(self._threads) as pool:
+            return [stat for stat in pool.map(one, order) if stat is not None]
+
+    def place(self, commit: OpenCommit, written: Iterable[Written]) -> list[WriteStat]:
+        """Move tasks' finished base files into their partitions, each announced first."""
+        stats: list[WriteStat] = []
+        known: set[str] = set()
+        for file in written:
+            if file.stat.partition_path not in known:
+                prepare_partition(self.storage, file.stat.partition_path, commit.time)
+                known.add(file.stat.partition_path)
+            announce(self.storage, commit.time, file.stat.path, merge=False)
+            self.storage.move(file.staged_path, file.stat.path)
+            stats.append(file.stat)
+        return stats
+
+    def run_direct(
+        self,
+        commit: OpenCommit,
+        written: Sequence[Written],
+        tails: Mapping[str, pa.Table],
+        arrived: int,
+    ) -> WriteResult:
+        """Publish base files that are written already, and pack the rows that were too few for one.
+
+        Call it under the lock; the caller undoes on failure.
+        """
+        snapshot = load_snapshot(self.store)
+        schema = self.job.final_schema(snapshot)
+        self.report.rows["incoming"] = arrived
+        packs = self.job.operation is Operation.INSERT
+        plan = self._plan(tails, snapshot if packs else _without_files(snapshot), schema)
+        entries = [*self._profile(plan.buckets).stats.items()]
+        profile = profile_metadata(
+            self.job.operation.name,
+            {
+                stat.stat.partition_path: [("", None, 0, stat.stat.num_inserts)]
+                for stat in written
+            },
+        )
+        whole = CommitMetadata(profile.operation, {**profile.stats, **dict(entries)})
+        commit = self.protocol.inflight(commit, whole)
+        with self.report.step("write") as counted:
+            stats = self._handle(plan, self.job.handles(commit.time, schema))
+            stats += self.place(commit, written)
+            counted.update(placed=len(written), buckets=len(plan.buckets))
+        touched_partitions = {stat.partition_path: pa.table({}) for stat in stats}
+        self.finish(commit, schema, stats, snapshot, self._overwritten(touched_partitions, snapshot), None)
+        self.protocol.tidy(commit)
+        self.forget_stage()
+        return self._result(commit)
+
+    # --- publish --------------------------------------------------------------------------------------
+
+    def _overwritten(self, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> frozenset[str] | None:
+        match self.job.operation:
+            case Operation.INSERT_OVERWRITE_TABLE:
+                return frozenset({*snapshot.by_partition, *rows})
+            case Operation.INSERT_OVERWRITE:
+                return frozenset(rows)
+            case _:
+                return None
+
+    def finish(
+        self,
+        commit: OpenCommit,
+        schema: pa.Schema,
+        stats: Sequence[WriteStat],
+        snapshot: Snapshot,
+        overwritten: frozenset[str] | None,
+        check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
+    ) -> None:
+        """Publish with everything the commit carries."""
+        by_partition: dict[str, list[WriteStat]] = {}
+        for stat in sorted(stats, key=lambda stat: stat.path):
+            by_partition.setdefault(stat.partition_path, []).append(stat)
+        replaced = {
+            partition: tuple(file.name.file_id for file in snapshot.by_partition[partition])
+            for partition in sorted(overwritten or ())
+            if partition in snapshot.by_partition
+        }
+        self._count(stats, replaced)
+        merged = {FileGroupId(s.partition_path, s.file_id) for s in stats if s.prev_commit is not None}
+        hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
+        with self.report.step("publish"):
+            extra = {
+                "schema": to_avro(schema, table_name=self.job.config.name),
+                REPORT_KEY: self.report.as_text(),
+                **self.job.options.extra_metadata,
+            }
+            metadata = CommitMetadata(
+                self.job.operation.name, {p: tuple(s) for p, s in by_partition.items()}, extra, replaced
+            )
+            self.protocol.publish(
+                commit,
+                metadata,
+                touched=frozenset(merged | hidden),
+                overwritten=overwritten,
+                check_new_keys=check_new_keys,
+            )
+
+    def _count(self, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]) -> None:
+        self.report.rows.update(
+            inserted=sum(stat.num_inserts for stat in stats),
+            updated=sum(stat.num_updates for stat in stats),
+            deleted=sum(stat.num_deletes for stat in stats),
+        )
+        self.report.files.update(
+            created=sum(stat.prev_commit is None for stat in stats),
+            merged=sum(stat.prev_commit is not None for stat in stats),
+            replaced=sum(map(len, replaced.values())),
+            bytes=sum(stat.size_bytes for stat in stats),
+        )
+
+    def _key_check(self, plan: _Plan) -> Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None:
+        """Two writers may insert one new key into different files; Hudi does not look, we do."""
+        if self.job.operation is not Operation.UPSERT:
+            return None
+
+        def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+            for time, metadata in others:
+                for partition, keys in plan.new_keys.items():
+                    stats = [s for s in metadata.stats.get(partition, ()) if s.path and s.num_writes]
+                    files = [
+                        BaseFile(partition, BaseFileName.parse(s.path.rpartition("/")[2]), s.size_bytes) for s in stats
+                    ]
+                    with ThreadPoolExecutor(self._threads) as pool:
+                        found = tag_partition(self.storage, files, keys, TagSettings("SIMPLE"), pool)
+                    if len(found.keys):
+                        raise WriteConflictError(
+                            f"commit {time} inserted {len(found.keys)} of the same new keys, e.g. "
+                            f"{keys[int(found.keys[0])].as_py()!r}; run the write again, it will start from {time}"
+                        )
+
+        return check
+
+    def _result(self, commit: OpenCommit) -> WriteResult:
+        _LOG.info("%s", self.report.summary(commit.time))
+        return WriteResult(commit.time, self.job.operation.value, self.report.as_dict())
+
+    def forget_stage(self) -> None:
+        """Remove the write's stage folder; what fails here goes with a later write."""
+        with suppress(LakeformatError, OSError):
+            self.storage.delete_folder(stage_folder(self.job.write_id))
+
+
+def _without_files(snapshot: Snapshot) -> Snapshot:
+    return Snapshot(snapshot.config, snapshot.timeline, snapshot.instant_time, snapshot.schema, ())
+
+
+def _weight(bucket: Bucket) -> int:
+    return (bucket.base.size_bytes if bucket.base else 0) + len(bucket.rows) * ROW_GROUP_ROWS // 1024

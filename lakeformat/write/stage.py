@@ -1,0 +1,134 @@
+"""Staged rows: what Spark's tasks prepared, on storage until ``commit()`` merges it (design: the staged way).
+
+Each task attempt writes one Arrow file of runs; a run holds one partition's rows in order of arrival. The
+reader maps the file, so rows cost memory only while they are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from lakeformat.storage.port import Storage, own_path
+from lakeformat.write.prepare import PrepareSettings, combine, prepare
+
+__all__ = ["Run", "StageReader", "StageWriter", "StagedTask", "stage_folder"]
+
+
+def stage_folder(write_id: str) -> str:
+    """Where one write keeps its staged rows and unpublished base files."""
+    return own_path("stage", write_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Record batches ``first`` to ``last`` (exclusive) of a stage file: one partition's rows."""
+
+    partition_path: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTask:
+    """What a task tells ``commit()``: its file, its runs, and how many rows came in."""
+
+    path: str
+    runs: tuple[Run, ...]
+    rows: int
+
+
+class StageWriter:
+    """Collects batches, prepares them and writes runs whenever the buffer is full.
+
+    Memory: ``buffer_bytes`` of input, twice while a run is written.
+    """
+
+    def __init__(self, storage: Storage, path: str, settings: PrepareSettings, *, combined: bool, buffer_bytes: int) -> None:
+        self.path, self._settings, self._combined, self._limit = path, settings, combined, buffer_bytes
+        self._buffer: list[pa.RecordBatch] = []
+        self._bytes = self._rows = self._batches = 0
+        self._runs: list[Run] = []
+        self._stack = ExitStack()
+        self._storage = storage
+        self._writer: Any = None
+
+    def __enter__(self) -> StageWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Take one batch of the input."""
+        self._buffer.append(batch)
+        self._bytes += batch.nbytes
+        self._rows += batch.num_rows
+        if self._bytes >= self._limit:
+            self._flush()
+
+    def append_prepared(self, rows: Mapping[str, pa.Table]) -> None:
+        """Take rows that are prepared already."""
+        for partition, table in rows.items():
+            self._write(partition, table)
+            self._rows += table.num_rows
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        table = pa.Table.from_batches(self._buffer)
+        self._buffer, self._bytes = [], 0
+        for partition, rows in prepare(table, self._settings).items():
+            self._write(partition, combine(rows, self._settings.ordering) if self._combined else rows)
+
+    def _write(self, partition: str, rows: pa.Table) -> None:
+        if self._writer is None:
+            sink = self._stack.enter_context(self._storage.open_output(self.path))
+            self._writer = self._stack.enter_context(pa.ipc.new_file(sink, self._settings.prepared_schema))
+        batches = rows.combine_chunks().to_batches()
+        for batch in batches:
+            self._writer.write_batch(batch)
+        self._runs.append(Run(partition, self._batches, self._batches + len(batches)))
+        self._batches += len(batches)
+
+    def finish(self) -> StagedTask:
+        """Write what is left and close the file; no file is made for no rows."""
+        self._flush()
+        self._stack.close()
+        return StagedTask(self.path if self._writer is not None else "", tuple(self._runs), self._rows)
+
+
+class StageReader:
+    """The runs of all tasks, by partition. Close it before the stage folder is removed."""
+
+    def __init__(self, storage: Storage, tasks: Iterable[StagedTask], settings: PrepareSettings) -> None:
+        self._stack = ExitStack()
+        self._settings = settings
+        self._parts: dict[str, list[pa.RecordBatch]] = {}
+        for task in tasks:
+            if task.path:
+                source = self._stack.enter_context(storage.open_input(task.path))
+                reader = pa.ipc.open_file(source)
+                for run in task.runs:
+                    batches = [reader.get_batch(at) for at in range(run.first, run.last)]
+                    self._parts.setdefault(run.partition_path, []).extend(batches)
+
+    def __enter__(self) -> StageReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._parts.clear()
+        self._stack.close()
+
+    def partitions(self) -> Mapping[str, pa.Table]:
+        """Partition path -> its rows, in order of task and arrival, not combined across tasks."""
+        schema = self._settings.prepared_schema
+        parts: Sequence[tuple[str, list[pa.RecordBatch]]] = sorted(self._parts.items())
+        return {partition: pa.Table.from_batches(batches, schema) for partition, batches in parts}
+
+

@@ -1,0 +1,259 @@
+"""A table's settings: made from options at creation, held against them at every later write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.codec import properties
+from lakeformat.codec.avro_schema import to_avro
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidOptionError, SchemaMismatchError, TableNotFoundError, UnsupportedTableError, nearest
+from lakeformat.index.footers import open_parquet
+from lakeformat.model import table_config as names
+from lakeformat.model.files import BaseFile
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind, TimestampSettings
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.table_config import MergeMode, TableConfig, table_checksum
+from lakeformat.storage.port import Clock, Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.keys import record_keys
+
+__all__ = ["check_options", "create_table", "key_settings", "merge_mode", "open_or_create", "probe_keys"]
+
+_W: Final = "hoodie.datasource.write."
+_RECORD: Final = _W + "recordkey.field"
+_PARTITION: Final = _W + "partitionpath.field"
+_GENERATOR: Final = _W + "keygenerator.class"
+_NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
+_ORDERING: Final = "hoodie.table.ordering.fields"
+_MODE: Final = "hoodie.write.record.merge.mode"
+_PAYLOAD: Final = _W + "payload.class"
+
+
+def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
+    """The table's settings; a table that is not there is made from the options, by put-if-absent."""
+    try:
+        config = store.config()
+    except TableNotFoundError:
+        return create_table(store, options, schema, clock)
+    config.check_writable(store.storage.location)
+    check_options(config, options, store.storage.location)
+    return config
+
+
+def create_table(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
+    """Write ``hoodie.properties`` for a new, empty table; the loser of a race takes the winner's.
+
+    Raises:
+        InvalidOptionError, SchemaMismatchError: no record key, or a named column is not in the schema.
+    """
+    config = TableConfig(_new_values(options, schema, store.storage))
+    config.check_writable(store.storage.location)
+    key_settings(config, options)
+    saved = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
+    data = properties.encode(dict(config.values), comments=[f"Properties saved on {saved}"])
+    try:
+        store.storage.create(names.PROPERTIES_PATH, data)
+    except FileExistsError:
+        config = store.config()
+        config.check_writable(store.storage.location)
+        check_options(config, options, store.storage.location)
+    return config
+
+
+def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mapping[str, str]:
+    record_fields: tuple[str, ...] = options[_RECORD]
+    if not record_fields:
+        raise InvalidOptionError(
+            f"a new table at {storage.location} needs a record key; set the option {_RECORD} (short: recordkey)"
+        )
+    partitions = tuple(PartitionField.parse(text) for text in options[_PARTITION])
+    ordering = options[_ORDERING]
+    if ordering and "," in ordering:
+        raise InvalidOptionError(f"{_ORDERING}={ordering}: several ordering columns are not supported; name one")
+    roles = [("record key", f) for f in record_fields] + [("partition", p.name) for p in partitions]
+    for role, name in [*roles, *([("ordering", ordering)] if ordering else [])]:
+        if name not in schema.names and name.partition(".")[0] not in schema.names:
+            raise SchemaMismatchError(
+                f"the {role} column {name!r} is not among the columns{nearest(name, schema.names)}; add it or name another"
+            )
+    kind = _generator(options) or KeyGeneratorKind.infer(record_fields, options[_PARTITION])
+    name = options["hoodie.table.name"] or storage.location.rstrip("/").rpartition("/")[2]
+    database = options["hoodie.database.name"]
+    payload = MergeMode.PAYLOAD_OF[merge_mode(None, options)]
+    values = {
+        names.NAME: name,
+        names.DATABASE: database,
+        names.TYPE: "COPY_ON_WRITE",
+        names.VERSION: "6",
+        names.LAYOUT: "1",
+        names.CHECKSUM: table_checksum(name, database),
+        "hoodie.table.base.file.format": "PARQUET",
+        names.RECORD_FIELDS: ",".join(record_fields),
+        names.PARTITION_FIELDS: ",".join(p.name for p in partitions),
+        names.KEY_GENERATOR: kind.class_name,
+        "hoodie.populate.meta.fields": "true",
+        names.HIVE_STYLE: str(options[names.HIVE_STYLE]).lower(),
+        names.URL_ENCODE: str(options[names.URL_ENCODE]).lower(),
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.partition.metafile.use.base.format": "false",
+        "hoodie.archivelog.folder": "archived",
+        names.ZONE: "UTC",
+        "hoodie.table.cdc.enabled": "false",
+        names.PAYLOAD: payload,
+        names.CREATE_SCHEMA: to_avro(schema, table_name=name),
+    }
+    if ordering:
+        values[names.ORDERING] = ordering
+    for key, text in options.timestamp.items():
+        if key.endswith((".output.dateformat", ".timezone", ".output.timezone")):
+            values[key] = text
+    return values
+
+
+def _generator(options: Options) -> KeyGeneratorKind | None:
+    said = options[_GENERATOR] or options[_W + "keygenerator.type"]
+    return KeyGeneratorKind.parse(said) if said else None
+
+
+def check_options(config: TableConfig, options: Options, location: str) -> None:
+    """Refuse options that contradict the table's settings.
+
+    Raises:
+        InvalidOptionError: names both values and the file the stored one stands in.
+    """
+    parsed = tuple(PartitionField.parse(text).name for text in options[_PARTITION])
+    ours = {
+        _RECORD: ",".join(options[_RECORD]),
+        _PARTITION: ",".join(parsed),
+        _ORDERING: options[_ORDERING],
+        "hoodie.table.name": options["hoodie.table.name"],
+        "hoodie.database.name": options["hoodie.database.name"],
+        names.HIVE_STYLE: str(options[names.HIVE_STYLE]).lower(),
+        names.URL_ENCODE: str(options[names.URL_ENCODE]).lower(),
+    }
+    stored = {
+        _RECORD: ",".join(config.record_fields),
+        _PARTITION: ",".join(config.partition_fields),
+        _ORDERING: config.ordering_field or "",
+        "hoodie.table.name": config.name,
+        "hoodie.database.name": config.get(names.DATABASE),
+        names.HIVE_STYLE: str(config.hive_style).lower(),
+        names.URL_ENCODE: str(config.url_encode).lower(),
+    }
+    for key, value in ours.items():
+        if options.given(key) and value != stored[key]:
+            _contradiction(key, value, stored[key], location)
+    said, kept = _generator(options), config.key_generator
+    if said is not None and kept and said is not KeyGeneratorKind.parse(kept):
+        _contradiction(_GENERATOR, said.class_name, kept, location)
+    if config.get(names.PAYLOAD) or config.get(names.MERGE_MODE):
+        wanted = merge_mode(None, options) if options.given(_MODE) or options.given(_PAYLOAD) else config.merge_mode
+        if wanted != config.merge_mode:
+            _contradiction(_MODE, wanted, config.merge_mode, location)
+
+
+def _contradiction(key: str, given: str, stored: str, location: str) -> None:
+    raise InvalidOptionError(
+        f"option {key}={given!r} contradicts {stored!r} in {location}/{names.PROPERTIES_PATH}; leave the option out, "
+        "settings of a table are fixed at its creation"
+    )
+
+
+def merge_mode(config: TableConfig | None, options: Options) -> str:
+    """The rule for a key that comes again: what the table stores, else the options, else Hudi 1.x's default.
+
+    Raises:
+        UnsupportedTableError, InvalidOptionError: a payload class whose rule is not known.
+    """
+    if config is not None and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
+        return config.merge_mode
+    if options[_MODE]:
+        return str(options[_MODE])
+    payload = options[_PAYLOAD]
+    if payload:
+        full = payload if "." in payload else f"org.apache.hudi.common.model.{payload}"
+        if full not in MergeMode.OF_PAYLOAD:
+            known = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
+            raise InvalidOptionError(f"{_PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}")
+        return MergeMode.OF_PAYLOAD[full]
+    ordering = config.ordering_field if config is not None else options[_ORDERING]
+    return MergeMode.EVENT_TIME if ordering else MergeMode.COMMIT_TIME
+
+
+def key_settings(config: TableConfig, options: Options) -> KeySettings:
+    """How this table's keys and partition paths are made.
+
+    Raises:
+        InvalidOptionError: a timestamp-based or custom generator whose types the table does not store and the
+            options do not say.
+    """
+    fields = config.partition_fields
+    kind = (
+        KeyGeneratorKind.parse(config.key_generator)
+        if config.key_generator
+        else KeyGeneratorKind.infer(config.record_fields, fields)
+    )
+    if not fields:
+        kind = KeyGeneratorKind.NON_PARTITIONED
+    partitions = tuple(PartitionField(name) for name in fields)
+    if kind is KeyGeneratorKind.CUSTOM:
+        given = {f.name: f for f in (PartitionField.parse(t) for t in options[_PARTITION] if ":" in t)}
+        if set(given) != set(fields):
+            raise InvalidOptionError(
+                f"the custom key generator's types are not stored with the table; set {_PARTITION} to "
+                f"{','.join(f'{name}:SIMPLE or :TIMESTAMP' for name in fields)}"
+            )
+        partitions = tuple(given[name] for name in fields)
+    needs_time = kind is KeyGeneratorKind.TIMESTAMP or any(p.kind is PartitionKind.TIMESTAMP for p in partitions)
+    stored = {k: v for k, v in config.values.items() if "timebased." in k}
+    timestamp = TimestampSettings.from_options({**stored, **options.timestamp}) if needs_time else None
+    return KeySettings(
+        kind,
+        config.record_fields,
+        partitions,
+        hive_style=config.hive_style,
+        url_encode=config.url_encode,
+        single_key_prefixed=kind is KeyGeneratorKind.COMPLEX
+        and len(config.record_fields) == 1
+        and options[_NEW_ENCODING] is False,
+        timestamp=timestamp,
+    )
+
+
+def probe_keys(storage: Storage, file: BaseFile, settings: KeySettings, options: Options) -> KeySettings:
+    """Settings whose keys read as those that a base file already holds.
+
+    Raises:
+        InvalidOptionError: an option asks for the other form of a complex key.
+        UnsupportedTableError: the stored key is made in no way we know, such as timestamps as text.
+    """
+    columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
+    with storage.open_input(file.path) as source, open_parquet(source, file.path) as parquet:
+        if not set(columns) <= set(parquet.schema_arrow.names):
+            return settings
+        batch = next(parquet.iter_batches(1, columns=columns), None)
+    if batch is None or not batch.num_rows:
+        return settings
+    rows = pa.Table.from_batches([batch])
+    stored = rows.column(RECORD_KEY)[0].as_py()
+    ours = record_keys(rows, settings)[0].as_py()
+    if ours == stored:
+        return settings
+    other = replace(settings, single_key_prefixed=not settings.single_key_prefixed)
+    if len(settings.record_fields) == 1 and record_keys(rows, other)[0].as_py() == stored:
+        if options.given(_NEW_ENCODING):
+            raise InvalidOptionError(
+                f"{_NEW_ENCODING}={str(options[_NEW_ENCODING]).lower()} would write keys like {ours!r} where "
+                f"{file.path} holds {stored!r}; leave the option out"
+            )
+        return other
+    raise UnsupportedTableError(
+        f"{file.path} holds the record key {stored!r} where lakeformat would write {ours!r}; writing would double "
+        "rows, so it is refused"
+    )

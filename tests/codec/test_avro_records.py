@@ -1,0 +1,419 @@
+"""Avro timeline files: Hudi's own as the oracle, fastavro as the other reader and writer, damage refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from fixture_tables import FIXTURES, names
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeformat.codec import avro_container
+from lakeformat.codec import avro_records as codec
+from lakeformat.errors import CorruptTableError
+
+NAMESPACE = "org.apache.hudi.avro.model"
+PLAN = "HoodieRollbackPlan"
+TEXT = {"type": "string", "avro.java.string": "String"}
+VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
+TIMELINE_FILE = re.compile(r".*/\d+(_\d+)?\.(clean|rollback|replacecommit|savepoint|restore)(\.requested)?")
+
+
+def avro_files() -> dict[str, bytes]:
+    """Every Avro container on the timelines of all fixture tables: path -> bytes."""
+    found: dict[str, bytes] = {}
+    for table in [name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9") for name in names(group)]:
+        with zipfile.ZipFile(FIXTURES / f"{table}.zip") as archive:
+            for path in filter(TIMELINE_FILE.fullmatch, archive.namelist()):
+                if (data := archive.read(path)).startswith(b"Obj"):
+                    found[path] = data
+    return found
+
+
+FILES = avro_files()
+
+
+def header_of(data: bytes) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(fastavro.reader(io.BytesIO(data)).metadata["avro.schema"])
+    return schema
+
+
+def oracle(data: bytes) -> Any:
+    """The one record as fastavro alone reads it."""
+    (record,) = fastavro.reader(io.BytesIO(data))
+    return record
+
+
+def files_of(record: str) -> dict[str, bytes]:
+    return {path: data for path, data in FILES.items() if header_of(data)["name"] == record}
+
+
+def without_docs(schema: Any) -> Any:
+    match schema:
+        case dict():
+            return {key: without_docs(value) for key, value in schema.items() if key != "doc"}
+        case list():
+            return [without_docs(item) for item in schema]
+    return schema
+
+
+def written(schema: dict[str, Any], record: Any, codec_name: str = "null") -> bytes:
+    file = io.BytesIO()
+    fastavro.writer(file, schema, [record], codec=codec_name)
+    return file.getvalue()
+
+
+OURS = {
+    PLAN: codec.ROLLBACK_PLAN,
+    "HoodieRollbackMetadata": codec.ROLLBACK_METADATA,
+    "HoodieRequestedReplaceMetadata": codec.REQUESTED_REPLACE,
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_writer_schemas_are_hudis(name: str) -> None:
+    by_version_6 = [data for path, data in files_of(name).items() if "/timeline/" not in path]
+    assert by_version_6
+    for data in by_version_6:
+        assert without_docs(header_of(data)) == OURS[name]
+
+
+@pytest.mark.parametrize("path", files_of(PLAN))
+def test_rollback_plans_survive(path: str) -> None:
+    data = FILES[path]
+    plan = codec.decode_rollback_plan(data, name=path)
+    ours = codec.encode_rollback_plan(plan)
+    assert oracle(ours) == oracle(data)
+    assert codec.decode_rollback_plan(ours, name=path) == plan
+    (resolved,) = fastavro.reader(io.BytesIO(ours), reader_schema=header_of(data))
+    assert resolved == oracle(data)
+
+
+@pytest.mark.parametrize("path", files_of("HoodieRollbackMetadata"))
+def test_rollbacks_survive(path: str) -> None:
+    data = FILES[path]
+    metadata = codec.decode_rollback(data, name=path)
+    ours = codec.encode_rollback(metadata)
+    assert codec.decode_rollback(ours, name=path) == metadata
+    (resolved,) = fastavro.reader(io.BytesIO(ours), reader_schema=header_of(data))
+    assert resolved == oracle(data)
+
+
+def test_reads_the_rollback_of_a_deltacommit() -> None:
+    (path,) = [path for path in files_of(PLAN) if path.startswith("mor6_rollback/")]
+    plan = codec.decode_rollback_plan(FILES[path], name=path)
+    assert (plan.instant_time, plan.action) == ("20261121003938145", "deltacommit")
+    (request,) = plan.requests
+    assert (request.file_id, request.latest_base_instant) == (
+        "bbf3d1c3-6e7d-4777-a6ac-057a47efec73-0",
+        "20261121003931353",
+    )
+    assert list(request.log_blocks_to_delete.values()) == [1017]
+    done = codec.decode_rollback(FILES[path.removesuffix(".requested")], name=path)
+    assert done.instants == ((plan.instant_time, plan.action),)
+    assert [list(part.rollback_log_files.values()) for part in done.partitions] == [[105]]
+
+
+def test_requested_replace_of_an_overwrite_is_hudis() -> None:
+    ours = codec.encode_requested_replace()
+    (path, *_) = [p for p in FILES if p.startswith("cow_insert_overwrite_and") and p.endswith(".requested")]
+    assert len(ours) == len(FILES[path]) == 2522
+    assert oracle(ours) == oracle(FILES[path])
+    assert codec.decode_requested_replace(ours, name="x") == codec.RequestedReplace(None)
+    assert ours == codec.encode_requested_replace()
+
+
+@pytest.mark.parametrize("path", files_of("HoodieRequestedReplaceMetadata"))
+def test_reads_requested_replaces(path: str) -> None:
+    read = codec.decode_requested_replace(FILES[path], name=path)
+    truth = oracle(FILES[path])
+    groups = (truth["clusteringPlan"] or {"inputGroups": []})["inputGroups"]
+    slices = [(one["partitionPath"], one["fileId"]) for group in groups for one in group["slices"]]
+    assert read == codec.RequestedReplace(truth["operationType"], tuple(slices))
+    assert bool(slices) == (truth["operationType"] == "CLUSTER")
+
+
+def test_an_empty_requested_replace_is_not_known() -> None:
+    assert codec.decode_requested_replace(b"", name="x") is None
+
+
+@pytest.mark.parametrize("path", files_of("HoodieCleanMetadata"))
+def test_reads_cleans(path: str) -> None:
+    truth = oracle(FILES[path])
+    assert codec.decode_clean(FILES[path], name=path) == codec.CleanMetadata(
+        truth["startCleanTime"], truth["earliestCommitToRetain"]
+    )
+
+
+def record_schema(name: str, *fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": list(fields)}
+
+
+SAVEPOINT = record_schema(
+    "HoodieSavepointMetadata",
+    {"name": "savepointedBy", "type": TEXT},
+    {"name": "savepointedAt", "type": "long"},
+    {"name": "comments", "type": TEXT},
+    {
+        "name": "partitionMetadata",
+        "type": {
+            "type": "map",
+            "values": record_schema(
+                "HoodieSavepointPartitionMetadata",
+                {"name": "partitionPath", "type": TEXT},
+                {"name": "savepointDataFile", "type": {"type": "array", "items": TEXT}},
+            ),
+        },
+    },
+    VERSION,
+)
+
+
+def test_reads_savepoints() -> None:
+    parts = {"p=a": {"partitionPath": "p=a", "savepointDataFile": ["f1.parquet", "f2.parquet"]}}
+    record = {"savepointedBy": "me", "savepointedAt": 17, "comments": "", "partitionMetadata": parts}
+    read = codec.decode_savepoint(written(SAVEPOINT, record), name="x")
+    assert read == codec.SavepointMetadata("me", 17, "", {"p=a": ("f1.parquet", "f2.parquet")})
+
+
+def test_reads_restores_with_all_their_rollbacks() -> None:
+    rollback = json.loads(json.dumps(codec.ROLLBACK_METADATA))
+    schema = record_schema(
+        "HoodieRestoreMetadata",
+        {"name": "startRestoreTime", "type": TEXT},
+        {"name": "timeTakenInMillis", "type": "long"},
+        {"name": "instantsToRollback", "type": {"type": "array", "items": TEXT}},
+        {
+            "name": "hoodieRestoreMetadata",
+            "type": {"type": "map", "values": {"type": "array", "items": rollback}},
+        },
+        VERSION,
+        {
+            "name": "restoreInstantInfo",
+            "type": {"type": "array", "items": "HoodieInstantInfo"},
+            "default": [],
+        },
+    )
+    undone = oracle(codec.encode_rollback(codec.RollbackMetadata("5", 1, (("4", "commit"),))))
+    record = {
+        "startRestoreTime": "6",
+        "timeTakenInMillis": 2,
+        "instantsToRollback": ["4", "3"],
+        "hoodieRestoreMetadata": {"4": [undone]},
+        "restoreInstantInfo": [{"commitTime": "4", "action": "commit"}],
+    }
+    read = codec.decode_restore(written(schema, record), name="x")
+    assert read == codec.RestoreMetadata("6", ("4", "3"))
+
+
+def test_fields_are_found_by_name() -> None:
+    schema = record_schema(
+        PLAN,
+        {"name": "new", "type": {"type": "array", "items": {"type": "long", "logicalType": "time-micros"}}},
+        {"name": "version", "type": "int"},
+        {
+            "name": "instantToRollback",
+            "type": record_schema(
+                "HoodieInstantInfo",
+                {"name": "action", "type": "string"},
+                {"name": "id", "type": {"type": "fixed", "name": "id", "size": 2}},
+                {"name": "kind", "type": {"type": "enum", "name": "kind", "symbols": ["A", "B"]}},
+                {"name": "commitTime", "type": "string"},
+            ),
+        },
+    )
+    instant = {"action": "commit", "commitTime": "7", "id": b"ab", "kind": "B"}
+    data = written(schema, {"new": [], "version": 3, "instantToRollback": instant})
+    assert codec.decode_rollback_plan(data, name="x") == codec.RollbackPlan("7", "commit")
+
+
+def test_old_rollbacks_have_no_actions() -> None:
+    fields = [field for field in codec.ROLLBACK_METADATA["fields"] if field["name"] != "instantsRollback"]
+    record = {
+        "startRollbackTime": "2",
+        "timeTakenInMillis": 0,
+        "totalFilesDeleted": 0,
+        "commitsRollback": ["1"],
+        "partitionMetadata": {},
+    }
+    read = codec.decode_rollback(written(record_schema("HoodieRollbackMetadata", *fields), record), name="x")
+    assert read == codec.RollbackMetadata("2", 0, (("1", ""),))
+
+
+def snappy(plain: bytes) -> bytes:
+    return bytes(pa.Codec("snappy").compress(plain, asbytes=True)) + zlib.crc32(plain).to_bytes(4, "big")
+
+
+def deflate(plain: bytes) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return packer.compress(plain) + packer.flush()
+
+
+def framed(
+    schema: Any, block: bytes, *, compression: str = "null", count: int = 1, sync: bytes = b"s" * 16
+) -> bytes:
+    """A container with any schema and any block in it."""
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    file = io.BytesIO()
+    meta = {"avro.schema": text.encode(), "avro.codec": compression.encode()}
+    fastavro.schemaless_writer(file, {"type": "map", "values": "bytes"}, meta)
+    head = b"Obj\x01" + file.getvalue() + b"s" * 16
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, "long", count)
+    fastavro.schemaless_writer(file, "bytes", block)
+    return head + file.getvalue() + sync
+
+
+PLAN_BLOCK = bytes([2, 2, ord("7"), 2, ord("c"), 0, 0, 2])
+
+
+@pytest.mark.parametrize(("compression", "pack"), [("null", bytes), ("deflate", deflate), ("snappy", snappy)])
+def test_codecs(compression: str, pack: Callable[[bytes], bytes]) -> None:
+    data = framed(codec.ROLLBACK_PLAN, pack(PLAN_BLOCK), compression=compression)
+    assert codec.decode_rollback_plan(data, name="x") == codec.RollbackPlan("7", "c")
+
+
+def plan_with(extra: Any) -> dict[str, Any]:
+    return record_schema(PLAN, {"name": "extra", "type": extra})
+
+
+def chain(levels: int) -> dict[str, Any]:
+    """Records of two of the record before: 2**levels fields in no bytes at all."""
+    fields: list[Any] = [{"name": "x", "type": record_schema("r0")}]
+    for level in range(1, levels):
+        pair = [{"name": side, "type": f"r{level - 1}"} for side in "ab"]
+        fields.append({"name": f"x{level}", "type": record_schema(f"r{level}", *pair)})
+    return record_schema(PLAN, *fields)
+
+
+def deep(levels: int) -> Any:
+    schema: Any = "int"
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+BOMBS = {
+    "snappy that lies": framed(
+        codec.ROLLBACK_PLAN, b"\xff\xff\xff\xff\x0f" + b"\0" * 9, compression="snappy"
+    ),
+    "array of nothing": framed(
+        plan_with({"type": "array", "items": "null"}), b"\xfe\xff\xff\xff\xff\xff\x01\0"
+    ),
+    "array of empty records": framed(
+        plan_with({"type": "array", "items": record_schema("e")}), b"\xfe\xff\xff\x7f\0"
+    ),
+    "record in itself": framed(plan_with(["null", PLAN]), b"\x02" * 1_000_000),
+    "array in itself": framed(plan_with({"type": "array", "items": PLAN}), b"\x02" * 1_000_000),
+    "references": framed(chain(40), b""),
+    "deep": framed(plan_with(deep(100)), b"\x02" * 200),
+    "deeper": framed('{"name":"HoodieRollbackPlan","type":' + "[" * 100_000, b""),
+    "string": framed(codec.ROLLBACK_PLAN, b"\x02\xfe\xff\xff\xff\xff\xff\xff\x01a"),
+}
+DAMAGED = {
+    "empty": b"",
+    "json": b'{"a" : 1}',
+    "magic only": b"Obj\x01",
+    "another record": codec.encode_rollback(codec.RollbackMetadata("1", 0, ())),
+    "no instant": framed(codec.ROLLBACK_PLAN, b"\0\0\0\2"),
+    "two records": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK * 2, count=2),
+    "end mark": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK, sync=b"t" * 16),
+    "left over": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK + b"\0"),
+    "codec": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK, compression="zstandard"),
+    "deflate": framed(codec.ROLLBACK_PLAN, deflate(PLAN_BLOCK)[:-2], compression="deflate"),
+    "deflate garbage": framed(codec.ROLLBACK_PLAN, b"\xff" * 9, compression="deflate"),
+    "snappy checksum": framed(codec.ROLLBACK_PLAN, snappy(PLAN_BLOCK)[:-1] + b"x", compression="snappy"),
+    "snappy garbage": framed(codec.ROLLBACK_PLAN, b"\x09\xff\xff\xff\xff\xff", compression="snappy"),
+    "snappy empty": framed(codec.ROLLBACK_PLAN, b"", compression="snappy"),
+    "schema": framed([7], PLAN_BLOCK),
+    "type": framed(plan_with("no_such"), PLAN_BLOCK),
+    "field": framed(record_schema(PLAN, {"name": 7, "type": "int"}), b"\0"),
+    "instant of another type": framed(
+        record_schema(PLAN, {"name": "instantToRollback", "type": "int"}), b"\2"
+    ),
+    "not utf-8": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK.replace(b"7", b"\xff")),
+}
+
+
+@pytest.mark.parametrize("data", [*BOMBS.values(), *DAMAGED.values()], ids=[*BOMBS, *DAMAGED])
+def test_refuses_bombs_and_damage_by_name(data: bytes) -> None:
+    with pytest.raises(CorruptTableError, match=r"t/1\.rollback\.requested") as caught:
+        codec.decode_rollback_plan(data, name="t/1.rollback.requested")
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(("compression", "pack"), [("null", bytes), ("deflate", deflate), ("snappy", snappy)])
+def test_sizes_are_bounded(compression: str, pack: Callable[[bytes], bytes]) -> None:
+    data = framed(codec.ROLLBACK_PLAN, pack(bytes(avro_container.MAX_BYTES + 1)), compression=compression)
+    with pytest.raises(CorruptTableError, match=r"x is not .* 67108\d\d\d"):
+        codec.decode_rollback_plan(data, name="x")
+
+
+DECODERS: dict[str, Callable[..., object]] = {
+    PLAN: codec.decode_rollback_plan,
+    "HoodieRollbackMetadata": codec.decode_rollback,
+    "HoodieRequestedReplaceMetadata": codec.decode_requested_replace,
+    "HoodieCleanMetadata": codec.decode_clean,
+}
+SAMPLES = {name: min(files_of(name).values(), key=len) for name in DECODERS}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_truncation_is_refused(name: str) -> None:
+    for size in range(1, len(SAMPLES[name])):
+        with pytest.raises(CorruptTableError):
+            DECODERS[name](SAMPLES[name][:size], name="x")
+
+
+@given(
+    st.sampled_from(sorted(DECODERS)),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=6))),
+)
+def test_any_bytes_are_read_or_refused(name: str, patches: list[tuple[float, bytes]]) -> None:
+    data = bytearray(SAMPLES[name])
+    for where, patch in patches:
+        at = int(where * len(data))
+        data[at : at + len(patch)] = patch
+    try:
+        read = DECODERS[name](bytes(data), name="x")
+    except CorruptTableError:
+        return
+    assert read is not None
+
+
+TEXTS = st.text(max_size=8)
+SIZES = st.dictionaries(TEXTS, st.integers(0, 2**62), max_size=2)
+LISTS = st.lists(TEXTS, max_size=3).map(tuple)
+REQUESTS = st.builds(codec.RollbackRequest, TEXTS, st.none() | TEXTS, st.none() | TEXTS, LISTS, SIZES)
+PARTITIONS = st.builds(codec.RollbackPartition, TEXTS, LISTS, LISTS, SIZES, SIZES)
+
+
+@given(st.builds(codec.RollbackPlan, TEXTS, TEXTS, st.lists(REQUESTS, max_size=3).map(tuple)))
+def test_plans_round_trip(plan: codec.RollbackPlan) -> None:
+    data = codec.encode_rollback_plan(plan)
+    assert codec.decode_rollback_plan(data, name="x") == plan
+    assert oracle(data)["instantToRollback"]["commitTime"] == plan.instant_time
+
+
+@given(
+    st.builds(
+        codec.RollbackMetadata,
+        TEXTS,
+        st.integers(0, 2**40),
+        st.lists(st.tuples(TEXTS, TEXTS), max_size=3, unique_by=lambda instant: instant[0]).map(tuple),
+        st.lists(PARTITIONS, max_size=3, unique_by=lambda part: part.partition_path).map(tuple),
+    )
+)
+def test_rollbacks_round_trip(metadata: codec.RollbackMetadata) -> None:
+    data = codec.encode_rollback(metadata)
+    assert codec.decode_rollback(data, name="x") == metadata
+    assert oracle(data)["totalFilesDeleted"] == metadata.files_deleted

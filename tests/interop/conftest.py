@@ -1,0 +1,18 @@
+"""Apache Hudi as a fixture: one Spark session per version, for the tests marked ``interop``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hudi_spark import VERSION_OPTIONS, Hudi, missing_parts
+
+
+@pytest.fixture(scope="session", params=list(VERSION_OPTIONS))
+def hudi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
+    """Hudi 0.15.0, then 1.1.1; pytest groups the tests so that each session starts once."""
+    version: str = request.param
+    if missing := missing_parts(version):
+        pytest.fail(f"{' and '.join(missing)} missing: run `make interop`, which sets them up", pytrace=False)
+    with Hudi(version, tmp_path_factory.mktemp(f"hudi-{version}")) as session:
+        yield session

@@ -1,0 +1,102 @@
+"""Apache Hudi behind a pipe: one Spark 3.5 session that obeys JSON lines.
+
+Runs in ``.venv-interop`` (see ``tools/interop_setup.py``), one process per Hudi version, as
+``python hudi_server.py BUNDLE_JAR FOLDER``. Each line on stdin is an object with ``command`` and its fields;
+each gets one line on stdout, ``{"ok": true}`` or ``{"ok": false, "error": "..."}``. Rows travel as Parquet
+files, which keep every type. Whatever Spark itself prints goes to stderr. The end of stdin ends the session.
+
+========= ============================================ ====================================
+command   fields                                       effect
+========= ============================================ ====================================
+``read``  ``path``, ``options``, ``into``              rows of the table -> Parquet folder
+``write`` ``path``, ``options``, ``rows`` (Parquet)    appends through Hudi's data source
+``sql``   ``statement``, ``into``                      rows of the answer -> Parquet folder
+========= ============================================ ====================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+Request = dict[str, Any]
+
+
+def start_session(bundle: str, folder: str) -> SparkSession:
+    """Two cores, everything in UTC, nothing written outside ``folder``."""
+    settings = {
+        "spark.jars": bundle,
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.warehouse.dir": os.path.join(folder, "warehouse"),
+        "spark.local.dir": os.path.join(folder, "local"),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        # Short jobs: the second compiler's work would never pay off.
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("interop")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def save(rows: DataFrame, into: str) -> None:
+    """One Parquet file in the folder ``into``."""
+    rows.coalesce(1).write.parquet(into)
+
+
+def reason(failure: Exception) -> str:
+    """What a Java exception and each of its causes say, without their stacks."""
+    first, *others = f"{type(failure).__name__}: {failure}".splitlines()
+    return "\n".join((first, *(line.strip() for line in others if line[:1] == ":" or "Caused by:" in line)))
+
+
+def commands(spark: SparkSession) -> dict[str, Callable[[Request], None]]:
+    """What the server can do, by the name in ``command``."""
+
+    def read(request: Request) -> None:
+        save(spark.read.format("hudi").options(**request["options"]).load(request["path"]), request["into"])
+
+    def write(request: Request) -> None:
+        rows = spark.read.parquet(request["rows"])
+        rows.write.format("hudi").options(**request["options"]).mode("append").save(request["path"])
+
+    def sql(request: Request) -> None:
+        save(spark.sql(request["statement"]), request["into"])
+
+    return {"read": read, "write": write, "sql": sql}
+
+
+def main(bundle: str, folder: str) -> None:
+    """Answer on the stdout this process was given; hand stderr to Spark and its JVM in its place."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    known = commands(start_session(bundle, folder))
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any] = {"ok": True}
+        try:
+            known[request["command"]](request)
+        except Exception as failure:  # The client raises it again: whatever it was, the session goes on.
+            answer = {"ok": False, "error": reason(failure)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,165 @@
+"""The client of ``hudi_server.py``: Apache Hudi on Spark as an object that reads, writes and deletes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PYTHON: Final = ROOT / ".venv-interop" / "bin" / "python"
+
+#: Asked of every write: find keys by the Bloom filters in the files, and leave no other way to find them.
+#: Were small files filled up, the insert of a key that a filter missed would meet its old row by chance.
+BLOOM_ONLY: Final[Mapping[str, str]] = {
+    "hoodie.index.type": "BLOOM",
+    "hoodie.parquet.small.file.limit": "0",
+    **{
+        f"hoodie.{step}.parallelism": "2"
+        for step in (
+            "upsert.shuffle",
+            "insert.shuffle",
+            "delete.shuffle",
+            "bulkinsert.shuffle",
+            "bloom.index",
+        )
+    },
+}
+
+#: What a version adds to every write: 1.x would upgrade the table otherwise.
+VERSION_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "0.15.0": {},
+    "1.1.1": {"hoodie.write.table.version": "6"},
+}
+
+#: Table property -> write option, where a table remembers what a writer must be told.
+REMEMBERED: Final[Mapping[str, str]] = {
+    "hoodie.table.name": "hoodie.table.name",
+    "hoodie.table.recordkey.fields": "hoodie.datasource.write.recordkey.field",
+    "hoodie.table.precombine.field": "hoodie.datasource.write.precombine.field",
+    "hoodie.table.partition.fields": "hoodie.datasource.write.partitionpath.field",
+    "hoodie.table.keygenerator.class": "hoodie.datasource.write.keygenerator.class",
+    "hoodie.datasource.write.hive_style_partitioning": "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode": "hoodie.datasource.write.partitionpath.urlencode",
+}
+
+
+def bundle_path(version: str) -> Path:
+    """The jar of that Hudi version, made by ``tools/interop_setup.py``."""
+    return ROOT / ".cache" / "jars" / f"hudi-spark3.5-bundle_2.12-{version}.jar"
+
+
+def missing_parts(version: str) -> list[str]:
+    """What of the interop set-up is not there, as paths below the project's root."""
+    return [str(part.relative_to(ROOT)) for part in (PYTHON, bundle_path(version)) if not part.exists()]
+
+
+def table_properties(table: Path) -> dict[str, str]:
+    """``hoodie.properties`` as Java reads it, without line continuations."""
+    lines = (table / ".hoodie" / "hoodie.properties").read_text(encoding="latin-1").splitlines()
+    pairs = (line.split("=", 1) for line in lines if "=" in line and line[0] not in "#!")
+    return {key: re.sub(r"\\(.)", r"\1", value) for key, value in pairs}
+
+
+class HudiError(AssertionError):
+    """Hudi refused a request or failed at it; the message is the JVM's."""
+
+
+class Hudi:
+    """One Spark session with one Hudi version; a context manager that stops it at the end.
+
+    Attributes:
+        version: of Hudi, such as ``"0.15.0"``.
+    """
+
+    def __init__(self, version: str, folder: Path) -> None:
+        """Start the session; ``folder`` takes the rows in transit and ``server.log``."""
+        self.version = version
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._log_path = folder / "server.log"
+        with self._log_path.open("wb") as log:
+            self._server = subprocess.Popen(
+                [PYTHON, Path(__file__).with_name("hudi_server.py"), bundle_path(version), folder],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                cwd=folder,
+                env={
+                    k: v
+                    for k, v in os.environ.items()
+                    if not k.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))
+                },
+            )
+
+    def __enter__(self) -> Hudi:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.communicate(timeout=60)
+
+    def read(
+        self, table: Path, as_of: str | None = None, options: Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """The table's rows, meta columns included, now or at the instant ``as_of``; raises `HudiError`."""
+        asked = dict(options or {}) | ({} if as_of is None else {"as.of.instant": as_of})
+        return self._fetch({"command": "read", "path": str(table), "options": asked})
+
+    def sql(self, statement: str) -> pa.Table:
+        """The rows of a Spark SQL statement's answer; raises `HudiError`."""
+        return self._fetch({"command": "sql", "statement": statement})
+
+    def write(self, table: Path, rows: pa.Table, operation: str, **options: str) -> None:
+        """Write ``rows`` into an existing table with index BLOOM and no small files; raises `HudiError`.
+
+        ``options`` are Hudi's own names and go before what the table's properties and `BLOOM_ONLY` say.
+        """
+        file = self._folder / f"{next(self._numbers)}.parquet"
+        pq.write_table(rows, file)
+        properties = table_properties(table)
+        remembered = {option: properties[key] for key, option in REMEMBERED.items() if properties.get(key)}
+        timebased = {k: v for k, v in properties.items() if k.startswith("hoodie.keygen.timebased.")}
+        asked = {
+            **BLOOM_ONLY,
+            **VERSION_OPTIONS[self.version],
+            **remembered,
+            **timebased,
+            "hoodie.datasource.write.operation": operation,
+            **options,
+        }
+        self._ask({"command": "write", "path": str(table), "options": asked, "rows": str(file)})
+
+    def delete(self, table: Path, rows: pa.Table, **options: str) -> None:
+        """Delete the keys of ``rows``, which have the key, partition and ordering columns at least."""
+        self.write(table, rows, "delete", **options)
+
+    def _fetch(self, request: dict[str, Any]) -> pa.Table:
+        into = self._folder / str(next(self._numbers))
+        self._ask({**request, "into": str(into)})
+        return pq.read_table(into, partitioning=None)
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        pipes = self._server.stdin, self._server.stdout
+        assert pipes[0] is not None
+        assert pipes[1] is not None
+        pipes[0].write(json.dumps(request) + "\n")
+        pipes[0].flush()
+        line = pipes[1].readline()
+        if not line:
+            raise HudiError(f"the Spark session of Hudi {self.version} ended; see {self._log_path}")
+        answer = json.loads(line)
+        if not answer["ok"]:
+            raise HudiError(f"Hudi {self.version}, {request['command']}: {answer['error']}")

@@ -1,0 +1,232 @@
+"""The tables of the interop tests: one case per operation, key generator, partition form and set of types.
+
+Rows are made from their numbers and an edition, so any step can be repeated: the number decides key and
+partition, the edition the ordering value and everything else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+Numbers = Iterable[int]
+MakeRows = Callable[[Numbers, int], pa.Table]
+
+#: What a case starts with, and the numbers no case has before Hudi inserts them (they open a new region).
+FIRST: Final = range(180)
+NEW: Final = range(180, 200)
+
+REGIONS: Final = ("eu", "us", "asia", "africa")
+PLACES: Final = ("plain", "a/b", "x=y%z", "é ñ", "d,e")
+#: Only for url-encoded paths: Hadoop refuses a colon in a folder's name.
+SPOTS: Final = ("plain", "12:30", "a/b", 'q"?*#\\', "[^]{}", "é ñ")
+
+PLAIN: Final = pa.schema(
+    {
+        "id": pa.string(),
+        "n": pa.int64(),
+        "maybe": pa.int32(),
+        "region": pa.string(),
+        "place": pa.string(),
+        "spot": pa.string(),
+        "year": pa.int32(),
+        "day": pa.date32(),
+        "moment": pa.timestamp("us", tz="UTC"),
+        "epoch_ms": pa.int64(),
+        "ts": pa.int64(),
+        "value": pa.float64(),
+    }
+)
+
+TYPES: Final = pa.schema(
+    {
+        "id": pa.string(),
+        "ts": pa.int64(),
+        "i": pa.int32(),
+        "l": pa.int64(),
+        "f": pa.float32(),
+        "d": pa.float64(),
+        "dec": pa.decimal128(18, 4),
+        "dec2": pa.decimal128(38, 10),
+        "day": pa.date32(),
+        "at": pa.timestamp("us", tz="UTC"),
+        "b": pa.bool_(),
+        "s": pa.string(),
+        "bin": pa.binary(),
+        "arr": pa.list_(pa.int32()),
+        "arrs": pa.list_(pa.struct({"a": pa.int32(), "b": pa.string()})),
+        "m": pa.map_(pa.string(), pa.float64()),
+        "st": pa.struct({"x": pa.int32(), "y": pa.struct({"z": pa.string(), "w": pa.decimal128(5, 2)})}),
+    }
+)
+
+
+def plain_row(number: int, edition: int) -> dict[str, Any]:
+    """A flat row with every kind of key and partition column."""
+    moment = dt.datetime(2024, 1, 1, 22, tzinfo=dt.timezone.utc) + dt.timedelta(
+        minutes=number, microseconds=number
+    )
+    return {
+        "id": f"key-{number:04}",
+        "n": number * 10_000_000_000,
+        "maybe": None if number % 10 == 0 else number,
+        "region": REGIONS[number // 60],
+        "place": PLACES[number % len(PLACES)],
+        "spot": SPOTS[number % len(SPOTS)],
+        "year": 2020 + number // 90,
+        "day": dt.date(1969, 12, 31) + dt.timedelta(days=number // 60),
+        "moment": moment,
+        "epoch_ms": int(moment.timestamp()) * 1000,
+        "ts": edition,
+        "value": None if number % 13 == 0 else number / 8 + edition,
+    }
+
+
+def typed_row(number: int, edition: int) -> dict[str, Any]:
+    """A row of every type, its limits included; each seventh has nothing but key and ordering value."""
+    row: dict[str, Any] = {"id": f"r{number}", "ts": edition}
+    if number % 7 == 0:
+        return row
+    sign = -1 if number % 2 else 1
+    few = number % 3
+    return row | {
+        "i": -(2**31) if number == 1 else sign * number * edition,
+        "l": 2**63 - 1 if number == 1 else sign * number * 10**12,
+        "f": 1.5 * sign * number,
+        "d": number / 3,
+        "dec": decimal.Decimal(f"{sign * number * 10**11}.5678"),
+        "dec2": decimal.Decimal(f"{sign * 1234567890123456789012345678}.0123456789"),
+        "day": dt.date(1969, 12, 30) + dt.timedelta(days=number // 40),
+        "at": dt.datetime(2024, 2, 29, 23, 59, 59, 123456 + number, tzinfo=dt.timezone.utc),
+        "b": sign > 0,
+        "s": "" if few == 0 else f"snow \N{SNOWMAN} {edition}",
+        "bin": bytes([0, 255, number % 256]) * few,
+        # No null among the elements: Hudi's default two-level lists cannot hold one.
+        "arr": [number, -number, edition][:few],
+        "arrs": [{"a": number, "b": "x"}, {"a": None, "b": None}][:few],
+        "m": {"one": 1.0, "none": None} if few else {},
+        "st": {"x": number, "y": {"z": f"z{edition}", "w": decimal.Decimal("-1.23")} if few else None},
+    }
+
+
+def plain(numbers: Numbers, edition: int) -> pa.Table:
+    """Flat rows, schema `PLAIN`."""
+    return pa.Table.from_pylist([plain_row(number, edition) for number in numbers], PLAIN)
+
+
+def typed(numbers: Numbers, edition: int) -> pa.Table:
+    """Rows of every type, schema `TYPES`."""
+    return pa.Table.from_pylist([typed_row(number, edition) for number in numbers], TYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of a write method of our table."""
+
+    operation: str
+    numbers: Sequence[int]
+    edition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A table of ours to be shared with Hudi.
+
+    Attributes:
+        name: of the test.
+        steps: what we write before Hudi sees the table.
+        record_key: key fields.
+        partition_by: as given to ``create`` (with types for the custom key generator).
+        options: of ``create``, by Hudi's names.
+        hudi_options: what no table property tells Hudi's writer.
+        from_path: columns that Spark fills from the folder's name in another form than they were written.
+        rows: makes them.
+    """
+
+    name: str
+    steps: tuple[Step, ...] = (Step("upsert", FIRST, 1),)
+    record_key: tuple[str, ...] = ("id",)
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    hudi_options: Mapping[str, str] = field(default_factory=dict)
+    from_path: frozenset[str] = frozenset()
+    rows: MakeRows = plain
+
+    @property
+    def partition_fields(self) -> tuple[str, ...]:
+        """Column names alone: ``ts`` for ``ts:TIMESTAMP``."""
+        return tuple(name.partition(":")[0] for name in self.partition_by)
+
+
+BULK_INSERT: Final = (Step("bulk_insert", FIRST, 1),)
+INSERT: Final = (Step("insert", FIRST, 1),)
+HIVE: Final = {"hoodie.datasource.write.hive_style_partitioning": "true"}
+URL_ENCODED: Final = {"hoodie.datasource.write.partitionpath.urlencode": "true"}
+DAYS_OF_MILLIS: Final = {
+    "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
+    "hoodie.keygen.timebased.timezone": "UTC",
+}
+TIMESTAMP_BASED: Final = DAYS_OF_MILLIS | {
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator"
+}
+#: Digits only: Hudi 0.15 casts such a folder's name to the column's type, here long, and fails on others.
+CUSTOM: Final = DAYS_OF_MILLIS | {
+    "hoodie.keygen.timebased.output.dateformat": "yyyyMMdd",
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.CustomKeyGenerator",
+}
+
+OPERATIONS: Final = (
+    Case("bulk_insert", BULK_INSERT, partition_by=("region",)),
+    Case("insert", INSERT, partition_by=("region",)),
+    Case(
+        "upsert", (Step("insert", range(120), 1), Step("upsert", range(60, 180), 2)), partition_by=("region",)
+    ),
+    Case("delete", (*BULK_INSERT, Step("delete", range(50, 100), 2)), partition_by=("region",)),
+    Case("overwrite", (*INSERT, Step("overwrite", range(30, 150), 2)), partition_by=("region",)),
+)
+
+KEY_GENERATORS: Final = (
+    Case("nonpartitioned", BULK_INSERT, record_key=("n",)),
+    Case("nonpartitioned_timestamp_key", record_key=("moment",)),
+    Case("nonpartitioned_two_keys", record_key=("day", "n")),
+    Case("simple_int_partition", INSERT, record_key=("n",), partition_by=("year",)),
+    Case("simple_hive", partition_by=("place",), options=HIVE),
+    Case("simple_hive_url_encoded", BULK_INSERT, partition_by=("spot",), options=HIVE | URL_ENCODED),
+    Case("complex_two_keys", record_key=("id", "maybe"), partition_by=("region",)),
+    Case(
+        "complex_three_partition_fields",
+        BULK_INSERT,
+        record_key=("id", "n"),
+        partition_by=("region", "spot", "day"),
+        options=URL_ENCODED,
+    ),
+    Case(
+        "timestamp_based",
+        partition_by=("epoch_ms",),
+        options=TIMESTAMP_BASED,
+        hudi_options=TIMESTAMP_BASED,
+        from_path=frozenset({"epoch_ms"}),
+    ),
+    Case(
+        "custom",
+        INSERT,
+        partition_by=("region:SIMPLE", "epoch_ms:TIMESTAMP"),
+        options=CUSTOM,
+        hudi_options=CUSTOM
+        | {"hoodie.datasource.write.partitionpath.field": "region:SIMPLE,epoch_ms:TIMESTAMP"},
+        from_path=frozenset({"epoch_ms"}),
+    ),
+)
+
+ALL_TYPES: Final = (
+    Case("all_types", rows=typed),
+    Case("all_types_by_date", BULK_INSERT, partition_by=("day",), options=HIVE, rows=typed),
+)
+
+CASES: Final = OPERATIONS + KEY_GENERATORS + ALL_TYPES

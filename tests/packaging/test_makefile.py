@@ -1,0 +1,77 @@
+"""Every target of the Makefile is listed by ``make help`` and can be planned from a fresh checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = (
+    *("setup", "demo", "test", "check", "interop", "bench", "jar"),
+    *("test-matrix", "nightly", "clean", "help"),
+)
+# What an outer make hands down would reach the inner one.
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def make(folder: Path, *arguments: str) -> str:
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=folder, env=ENVIRON, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_help_lists_exactly_the_targets(fresh: Path) -> None:
+    listed = re.findall(r"^  make (\S+)", make(fresh), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("target", "last_step"),
+    [
+        ("demo", r"-m lakeformat\.demo"),
+        ("test", r'-m pytest -m "not interop and not nightly"'),
+        ("check", r"lint-imports"),
+        ("interop", r"-m pytest -m interop tests/interop"),
+        ("bench", r"-m benchmarks"),
+        ("jar", r"tools/build_jar\.py"),
+        ("test-matrix", r"tools/matrix\.py"),
+        ("nightly", r"-m pytest -m nightly"),
+    ],
+)
+def test_a_fresh_checkout_gets_its_environment_first(fresh: Path, target: str, last_step: str) -> None:
+    plan = make(fresh, "-n", target).splitlines()
+    created = next(number for number, line in enumerate(plan) if "-m venv" in line)
+    used = next(number for number, line in enumerate(plan) if re.search(last_step, line))
+    assert created < used
+
+
+def test_an_installed_extra_is_installed_again_only_when_the_project_changes(fresh: Path) -> None:
+    (fresh / ".venv" / "bin").mkdir(parents=True)
+    (fresh / ".venv" / "bin" / "python").touch()
+    assert "pip install" in make(fresh, "-n", "check")
+    stamp, project = fresh / ".venv" / ".stamp-check", fresh / "pyproject.toml"
+    stamp.touch()
+    os.utime(project, (1_000_000_000, 1_000_000_000))
+    assert "pip install" not in make(fresh, "-n", "check")
+    os.utime(stamp, (999_999_999, 999_999_999))
+    assert "pip install" in make(fresh, "-n", "check")
+
+
+def test_make_says_which_python_is_missing(fresh: Path) -> None:
+    command = ["make", "--no-print-directory", "jar", "PYTHON="]
+    run = subprocess.run(command, cwd=fresh, env=ENVIRON, capture_output=True, text=True, check=False)
+    assert run.returncode != 0
+    assert "no Python 3.11 or newer found" in run.stderr

@@ -1,0 +1,199 @@
+"""What bounds prove, unit by unit: both that units are left out and that traps keep them in."""
+
+from __future__ import annotations
+
+import math
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakeformat.predicate import And, ColumnBounds, Comparison, In, Not, Or, bind, may_match, parse_where
+
+ROWS = 10
+#: Units: (minimum, maximum, null count); None is unknown.
+Unit = tuple[Any, Any, int | None]
+
+
+def flags(text: str, of: pa.DataType, units: list[Unit]) -> list[bool]:
+    low, high, nulls = zip(*units, strict=True)
+    bounds = {"c": ColumnBounds(pa.array(low, of), pa.array(high, of), pa.array(nulls, pa.int64()))}
+    predicate = bind(parse_where(text), pa.schema([("c", of)]))
+    return may_match(predicate, bounds, pa.array([ROWS] * len(units))).tolist()
+
+
+INTS: list[Unit] = [(1, 3, 0), (5, 5, 0), (5, 9, 2), (None, None, ROWS), (None, None, None), (None, 3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("c = 5", [0, 1, 1, 0, 1, 0]),
+        ("c != 5", [1, 0, 1, 0, 1, 1]),
+        ("not c = 5", [1, 0, 1, 0, 1, 1]),
+        ("c <=> 5", [0, 1, 1, 0, 1, 0]),
+        ("not c <=> 5", [1, 0, 1, 1, 1, 1]),
+        ("c > 3", [0, 1, 1, 0, 1, 0]),
+        ("not c > 3", [1, 0, 0, 0, 1, 1]),
+        ("c < 5", [1, 0, 0, 0, 1, 1]),
+        ("c >= 9", [0, 0, 1, 0, 1, 0]),
+        ("c is null", [0, 0, 1, 1, 1, 0]),
+        ("c is not null", [1, 1, 1, 0, 1, 1]),
+        ("c <=> null", [0, 0, 1, 1, 1, 0]),
+        ("c = null", [0, 0, 0, 0, 0, 0]),
+        ("not c = null", [0, 0, 0, 0, 0, 0]),
+        ("c in (4, 5)", [0, 1, 1, 0, 1, 0]),
+        ("c not in (4, 5)", [1, 0, 1, 0, 1, 1]),
+        ("c not in (4, null)", [0, 0, 0, 0, 0, 0]),
+        ("c in (4, null)", [0, 0, 0, 0, 1, 0]),
+        ("c > 2.5 and c < 3", [1, 0, 0, 0, 1, 1]),
+        ("not (c = 5 or c = 2)", [1, 0, 1, 0, 1, 1]),
+        ("not (c >= 1 and c <= 9)", [0, 0, 0, 0, 1, 1]),
+        ("c >= 1e30", [0, 0, 0, 0, 0, 0]),
+        ("c < 1e30", [1, 1, 1, 0, 1, 1]),
+        ("true", [1] * 6),
+        ("not true", [0] * 6),
+    ],
+)
+def test_integers(text: str, expected: list[int]) -> None:
+    assert flags(text, pa.int32(), INTS) == [bool(flag) for flag in expected]
+
+
+FLOATS: list[Unit] = [
+    (1.0, 3.0, 0),
+    (5.0, 5.0, 0),
+    (-0.0, 0.0, 0),
+    (math.nan, math.nan, 0),
+    (None, None, ROWS),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("c > 100", [1, 1, 1, 1, 0]),  # NaN is greater than 100, and no bound tells whether there is one.
+        ("c >= 100", [1, 1, 1, 1, 0]),
+        ("c != 5", [1, 1, 1, 1, 0]),
+        ("not c <= 100", [1, 1, 1, 1, 0]),
+        ("c not in (5)", [1, 1, 1, 1, 0]),
+        ("c < 1", [0, 0, 1, 1, 0]),
+        ("c <= 0", [0, 0, 1, 1, 0]),
+        ("c = 0", [0, 0, 1, 1, 0]),
+        ("c = 4", [0, 0, 0, 1, 0]),
+        ("c in (4, 5)", [0, 1, 0, 1, 0]),
+        ("not c > 1", [1, 0, 1, 1, 0]),
+        ("not c >= 1", [0, 0, 1, 1, 0]),
+    ],
+)
+@pytest.mark.parametrize("of", [pa.float32(), pa.float64()])
+def test_float_bounds_know_nothing_of_nan(of: pa.DataType, text: str, expected: list[int]) -> None:
+    assert flags(text, of, FLOATS) == [bool(flag) for flag in expected]
+
+
+def test_comparisons_with_nan() -> None:
+    nan = pa.scalar(math.nan)
+    bounds = {"c": ColumnBounds(pa.array([1.0]), pa.array([3.0]), pa.array([0]))}
+    expected = {"=": True, "!=": True, "<": True, "<=": True, ">": False, ">=": True}
+    for op, flag in expected.items():
+        assert may_match(Comparison("c", op, nan), bounds, pa.array([ROWS])).tolist() == [flag]  # type: ignore[arg-type]
+    for count in (1, 20):
+        wanted = In("c", pa.array([math.nan] + [100.0 + i for i in range(count)]))
+        assert may_match(wanted, bounds, pa.array([ROWS])).tolist() == [True]
+
+
+#: The third is cut short: every text lies between, none need equal a bound.
+TEXTS: list[Unit] = [
+    ("abc", "abd", 0),
+    ("b", "b", 0),
+    ("ab", "ac", 0),
+    ("é", "\U0001f600", 0),
+    ("ab", None, 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("c = 'abcd'", [1, 0, 1, 0, 1]),
+        ("c > 'b'", [0, 0, 0, 1, 1]),
+        ("c > '\uffff'", [0, 0, 0, 1, 1]),  # Bytewise; in UTF-16 an emoji would come first.
+        ("c like 'ab%'", [1, 0, 1, 0, 1]),
+        ("c like 'abd%'", [1, 0, 1, 0, 1]),
+        ("c like 'abe%'", [0, 0, 1, 0, 1]),
+        ("c like 'aa%'", [0, 0, 0, 0, 0]),
+        ("c like 'b%'", [0, 1, 0, 0, 1]),
+        ("c like 'b_%'", [0, 1, 0, 0, 1]),
+        ("c like '%'", [1, 1, 1, 1, 1]),
+        ("c like '%x'", [1, 1, 1, 1, 1]),
+        ("c not like 'ab%'", [0, 1, 1, 1, 1]),
+        ("c not like 'a%'", [0, 1, 0, 1, 1]),
+        ("c not like 'b_'", [1, 1, 1, 1, 1]),
+        ("c in ('a', 'abd', 'x')", [1, 0, 1, 0, 1]),
+    ],
+)
+@pytest.mark.parametrize("of", [pa.string(), pa.large_string()])
+def test_texts(of: pa.DataType, text: str, expected: list[int]) -> None:
+    assert flags(text, of, TEXTS) == [bool(flag) for flag in expected]
+
+
+@pytest.mark.parametrize(
+    ("of", "values", "inside", "outside"),
+    [
+        (pa.int64(), [10 * i for i in range(2000)], (39, 40), (41, 49)),
+        (pa.int8(), list(range(-100, 100, 10)), (-11, -9), (-9, -1)),
+        (pa.float64(), [10.0 * i for i in range(2000)], (39.5, 41.0), (40.5, 49.5)),
+        (pa.string(), [f"{10 * i:05}" for i in range(2000)], ("0004", "00041"), ("00041", "00049")),
+        (
+            pa.binary(),
+            [bytes([i, 255]) for i in range(0, 250, 10)],
+            (b"\x14\xff", b"\x15"),
+            (b"\x15", b"\x16\xff"),
+        ),
+        (
+            pa.decimal128(9, 2),
+            [Decimal(10 * i) for i in range(20)],
+            (Decimal(39), Decimal(40)),
+            (Decimal(41),) * 2,
+        ),
+        (
+            pa.date32(),
+            [date(2024, month, 1) for month in range(1, 13)],
+            (date(2024, 1, 2), date(2024, 2, 1)),
+            (date(2024, 1, 2), date(2024, 1, 31)),
+        ),
+        (pa.timestamp("us", "UTC"), [10 * i for i in range(20)], (35, 45), (41, 49)),
+    ],
+)
+def test_a_long_list_is_searched(of: pa.DataType, values: list[Any], inside: Any, outside: Any) -> None:
+    wanted = In("c", pa.array(values[::-1], of))
+    low, high = zip(inside, outside, (None, inside[1]), (inside[0], None), strict=True)
+    bounds = {"c": ColumnBounds(pa.array(low, of), pa.array(high, of), pa.array([0, 0, 0, None]))}
+    assert may_match(wanted, bounds, pa.array([ROWS] * 4)).tolist() == [True, False, True, True]
+    assert may_match(Not(wanted), bounds, pa.array([ROWS] * 4)).all()
+
+
+def test_booleans() -> None:
+    units: list[Unit] = [(False, False, 0), (True, True, 0), (False, True, 5), (None, None, ROWS)]
+    assert flags("c", pa.bool_(), units) == [False, True, True, False]
+    assert flags("not c", pa.bool_(), units) == [True, False, True, False]
+    assert flags("c != true", pa.bool_(), units) == [True, False, True, False]
+
+
+def test_missing_bounds_foreign_types_and_empty_units() -> None:
+    predicate = bind(parse_where("c > 5 and x = 1"), pa.schema([("c", pa.int64()), ("x", pa.int64())]))
+    rows = pa.array([10, 0, None])
+    assert may_match(predicate, {}, rows).tolist() == [True, False, True]
+    ones, nulls = pa.array([1] * 3, pa.int32()), pa.array([0] * 3)
+    assert may_match(predicate, {"c": ColumnBounds(ones, ones, nulls)}, rows).tolist() == [True, False, True]
+    typed = ones.cast(pa.int64())
+    assert may_match(predicate, {"c": ColumnBounds(typed, typed, nulls)}, rows).tolist() == [False] * 3
+
+
+def test_empty_conjunctions() -> None:
+    rows = pa.array([ROWS])
+    assert may_match(And(()), {}, rows).tolist() == [True]
+    assert may_match(Or(()), {}, rows).tolist() == [False]
+    assert may_match(Not(Or(())), {}, rows).tolist() == [True]
+    assert may_match(Not(And(())), {}, rows).tolist() == [False]

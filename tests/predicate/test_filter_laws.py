@@ -1,0 +1,81 @@
+"""The laws of filters: rows against an independent evaluator, and no unit with a wanted row is left out."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filter_strategies import PATHS, SCHEMA, filters, filters_on, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from row_oracle import truth
+
+from lakeformat.predicate import Predicate, bind, columns_of, mask, may_match
+from lakeformat.read.footer_bounds import fold_files, row_group_bounds
+
+anything = filters() | st.sampled_from(sorted(PATHS)).flatmap(filters_on)
+
+
+def selected(predicate: Predicate, table: list[dict[str, Any]]) -> list[bool]:
+    return [truth(predicate, row) is True for row in table]
+
+
+def footer(table: pa.Table, row_group_size: int, store_schema: bool) -> pq.FileMetaData:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=row_group_size, store_schema=store_schema)
+    return pq.ParquetFile(sink).metadata
+
+
+@settings(max_examples=150, deadline=None)
+@given(anything, rows())
+def test_mask_selects_the_rows_that_the_evaluator_selects(
+    predicate: Predicate, table: list[dict[str, Any]]
+) -> None:
+    bound = bind(predicate, SCHEMA)
+    batch = pa.RecordBatch.from_pylist(table, SCHEMA)
+    assert mask(bound, batch).to_pylist() == selected(predicate, table)
+    halves = pa.concat_tables([pa.table(batch.slice(0, 1)), pa.table(batch.slice(1))])
+    assert mask(bound, halves).to_pylist() == selected(predicate, table)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    anything,
+    st.lists(
+        st.tuples(rows(), st.sets(st.sampled_from(SCHEMA.names)), st.booleans()), min_size=1, max_size=3
+    ),
+    st.integers(1, 4),
+)
+def test_no_row_group_or_file_with_a_selected_row_is_left_out(
+    predicate: Predicate,
+    files: list[tuple[list[dict[str, Any]], set[str], bool]],
+    row_group_size: int,
+) -> None:
+    footers, wanted_units = [], []
+    for table, missing, store_schema in files:
+        kept = (
+            SCHEMA
+            if missing == set(SCHEMA.names)
+            else pa.schema([f for f in SCHEMA if f.name not in missing])
+        )
+        footers.append(footer(pa.Table.from_pylist(table, kept), row_group_size, store_schema))
+        truths = selected(predicate, [{name: row[name] for name in kept.names} for row in table])
+        wanted_units.append(
+            [any(truths[i : i + row_group_size]) for i in range(0, len(table), row_group_size)]
+        )
+    bounds, row_counts, file_index = row_group_bounds(footers, sorted(PATHS), SCHEMA)
+    bound = bind(predicate, SCHEMA)
+
+    unit_flags = may_match(bound, bounds, row_counts)
+    assert not (np.concatenate(wanted_units) & ~unit_flags).any()
+    file_flags = may_match(bound, *fold_files(bounds, row_counts, file_index, len(files)))
+    assert not (np.array([any(units) for units in wanted_units]) & ~file_flags).any()
+
+
+@given(filters())
+def test_the_columns_of_a_filter_are_those_it_names(predicate: Predicate) -> None:
+    assert columns_of(predicate) <= set(SCHEMA.names)
+    assert columns_of(bind(predicate, SCHEMA)) <= columns_of(predicate)

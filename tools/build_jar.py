@@ -1,0 +1,115 @@
+"""Build the jar that ``spark-submit --packages io.lakeformat:lakeformat-spark:<version>`` loads.
+
+Usage: ``python tools/build_jar.py [OUTDIR]`` (default ``build/m2``). OUTDIR becomes a Maven repository:
+give it to Spark as ``--repositories file:///…/OUTDIR``, or build straight into ``~/.m2/repository``,
+which Spark searches by itself. The jar holds Python sources only, so one jar serves every Scala and
+Spark 4 version. The same sources give the same bytes on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import tomllib
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+GROUP: Final = "io.lakeformat"
+ARTIFACT: Final = "lakeformat-spark"
+PACKAGES: Final = ("lakeformat", "pyspark_lakehouse")
+#: Directories whose content stays out.
+NOT_SOURCES: Final = frozenset({"__pycache__", "tests"})
+#: The earliest time a zip entry can carry: entries must not differ from build to build.
+ENTRY_TIME: Final = (1980, 1, 1, 0, 0, 0)
+FILE_MODE: Final = 0o100644
+
+POM: Final = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>{group}</groupId>
+  <artifactId>{artifact}</artifactId>
+  <version>{version}</version>
+  <packaging>jar</packaging>
+  <name>{artifact}</name>
+  <description>{description}</description>
+  <licenses>
+    <license>
+      <name>Apache-2.0</name>
+    </license>
+  </licenses>
+</project>
+"""
+
+MANIFEST: Final = """\
+Manifest-Version: 1.0
+Implementation-Title: {artifact}
+Implementation-Version: {version}
+
+"""
+
+
+def source_files(root: Path) -> Iterator[tuple[str, Path]]:
+    """``(name in the jar, file)`` for every file of the packages, in the order of the names."""
+    for package in sorted(PACKAGES):
+        for file in sorted((root / package).rglob("*")):
+            name = file.relative_to(root)
+            if file.is_file() and file.suffix != ".pyc" and NOT_SOURCES.isdisjoint(name.parts):
+                yield name.as_posix(), file
+
+
+def write_jar(jar: Path, entries: Iterator[tuple[str, bytes]]) -> None:
+    """Write a zip whose bytes depend on ``entries`` alone: no clock, no file modes, no host system."""
+    with zipfile.ZipFile(jar, "w") as archive:
+        for name, content in entries:
+            entry = zipfile.ZipInfo(name, ENTRY_TIME)
+            entry.create_system = 3  # Unix, whatever builds it.
+            entry.external_attr = FILE_MODE << 16
+            archive.writestr(entry, content, zipfile.ZIP_STORED)  # Deflated bytes differ between zlibs.
+
+
+def build(root: Path, out: Path) -> Path:
+    """Write jar, pom and their ``.sha1`` files into the Maven layout under ``out``; return the jar."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version: str = project["version"]
+    fields = {
+        "group": GROUP,
+        "artifact": ARTIFACT,
+        "version": version,
+        "description": project["description"],
+    }
+    folder = out.joinpath(*GROUP.split("."), ARTIFACT, version)
+    folder.mkdir(parents=True, exist_ok=True)
+    jar, pom = folder / f"{ARTIFACT}-{version}.jar", folder / f"{ARTIFACT}-{version}.pom"
+
+    def entries() -> Iterator[tuple[str, bytes]]:
+        # The manifest comes first (java.util.jar reads it only there); its lines end in CR LF.
+        yield "META-INF/MANIFEST.MF", MANIFEST.format(**fields).replace("\n", "\r\n").encode()
+        yield "META-INF/LICENSE", (root / "LICENSE").read_bytes()
+        yield from ((name, file.read_bytes()) for name, file in source_files(root))
+
+    write_jar(jar, entries())
+    pom.write_text(POM.format(**fields), encoding="utf-8")
+    for file in (jar, pom):
+        checksum = hashlib.sha1(file.read_bytes(), usedforsecurity=False).hexdigest()
+        file.with_name(f"{file.name}.sha1").write_text(checksum, encoding="ascii")
+    return jar
+
+
+def main() -> None:
+    """Build, then say where the jar lies and how Spark is told."""
+    parser = argparse.ArgumentParser(description="Build the jar for spark-submit --packages.")
+    parser.add_argument("out", metavar="OUTDIR", nargs="?", type=Path, default=ROOT / "build" / "m2")
+    out: Path = parser.parse_args().out.resolve()
+    jar = build(ROOT, out)
+    version = jar.parent.name
+    print(jar)
+    print(f"spark-submit --repositories {out.as_uri()} --packages {GROUP}:{ARTIFACT}:{version} app.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Prepare Apache Hudi itself for the interop tests: ``python tools/interop_setup.py``.
+
+Makes ``.venv-interop`` (pyspark 3.5, by the Python that runs this) and ``.cache/jars`` (one Hudi bundle per
+version) in the project's root. A stamp file remembers what was made, so a second run does nothing.
+
+Jars come from Maven Central through Spark's own resolver, or through Maven if that fails and ``mvn`` exists.
+``http_proxy``, ``https_proxy`` and ``no_proxy`` are handed to the JVM; other JVM settings (a trust store, for
+one) go into ``JAVA_TOOL_OPTIONS``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+VENV: Final = ROOT / ".venv-interop"
+JARS: Final = ROOT / ".cache" / "jars"
+IVY: Final = ROOT / ".cache" / "ivy"
+STAMP: Final = VENV / "interop-stamp.json"
+
+#: Hudi's last release that writes table version 6 by itself, and a 1.x release that still can.
+HUDI_VERSIONS: Final = ("0.15.0", "1.1.1")
+GROUP: Final = "org.apache.hudi"
+BUNDLE: Final = "hudi-spark3.5-bundle_2.12"
+REQUIREMENTS: Final = ("pyspark==3.5.7", 'setuptools<81; python_version >= "3.12"')
+
+#: How a line of pip's, Spark's or Maven's output that names the cause begins.
+TELLING: Final = re.compile(r"\berror:|\[error\]|exception in thread", re.IGNORECASE)
+
+
+class SetupError(Exception):
+    """A step failed; the text is one line that says which one and why."""
+
+
+def jar_path(hudi_version: str) -> Path:
+    """Where the bundle of a Hudi version lies after the setup."""
+    return JARS / f"{BUNDLE}-{hudi_version}.jar"
+
+
+def jvm_proxy_options(proxies: Mapping[str, str]) -> tuple[str, ...]:
+    """The JVM's form of ``urllib.request.getproxies()``: the JVM does not read the environment itself."""
+    options: list[str] = []
+    for scheme in ("http", "https"):
+        proxy = urllib.parse.urlsplit(proxies.get(scheme, ""))
+        if proxy.hostname:
+            port = proxy.port or (443 if proxy.scheme == "https" else 80)
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={port}"]
+    hosts = [host.strip() for host in proxies.get("no", "").split(",") if host.strip()]
+    if options and hosts:
+        # A suffix: the environment writes ".example", the JVM "*.example".
+        options.append("-Dhttp.nonProxyHosts=" + "|".join("*" + h if h.startswith(".") else h for h in hosts))
+    return tuple(options)
+
+
+def jvm_options(variable: str) -> str:
+    """The caller's own JVM options in that environment variable, and the proxies of the environment."""
+    return " ".join((os.environ.get(variable, ""), *jvm_proxy_options(urllib.request.getproxies()))).strip()
+
+
+def run(step: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
+    """Run one command; raises `SetupError` with the first telling line of its output."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        telling = [line for line in lines if TELLING.search(line)]
+        raise SetupError(f"{step}: {[*telling, *lines[-1:], 'no output'][0]} (exit code {done.returncode})")
+
+
+def make_venv() -> None:
+    """Make the environment anew: one left half made by an earlier run is thrown away."""
+    run("making .venv-interop", [sys.executable, "-m", "venv", "--clear", VENV])
+    run("installing pyspark 3.5", [VENV / "bin" / "python", "-m", "pip", "install", "--quiet", *REQUIREMENTS])
+
+
+def resolve_with_spark(hudi_version: str, into: Path) -> None:
+    """Let ``spark-submit --packages`` resolve the bundle around a program that does nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "nothing.py"
+        program.write_text("")
+        spark_home = next(VENV.glob("lib/python*/site-packages/pyspark"))
+        run(
+            f"resolving Hudi {hudi_version} with Spark",
+            [
+                spark_home / "bin" / "spark-submit",
+                "--master=local[1]",
+                f"--packages={GROUP}:{BUNDLE}:{hudi_version}",
+                f"--conf=spark.jars.ivy={IVY}",
+                program,
+            ],
+            {
+                "SPARK_SUBMIT_OPTS": jvm_options("SPARK_SUBMIT_OPTS"),
+                "SPARK_HOME": str(spark_home),  # Whatever Spark the caller works with is not to answer.
+                "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
+            },
+        )
+    shutil.copyfile(IVY / "jars" / f"{GROUP}_{BUNDLE}-{hudi_version}.jar", into)
+
+
+def resolve_with_maven(hudi_version: str, into: Path) -> None:
+    """Let Maven fetch the bundle, with whatever mirrors its settings name."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise SetupError("there is no mvn to try instead")
+    artifact = f"{GROUP}:{BUNDLE}:{hudi_version}"
+    with tempfile.TemporaryDirectory() as folder:
+        run(
+            f"resolving Hudi {hudi_version} with Maven",
+            [maven, "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={folder}"],
+            {"MAVEN_OPTS": jvm_options("MAVEN_OPTS")},
+        )
+        shutil.copyfile(Path(folder) / f"{BUNDLE}-{hudi_version}.jar", into)
+
+
+def failure_of(way: Callable[[str, Path], None], hudi_version: str, into: Path) -> str | None:
+    """Try one way; the reason it failed, or None if the jar is there."""
+    try:
+        way(hudi_version, into)
+    except (SetupError, OSError) as failure:
+        return str(failure)
+    return None
+
+
+def fetch_jar(hudi_version: str) -> None:
+    """Put one bundle into ``.cache/jars``, whole or not at all."""
+    JARS.mkdir(parents=True, exist_ok=True)
+    partial = jar_path(hudi_version).with_suffix(".part")
+    failures: list[str] = []
+    for way in (resolve_with_spark, resolve_with_maven):
+        failure = failure_of(way, hudi_version, partial)
+        if failure is None:
+            partial.replace(jar_path(hudi_version))
+            return
+        failures.append(failure)
+    raise SetupError("; ".join(failures))
+
+
+def wanted_stamp() -> str:
+    """What a finished setup looks like; another Python or another requirement means doing it again."""
+    return json.dumps({"python": sys.version, "requirements": REQUIREMENTS}, indent=2)
+
+
+def main() -> int:
+    """Make what is missing; the exit code is 1, after one line on stderr, if a step failed."""
+    try:
+        if not STAMP.exists() or STAMP.read_text() != wanted_stamp():
+            make_venv()
+            STAMP.write_text(wanted_stamp())
+        for hudi_version in HUDI_VERSIONS:
+            if not jar_path(hudi_version).exists():
+                fetch_jar(hudi_version)
+    except (SetupError, OSError) as failure:
+        print(f"interop setup failed: {failure}", file=sys.stderr)
+        return 1
+    print(f"interop is ready: {VENV.name} and Hudi {' and '.join(HUDI_VERSIONS)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
