@@ -24,13 +24,23 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def resident_bytes(root: int) -> int:
-    """Resident memory of the whole tree; pages that forked processes share count once for each."""
-    total = 0
-    for process in descendants(root):
-        if fields := _text(_PROC / str(process) / "statm").split():
-            total += int(fields[1]) * _PAGE_BYTES
-    return total
+class TreeMemory:
+    """Resident memory of a tree, sampled again and again.
+
+    A process counts from the second sample that sees it: a JVM that starts a program shows all its memory twice
+    for the instant between fork and exec.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._seen: frozenset[int] = frozenset({root})
+
+    def sample_bytes(self) -> int:
+        """Memory now; pages that lasting processes share count once for each."""
+        present = frozenset(descendants(self._root))
+        lasting, self._seen = present & self._seen, present
+        fields = (_text(_PROC / str(process) / "statm").split() for process in lasting)
+        return sum(int(field[1]) * _PAGE_BYTES for field in fields if field)
 
 
 def bytes_read() -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from benchmarks.engines import EngineSpec
 from benchmarks.peers_setup import ROOT, python_for
-from benchmarks.process_tree import resident_bytes
+from benchmarks.process_tree import TreeMemory
 from benchmarks.results import EngineResult, Measured
 from benchmarks.steps import STEPS, Step
 from benchmarks.workload import Content, Dataset, expected_content
@@ -88,7 +88,7 @@ class Runner:
     def _watch(self, process: subprocess.Popen[bytes], told: Any, result: EngineResult) -> None:
         """Take in the engine's events and its memory until it ends or its time is over."""
         deadline = time.monotonic() + self.timeout_seconds
-        pending, current = "", Measured()
+        pending, current, memory = "", Measured(), TreeMemory(process.pid)
         while True:
             ended, status, usage = os.wait4(process.pid, os.WNOHANG)
             pending += told.read()
@@ -99,7 +99,7 @@ class Runner:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 result.peak_bytes = max(result.peak_bytes, usage.ru_maxrss * 1024)
                 return
-            resident = resident_bytes(process.pid)
+            resident = memory.sample_bytes()
             result.peak_bytes = max(result.peak_bytes, resident)
             if current.peak_bytes:
                 current.peak_bytes[-1] = max(current.peak_bytes[-1], resident)

@@ -8,10 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-FIXTURES = Path(
-    os.environ.get("LAKEFORMAT_FIXTURES")
-    or Path(__file__).resolve().parents[1].parent / "shared" / "fixtures"
-)
+FIXTURES = Path(os.environ.get("LAKEFORMAT_FIXTURES") or Path(__file__).resolve().parent / "fixtures")
 
 
 def names(collection: str) -> list[str]:
