@@ -27,8 +27,8 @@ def descendants(root: int) -> list[int]:
 class TreeMemory:
     """Resident memory of a tree, sampled again and again.
 
-    A process counts from the second sample that sees it: a JVM that starts a program shows all its memory twice
-    for the instant between fork and exec.
+    A process counts from the second sample that sees it: a JVM that starts a program shows all its memory
+    twice for the instant between fork and exec.
     """
 
     def __init__(self, root: int) -> None:

@@ -7,25 +7,29 @@
 
 from __future__ import annotations
 
-from lakeformat.errors import (
-    CommitStateUnknownError,
-    CorruptTableError,
-    InstantNotAvailableError,
-    InvalidInputError,
-    InvalidOptionError,
-    LakeformatError,
-    LockTimeoutError,
-    SchemaMismatchError,
-    StorageError,
-    TableNotFoundError,
-    UnsupportedTableError,
-    WriteConflictError,
-)
-from lakeformat.table import HistoryEntry, Table, create
-from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
-from lakeformat.write.session import WriteResult
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from lakeformat.errors import (
+        CommitStateUnknownError,
+        CorruptTableError,
+        InstantNotAvailableError,
+        InvalidInputError,
+        InvalidOptionError,
+        LakeformatError,
+        LockTimeoutError,
+        SchemaMismatchError,
+        StorageError,
+        TableNotFoundError,
+        UnsupportedTableError,
+        WriteConflictError,
+    )
+    from lakeformat.table import HistoryEntry, Table, create
+    from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
+    from lakeformat.write.session import WriteResult
+
+__version__: Final = "0.1.0"
 
 __all__ = [
     "CommitStateUnknownError",
@@ -47,3 +51,22 @@ __all__ = [
     "create",
     "open",
 ]
+
+#: Where names live. They are imported when first asked for: a Spark worker that only looks up sources must
+#: neither wait for pyarrow nor fail without it.
+_PLACES: Final = {
+    "HistoryEntry": ("lakeformat.table", "HistoryEntry"),
+    "Table": ("lakeformat.table", "Table"),
+    "WriteResult": ("lakeformat.write.session", "WriteResult"),
+    "create": ("lakeformat.table", "create"),
+    "open": ("lakeformat.table", "open_table"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PLACES.get(name, ("lakeformat.errors", name))
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.registry import Effect
 from lakeformat.config.resolve import Options, resolve
-from lakeformat.errors import InvalidInputError
+from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.model.instant import parse_as_of
 from lakeformat.model.table_config import TableConfig
 from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
@@ -313,4 +313,7 @@ def _reader(rows: Any) -> pa.RecordBatchReader:
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
-    yield from rest
+    for number, batch in enumerate(rest, start=1):
+        if not (isinstance(batch, pa.RecordBatch) and batch.schema.equals(first.schema)):
+            raise SchemaMismatchError(f"batch {number} of the input has other columns than the first; give all the same")
+        yield batch

@@ -56,13 +56,13 @@ def resolve(raw: Mapping[str, Any], *, effects: Iterable[Effect] = tuple(Effect)
             option only logs a warning, so that jobs written for other releases run.
     """
     allowed = frozenset(effects)
-    texts = {str(name).lower(): _text(value) for name, value in raw.items() if value is not None}
-    prefix = texts.get("hoodie.datasource.write.commitmeta.key.prefix", "_")
+    texts = [(str(name).lower(), _text(value)) for name, value in raw.items() if value is not None]
+    prefix = dict(texts).get("hoodie.datasource.write.commitmeta.key.prefix", "_")
     values: dict[str, Any] = {}
     said: dict[str, tuple[str, str]] = {}
     extra: dict[str, str] = {}
     timestamp: dict[str, str] = {}
-    for name, text in texts.items():
+    for name, text in texts:
         option = _BY_NAME.get(name)
         if option is None:
             if name.startswith(TIMESTAMP_PREFIXES):

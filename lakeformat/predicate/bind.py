@@ -174,6 +174,8 @@ def _equal(column: str, span: Span, of: pa.DataType) -> Predicate:
 
 
 def _membership(column: str, values: Sequence[object], of: pa.DataType, zone: str) -> Predicate:
+    if not len(values):
+        return Always(False)  # Even for null (Spark: spark.sql.legacy.nullInEmptyListBehavior is off).
     present = [value for value in values if value is not None]
     placed = spans(present, of, zone, listed=True)
     single = [span.lower for span in placed if span.size == 1]

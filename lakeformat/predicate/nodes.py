@@ -38,8 +38,9 @@ class Comparison:
 class In:
     """``column IN (values)``. A None among the values makes every row that equals no other value null.
 
-    Once bound, ``values`` is a `pa.Array` of the column's type. With no value at all it is false for every
-    row that is not null: `bind` says "no value of this column can equal that literal" so.
+    With no value at all it is false for every row. Once bound, ``values`` is a `pa.Array` of the column's
+    type; there an empty one is false for every row that is not null, and null for the others: `bind` says "no
+    value of this column can equal that literal" so.
     """
 
     column: str

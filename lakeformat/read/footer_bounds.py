@@ -170,11 +170,10 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
         return None
     counter = [0]
 
-    def walk(of: pa.DataType, repeated: bool) -> _Tree | int | None:
+    def walk(of: pa.DataType) -> _Tree | int | None:
         if isinstance(of, pa.BaseExtensionType):
             of = of.storage_type
         if pa.types.is_nested(of):
-            inner = repeated or not pa.types.is_struct(of)
             # A map is a list of entries, whose two leaves are its own.
             children = (
                 [("key", of.key_type), ("value", of.item_type)]
@@ -183,14 +182,14 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
             )
             tree: _Tree = {}
             for name, child in children:
-                tree[name] = None if name in tree else walk(child, inner)
-            return None if inner else tree
+                tree[name] = None if name in tree else walk(child)
+            return tree if pa.types.is_struct(of) else None
         counter[0] += 1
-        return None if repeated else counter[0] - 1
+        return counter[0] - 1
 
     root: _Tree = {}
     for field in fields:
-        found = walk(field.type, False)
+        found = walk(field.type)
         root[field.name] = None if field.name in root else found
     return root if counter[0] == len(schema.names) else None
 

@@ -28,6 +28,8 @@ from lakeformat.write.session import Written
 __all__ = ["DirectSettings", "DirectWriter"]
 
 _MAX_OPEN: Final = 16
+#: Sequence numbers of direct files: above those of the buckets, numbered from 0, that a commit packs tails into.
+_FIRST_TASK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ class DirectWriter:
         time = self.settings.instant_time
         meta = {
             COMMIT_TIME: constant(time, rows.num_rows),
-            COMMIT_SEQNO: seqnos(time, self.settings.task, first, rows.num_rows),
+            COMMIT_SEQNO: seqnos(time, _FIRST_TASK + self.settings.task, first, rows.num_rows),
             RECORD_KEY: rows.column(RECORD_KEY),
         }
         whole = pa.table({**meta, **{name: data.column(name) for name in data.schema.names}})

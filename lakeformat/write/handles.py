@@ -25,6 +25,7 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECOR
 from lakeformat.storage.port import Storage
 from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant, seqnos
 from lakeformat.write.buckets import Bucket
+from lakeformat.write.keys import field_column
 
 __all__ = ["HandleSettings", "create", "deleted_rows_of", "merge"]
 
@@ -161,8 +162,9 @@ class _Merger:
         ordering = self.settings.ordering
         if ordering is None or self.settings.delete:
             return np.ones(len(rows), bool)
-        stored = batch.column(ordering).filter(pa.array(hit))
-        return ~stored_wins(stored, self.incoming.rows.column(ordering).take(pa.array(rows)).combine_chunks())
+        stored = field_column(batch, ordering, "ordering").filter(pa.array(hit))
+        incoming = field_column(self.incoming.rows, ordering, "ordering").take(pa.array(rows))
+        return ~stored_wins(stored, incoming.combine_chunks())
 
     def rest(self) -> pa.Table:
         """Rows that no stored row matched, without deletes."""

@@ -13,6 +13,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
 from lakeformat.index.tagging import TagSettings
 from lakeformat.model.instant import Action
+from lakeformat.model.keys import KeySettings, PartitionKind
 from lakeformat.model.record import IS_DELETED
 from lakeformat.model.table_config import MergeMode, TableConfig
 from lakeformat.storage.port import Ids
@@ -21,7 +22,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.base_file import FileSettings
 from lakeformat.write.handles import HandleSettings
 from lakeformat.write.prepare import PrepareSettings
-from lakeformat.write.schema import evolve, incoming_schema
+from lakeformat.write.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
 from lakeformat.write.table_settings import key_settings, merge_mode, probe_keys
 
 __all__ = ["Operation", "WriteJob", "plan_job"]
@@ -122,6 +123,12 @@ def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     return incoming
 
 
+def _spelt_columns(keys: KeySettings) -> tuple[str, ...]:
+    """Columns whose values stand as text in keys and partition paths."""
+    simple = (f.name for f in keys.partition_fields if keys.kind_of(f) is PartitionKind.SIMPLE)
+    return (*keys.record_fields, *simple)
+
+
 def plan_job(
     store: TimelineStore,
     snapshot: Snapshot,
@@ -154,13 +161,18 @@ def plan_job(
         operation = Operation.INSERT_OVERWRITE_TABLE
     keys = key_settings(config, options)
     if snapshot.files:
-        keys = probe_keys(store.storage, snapshot.files[0], keys, options)
+        keys = probe_keys(store.storage, snapshot.files, keys, options)
     delete = operation is Operation.DELETE
     has_partitions = all(f.name.partition(".")[0] in rows.names for f in keys.partition_fields)
     schema = pa.schema([]) if delete else incoming_schema(rows)
+    if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        check_key_types(snapshot.schema, rows, _spelt_columns(keys))
+        schema = required_as(snapshot.schema, schema)
     if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
         raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
     ordering = None if delete else config.ordering_field
+    if ordering:
+        check_ordering(schema, ordering)
     by_event = ordering if merge_mode(config, options) == MergeMode.EVENT_TIME else None
     job = WriteJob(
         operation,

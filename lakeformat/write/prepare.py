@@ -14,7 +14,7 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.merge import latest_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.write.keys import record_keys
+from lakeformat.write.keys import field_column, record_keys
 from lakeformat.write.partitions import partition_paths
 
 __all__ = ["ANY_PARTITION", "PrepareSettings", "combine", "prepare", "split_by_partition"]
@@ -53,6 +53,7 @@ def prepare(rows: pa.Table, settings: PrepareSettings) -> Mapping[str, pa.Table]
         InvalidInputError: a null key, a partition value that cannot be a folder.
     """
     _check_columns(rows.schema, settings)
+    _check_values(rows)
     keys = record_keys(rows, settings.keys)
     keys = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
     kept = conform(rows.select([n for n in settings.schema.names if n in rows.schema.names]), settings.schema)
@@ -76,6 +77,15 @@ def _check_columns(schema: pa.Schema, settings: PrepareSettings) -> None:
             raise SchemaMismatchError(
                 f"the input has no {role} column {name!r}{nearest(name, schema.names)}; add it to the rows"
             )
+
+
+def _check_values(rows: pa.Table) -> None:
+    """Text that is not UTF-8, or a column with broken offsets, would be stored as it is and never read again."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(f"column {name!r} holds damaged values ({error}); correct them") from None
 
 
 def _check_nulls(rows: pa.Table) -> None:
@@ -106,5 +116,6 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
 
 def combine(rows: pa.Table, ordering: str | None) -> pa.Table:
     """One row per key: the greatest ordering value, the later one on a tie (Hudi: combine before write)."""
-    winners = latest_rows(rows.column(RECORD_KEY), rows.column(ordering) if ordering else None)
+    values = field_column(rows, ordering, "ordering") if ordering else None
+    winners = latest_rows(rows.column(RECORD_KEY), values)
     return rows if winners is None else rows.take(pa.array(winners))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
-from lakeformat.codec.avro_schema import storage_schema
+from lakeformat.codec.avro_schema import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 
-__all__ = ["evolve", "incoming_schema"]
+__all__ = ["check_key_types", "check_ordering", "evolve", "field_type", "incoming_schema", "required_as"]
 
 _INTEGERS = (pa.int32(), pa.int64())
 _RANK = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
@@ -35,6 +35,74 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
     return storage_schema(pa.schema([pa.field(f.name, f.type) for f in kept]))
 
 
+def field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """Type of a column, or of a struct's field (``a.b``); None if there is none of that name.
+
+    >>> str(field_type(pa.schema([("a", pa.struct([("b", pa.int64())]))]), "a.b"))
+    'int64'
+    """
+    if name in schema.names:
+        return schema.field(schema.names.index(name)).type
+    top, *inner = name.split(".")
+    if top not in schema.names:
+        return None
+    kind = schema.field(schema.names.index(top)).type
+    for part in inner:
+        if not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
+            return None
+        kind = kind.field(part).type
+    return kind
+
+
+def check_ordering(schema: pa.Schema, name: str) -> None:
+    """Refuse an ordering column whose values have no order.
+
+    Raises:
+        SchemaMismatchError: its type is a list, map, struct or null.
+    """
+    kind = field_type(schema, name)
+    if kind is not None and (pa.types.is_nested(kind) or pa.types.is_null(kind)):
+        raise SchemaMismatchError(f"the ordering column {name!r} is {kind}, which has no order; name another column")
+
+
+def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) -> None:
+    """Refuse key and partition columns that would spell a stored value in another way: 1 is not 1.0.
+
+    Args:
+        table: the table's columns.
+        given: the input's, as they come.
+        names: columns, or fields of structs, whose text makes keys or partitions; texts are always welcome.
+
+    Raises:
+        SchemaMismatchError: names column and both types.
+    """
+    for name in names:
+        stored, incoming = field_type(table, name), field_type(given, name)
+        if stored is None or incoming is None:
+            continue
+        incoming = arrow_type_for_storage(incoming, column=name)
+        if not pa.types.is_string(incoming) and _spelling(stored) != _spelling(incoming):
+            raise SchemaMismatchError(
+                f"key or partition column {name!r} is {incoming} in the input and {stored} in the table, which read "
+                "differently as text; convert it"
+            )
+
+
+def _spelling(kind: pa.DataType) -> str:
+    """Types of one spelling write equal values as equal texts."""
+    if pa.types.is_decimal(kind):
+        return f"decimal of scale {kind.scale}"
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    return "integer" if pa.types.is_integer(kind) else str(kind)
+
+
+def required_as(table: pa.Schema | None, incoming: pa.Schema) -> pa.Schema:
+    """The incoming columns, with those that may not be null in the table marked so."""
+    required = {field.name for field in table or () if not field.nullable}
+    return pa.schema([field.with_nullable(field.name not in required) for field in incoming])
+
+
 def evolve(
     table: pa.Schema | None, incoming: pa.Schema, *, fill_missing: bool, optional: Collection[str] = ()
 ) -> pa.Schema:
@@ -56,6 +124,11 @@ def evolve(
     for field in table:
         given = names.pop(field.name.lower(), None)
         if given is None:
+            if not field.nullable:
+                raise SchemaMismatchError(
+                    f"the input has no column {field.name!r}{nearest(field.name, incoming.names)}, which may not be "
+                    "null in this table; add it"
+                )
             if not fill_missing and field.name not in optional and field.name != IS_DELETED:
                 raise SchemaMismatchError(
                     f"the input has no column {field.name!r}{nearest(field.name, incoming.names)}; add it, or set "

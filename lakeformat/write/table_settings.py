@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Final
@@ -11,8 +11,17 @@ import pyarrow as pa
 
 from lakeformat.codec import properties
 from lakeformat.codec.avro_schema import to_avro
-from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidOptionError, SchemaMismatchError, TableNotFoundError, UnsupportedTableError, nearest
+from lakeformat.codec.java_text import java_text
+from lakeformat.config.resolve import TIMESTAMP_PREFIXES, Options
+from lakeformat.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    UnsupportedTableError,
+    nearest,
+)
 from lakeformat.index.footers import open_parquet
 from lakeformat.model import table_config as names
 from lakeformat.model.files import BaseFile
@@ -22,6 +31,7 @@ from lakeformat.model.table_config import MergeMode, TableConfig, table_checksum
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.keys import record_keys
+from lakeformat.write.schema import check_ordering, field_type
 
 __all__ = ["check_options", "create_table", "key_settings", "merge_mode", "open_or_create", "probe_keys"]
 
@@ -29,6 +39,7 @@ _W: Final = "hoodie.datasource.write."
 _RECORD: Final = _W + "recordkey.field"
 _PARTITION: Final = _W + "partitionpath.field"
 _GENERATOR: Final = _W + "keygenerator.class"
+_GENERATOR_TYPE: Final = _W + "keygenerator.type"
 _NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
 _ORDERING: Final = "hoodie.table.ordering.fields"
 _MODE: Final = "hoodie.write.record.merge.mode"
@@ -76,16 +87,13 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
     ordering = options[_ORDERING]
     if ordering and "," in ordering:
         raise InvalidOptionError(f"{_ORDERING}={ordering}: several ordering columns are not supported; name one")
-    roles = [("record key", f) for f in record_fields] + [("partition", p.name) for p in partitions]
-    for role, name in [*roles, *([("ordering", ordering)] if ordering else [])]:
-        if name not in schema.names and name.partition(".")[0] not in schema.names:
-            raise SchemaMismatchError(
-                f"the {role} column {name!r} is not among the columns{nearest(name, schema.names)}; add it or name another"
-            )
+    _check_roles(schema, record_fields, partitions, ordering)
     kind = _generator(options) or KeyGeneratorKind.infer(record_fields, options[_PARTITION])
     name = options["hoodie.table.name"] or storage.location.rstrip("/").rpartition("/")[2]
     database = options["hoodie.database.name"]
-    payload = MergeMode.PAYLOAD_OF[merge_mode(None, options)]
+    mode = merge_mode(None, options)
+    if mode == MergeMode.EVENT_TIME and not ordering:
+        raise InvalidOptionError(f"merge mode {mode} needs an ordering column; set {_ORDERING} (short: ordering)")
     values = {
         names.NAME: name,
         names.DATABASE: database,
@@ -105,7 +113,7 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
         "hoodie.archivelog.folder": "archived",
         names.ZONE: "UTC",
         "hoodie.table.cdc.enabled": "false",
-        names.PAYLOAD: payload,
+        names.PAYLOAD: MergeMode.PAYLOAD_OF[mode],
         names.CREATE_SCHEMA: to_avro(schema, table_name=name),
     }
     if ordering:
@@ -116,9 +124,36 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
     return values
 
 
+def _check_roles(
+    schema: pa.Schema, record_fields: Sequence[str], partitions: Sequence[PartitionField], ordering: str | None
+) -> None:
+    """Every named column is there and can be what it is named for."""
+    texts = [("record key", f) for f in record_fields] + [("partition", p.name) for p in partitions]
+    for role, name in [*texts, *([("ordering", ordering)] if ordering else [])]:
+        kind = field_type(schema, name)
+        if kind is None:
+            raise SchemaMismatchError(
+                f"the {role} column {name!r} is not among the columns{nearest(name, schema.names)}; add it or name another"
+            )
+        if role == "ordering":
+            check_ordering(schema, name)
+            continue
+        try:
+            java_text(pa.array([], kind))
+        except InvalidInputError as error:
+            raise SchemaMismatchError(f"the {role} column {name!r}: {error}") from None
+
+
 def _generator(options: Options) -> KeyGeneratorKind | None:
-    said = options[_GENERATOR] or options[_W + "keygenerator.type"]
-    return KeyGeneratorKind.parse(said) if said else None
+    """The generator named by class, type or both."""
+    said = {key: text for key in (_GENERATOR, _GENERATOR_TYPE) if (text := options[key])}
+    kinds = {KeyGeneratorKind.parse(text) for text in said.values()}
+    if len(kinds) > 1:
+        raise InvalidOptionError(
+            f"options {_GENERATOR}={said[_GENERATOR]} and {_GENERATOR_TYPE}={said[_GENERATOR_TYPE]} contradict each "
+            "other; give one of them"
+        )
+    return kinds.pop() if kinds else None
 
 
 def check_options(config: TableConfig, options: Options, location: str) -> None:
@@ -152,6 +187,11 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
     said, kept = _generator(options), config.key_generator
     if said is not None and kept and said is not KeyGeneratorKind.parse(kept):
         _contradiction(_GENERATOR, said.class_name, kept, location)
+    for key, value in options.timestamp.items():
+        suffix = key.rpartition("timebased.")[2]
+        for kept_key, text in config.values.items():
+            if kept_key.startswith(TIMESTAMP_PREFIXES) and kept_key.endswith(f"timebased.{suffix}") and text != value:
+                _contradiction(key, value, text, location)
     if config.get(names.PAYLOAD) or config.get(names.MERGE_MODE):
         wanted = merge_mode(None, options) if options.given(_MODE) or options.given(_PAYLOAD) else config.merge_mode
         if wanted != config.merge_mode:
@@ -173,15 +213,18 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
     """
     if config is not None and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
         return config.merge_mode
-    if options[_MODE]:
-        return str(options[_MODE])
-    payload = options[_PAYLOAD]
+    mode, payload = options[_MODE], options[_PAYLOAD]
     if payload:
         full = payload if "." in payload else f"org.apache.hudi.common.model.{payload}"
         if full not in MergeMode.OF_PAYLOAD:
             known = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
             raise InvalidOptionError(f"{_PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}")
-        return MergeMode.OF_PAYLOAD[full]
+        by_payload = MergeMode.OF_PAYLOAD[full]
+        if mode and mode != by_payload:
+            raise InvalidOptionError(f"options {_MODE}={mode} and {_PAYLOAD}={payload} contradict each other; give one")
+        return by_payload
+    if mode:
+        return str(mode)
     ordering = config.ordering_field if config is not None else options[_ORDERING]
     return MergeMode.EVENT_TIME if ordering else MergeMode.COMMIT_TIME
 
@@ -226,21 +269,39 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
     )
 
 
-def probe_keys(storage: Storage, file: BaseFile, settings: KeySettings, options: Options) -> KeySettings:
-    """Settings whose keys read as those that a base file already holds.
+def probe_keys(
+    storage: Storage, files: Sequence[BaseFile], settings: KeySettings, options: Options
+) -> KeySettings:
+    """Settings whose keys read as those that the first base file with a row already holds.
 
     Raises:
         InvalidOptionError: an option asks for the other form of a complex key.
         UnsupportedTableError: the stored key is made in no way we know, such as timestamps as text.
+        CorruptTableError: the file cannot be read.
     """
     columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
+    for file in files:
+        rows = _first_row(storage, file, columns)
+        if rows is not None:
+            return _as_stored(file, rows, settings, options)
+    return settings
+
+
+def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.Table | None:
+    """The first row; None in a file that deletes have emptied, or that lacks a column."""
     with storage.open_input(file.path) as source, open_parquet(source, file.path) as parquet:
         if not set(columns) <= set(parquet.schema_arrow.names):
-            return settings
-        batch = next(parquet.iter_batches(1, columns=columns), None)
-    if batch is None or not batch.num_rows:
-        return settings
-    rows = pa.Table.from_batches([batch])
+            return None
+        try:
+            batch = next(parquet.iter_batches(1, columns=columns), None)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise CorruptTableError(
+                f"{file.path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
+            ) from None
+    return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
+
+
+def _as_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
     stored = rows.column(RECORD_KEY)[0].as_py()
     ours = record_keys(rows, settings)[0].as_py()
     if ours == stored:

@@ -85,12 +85,12 @@ def test_a_table_shared_with_hudi(case: Case, hudi: Hudi, tmp_path: Path) -> Non
     assert_hudi_agrees(case, path, hudi)
 
     upserts = case.rows([*FIRST[::9], *NEW], 3)
-    hudi.write(path, upserts, "upsert", **case.hudi_options)
+    hudi.write(path, upserts, "upsert", **case.writer_options)
     rows = applied(case, rows, "upsert", upserts)
     assert_ours(case, path, rows)
 
     deletes = case.rows([*FIRST[4::18], *FIRST[9::18], *NEW[::2]], 4)
-    hudi.delete(path, deletes, **case.hudi_options)
+    hudi.delete(path, deletes, **case.writer_options)
     rows = applied(case, rows, "delete", deletes)
     assert_ours(case, path, rows)
 

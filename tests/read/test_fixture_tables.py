@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
         case bytes():
             return base64.b64encode(value).decode()
         case Decimal():
-            return f"{value:f}"
+            return str(value)
         case datetime():
             return value.strftime("%Y-%m-%dT%H:%M:%S.%f")
         case date():

@@ -1,0 +1,32 @@
+"""What reader and writer share: options to storage, and errors that arrive as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from lakeformat.config.resolve import Options, resolve
+from lakeformat.errors import InvalidOptionError, LakeformatError
+from lakeformat.storage import RandomIds, SystemClock, open_storage
+from lakeformat.write.session import Engine
+
+__all__ = ["open_engine", "plain_errors"]
+
+
+def open_engine(options: Mapping[str, str]) -> tuple[Engine, Options]:
+    """The table's engine and the parsed options of a Spark read or write."""
+    path = next((value for key, value in options.items() if key.lower() == "path"), None)
+    if not path:
+        raise InvalidOptionError("no path given; write .load(path) or .save(path)")
+    resolved = resolve(options)
+    storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
+    return Engine(storage, SystemClock(), RandomIds()), resolved
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Spark shows the last line of a traceback: make sure that it is ours, with nothing chained to it."""
+    try:
+        yield
+    except LakeformatError as error:
+        raise error.with_traceback(None) from None

@@ -1,0 +1,76 @@
+"""The data source: where Spark enters. Imports nothing but pyspark until a table is touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+__all__ = ["LakehouseSource"]
+
+
+class LakehouseSource(DataSource):
+    """``spark.read.format("lakehouse").load(path)`` and ``df.write.format("lakehouse")….save(path)``."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        try:
+            import fastavro
+            import fsspec
+            import mmh3
+            import numpy
+            import pyarrow
+        except ImportError as error:
+            raise ImportError(
+                f"format(\"lakehouse\") needs Python packages that are missing here ({error.name}); run "
+                "'pip install pyarrow numpy fsspec mmh3 fastavro' in the environment of the driver and the workers"
+            ) from None
+        del fastavro, fsspec, mmh3, numpy, pyarrow
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "lakehouse"
+
+    def schema(self) -> StructType:
+        """Columns of a read without a user schema."""
+        from lakeformat.spark.reader import table_schema
+
+        return table_schema(dict(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch reader."""
+        from lakeformat.spark.reader import make_reader
+
+        return make_reader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch writer; called when the write runs, never by EXPLAIN."""
+        from lakeformat.spark.writer import make_writer
+
+        return make_writer(dict(self.options), schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name.
+        """Refused by name."""
+        return self._no_stream()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802  Spark's name.
+        """Refused by name."""
+        return self._no_stream()
+
+    def simpleStreamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name.
+        """Refused by name."""
+        return self._no_stream()
+
+    @staticmethod
+    def _no_stream() -> Any:
+        from lakeformat.errors import UnsupportedTableError
+
+        raise UnsupportedTableError(
+            'streaming with format("lakehouse") is not supported; write each batch by foreachBatch and '
+            'format("lakehouse").mode("append")'
+        )

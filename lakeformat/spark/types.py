@@ -1,0 +1,52 @@
+"""Spark's schemas and Arrow's."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from lakeformat.codec.conform import read_schema
+from lakeformat.errors import SchemaMismatchError, nearest
+from lakeformat.write.schema import evolve
+
+__all__ = ["arrow_schema", "requested_schema", "spark_schema"]
+
+#: Spark 4.0 always says UTC for timestamps; later releases want to be told.
+_ZONE: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """As Spark sees a read's columns: all nullable; timestamps without zone stay so."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Exactly what Spark expects of batches with this schema, names of list elements included."""
+    return to_arrow_schema(schema, **_ZONE)
+
+
+def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
+    """A user's ``.schema(…)`` as Arrow: it may prune, reorder and widen.
+
+    Raises:
+        SchemaMismatchError: a column the table lacks, or a type that cannot hold the stored one.
+    """
+    schema = arrow_schema(wanted)
+    for field in schema:
+        if field.name not in stored.names:
+            raise SchemaMismatchError(
+                f"the schema given for reading names {field.name!r}, which the table lacks"
+                f"{nearest(field.name, stored.names)}; leave it out"
+            )
+        ours = read_schema(pa.schema([stored.field(field.name)]))
+        asked = read_schema(pa.schema([field]))
+        if not evolve(asked, ours, fill_missing=True).equals(asked):
+            raise SchemaMismatchError(
+                f"the schema given for reading has {field.name!r} as {field.type}, which cannot hold the table's "
+                f"{ours.field(0).type}; use that type or a wider one"
+            )
+    return schema

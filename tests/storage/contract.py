@@ -1,0 +1,276 @@
+"""What every storage adapter promises (the docstrings of `lakeformat.storage.port.Storage`), as tests.
+
+Subclass `StorageContract` once per adapter and give it a ``storage`` fixture.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from lakeformat.errors import CorruptTableError, LakeformatError
+from lakeformat.storage import Storage
+
+#: Names that users' partition values lead to; some have a meaning in a shell, in a URL or to a client library.
+ODD_NAMES = (
+    "with space", "ünï-日本", "100%", "a=b", "%2F", "q?x=1", "[ab]*", "#tag", "a+b&c", "semi;colon", "dot.", "~home",
+    "{brace}", "quote'\"",
+)  # fmt: skip
+
+ESCAPES = ("..", "../x", "a/../../x", "/etc/passwd", "a//b", "./a", "a/.", "nul\0", "a/b/")
+
+CALLS: dict[str, Callable[[Storage, str], Any]] = {
+    "create": lambda s, p: s.create(p, b"x"),
+    "replace": lambda s, p: s.replace(p, b"x"),
+    "read": lambda s, p: s.read(p),
+    "info": lambda s, p: s.info(p),
+    "list": lambda s, p: s.list(p),
+    "open_input": lambda s, p: s.open_input(p),
+    "open_output": lambda s, p: s.open_output(p).__enter__(),
+    "move from": lambda s, p: s.move(p, "target"),
+    "move to": lambda s, p: s.move("present", p),
+    "touch": lambda s, p: s.touch(p),
+    "delete": lambda s, p: s.delete(p),
+    "delete_folder": lambda s, p: s.delete_folder(f".hoodie/{p}"),
+}
+
+THREADS = 16
+RACED_NAMES = 50
+
+
+def stream(storage: Storage, path: str, data: bytes) -> None:
+    """Write a file as data files are written."""
+    with storage.open_output(path) as sink:
+        sink.write(data)
+
+
+def names(storage: Storage, folder: str) -> list[str]:
+    """Names of a folder's children."""
+    return [entry.name for entry in storage.list(folder)]
+
+
+class StorageContract:
+    """The obligations. ``storage`` is empty at the start of each test."""
+
+    @pytest.mark.parametrize("data", [b"", b"first", b"x" * 200_000])
+    def test_create_makes_whole_files(self, storage: Storage, data: bytes) -> None:
+        storage.create("a/b/x", data)
+        assert storage.read("a/b/x") == data
+
+    @pytest.mark.parametrize("first", [b"", b"first"])
+    @pytest.mark.parametrize("second", [b"", b"second"])
+    def test_create_never_overwrites(self, storage: Storage, first: bytes, second: bytes) -> None:
+        storage.create("a/x", first)
+        with pytest.raises(FileExistsError):
+            storage.create("a/x", second)
+        assert storage.read("a/x") == first
+
+    @pytest.mark.parametrize("empty", [True, False])
+    def test_of_many_creators_one_wins_and_its_bytes_stand(self, storage: Storage, empty: bool) -> None:
+        barrier = Barrier(THREADS)
+
+        def race(thread: int) -> list[str]:
+            barrier.wait()
+            won = []
+            for name in (f"raced/{number}" for number in range(RACED_NAMES)):
+                try:
+                    storage.create(name, b"" if empty else b"%d" % thread * 1000)
+                except FileExistsError:
+                    continue
+                won.append(name)
+            return won
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            won = list(pool.map(race, range(THREADS)))
+        assert Counter(name for list_ in won for name in list_) == dict.fromkeys(
+            (f"raced/{number}" for number in range(RACED_NAMES)), 1
+        )
+        contents = {name: b"" if empty else b"%d" % thread * 1000 for thread in range(THREADS) for name in won[thread]}
+        assert {name: storage.read(name) for name in contents} == contents
+
+    def test_readers_see_all_of_a_created_file_or_nothing(self, storage: Storage) -> None:
+        data = b"whole" * 100_000
+        seen: list[int] = []
+
+        def watch(name: str) -> None:
+            while not seen or seen[-1] != len(data):
+                found = storage.info(name)
+                seen.append(len(storage.read(name)) if found is not None else -1)
+
+        with ThreadPoolExecutor(2) as pool:
+            watching = pool.submit(watch, "watched")
+            storage.create("watched", data)
+            watching.result()
+        assert set(seen) <= {-1, len(data)}
+
+    def test_readers_see_the_old_or_the_new_bytes(self, storage: Storage) -> None:
+        old, new = b"old" * 50_000, b"newer" * 50_000
+        storage.replace("x", old)
+        seen: set[bytes] = set()
+
+        def watch() -> None:
+            while new not in seen:
+                seen.add(storage.read("x"))
+
+        with ThreadPoolExecutor(2) as pool:
+            watching = pool.submit(watch)
+            storage.replace("x", new)
+            watching.result()
+        assert seen <= {old, new}
+        assert storage.read("x") == new
+
+    def test_what_is_not_there(self, storage: Storage) -> None:
+        assert storage.info("a/none") is None
+        assert list(storage.list("none")) == []
+        assert storage.delete("none") is False
+        storage.delete_folder(".hoodie/none")
+        with pytest.raises(FileNotFoundError):
+            storage.read("none")
+        with pytest.raises(FileNotFoundError):
+            storage.open_input("none")
+        with pytest.raises(FileNotFoundError):
+            storage.move("none", "b")
+
+    def test_info_and_list_agree(self, storage: Storage) -> None:
+        storage.create("a/x", b"123")
+        storage.create("a/empty", b"")
+        storage.create("a/folder/y", b"4")
+        listed = {entry.name: entry for entry in storage.list("a")}
+        assert {n: (e.path, e.size_bytes, e.is_folder) for n, e in listed.items()} == {
+            "empty": ("a/empty", 0, False),
+            "folder": ("a/folder", 0, True),
+            "x": ("a/x", 3, False),
+        }
+        assert list(listed) == sorted(listed)
+        for name in ("x", "empty"):
+            assert storage.info(f"a/{name}") == listed[name]
+        found = storage.info("a/folder")
+        assert found is not None
+        assert found.is_folder
+        assert names(storage, "") == ["a"]
+        assert list(storage.list("a/x")) == []
+
+    def test_listings_are_never_old(self, storage: Storage) -> None:
+        assert names(storage, "a") == []
+        assert storage.info("a/x") is None
+        storage.create("a/x", b"1")
+        assert names(storage, "a") == ["x"]
+        assert storage.info("a/x") is not None
+        storage.replace("a/x", b"333")
+        assert [entry.size_bytes for entry in storage.list("a")] == [3]
+        assert storage.delete("a/x") is True
+        assert names(storage, "a") == []
+
+    def test_streams(self, storage: Storage) -> None:
+        stream(storage, "p/data", b"abc" * 1000)
+        with storage.open_input("p/data") as source:
+            assert source.size() == 3000
+            source.seek(1)
+            assert source.read(4) == b"bcab"
+        stream(storage, "p/none", b"")
+        with storage.open_input("p/none") as source:
+            assert source.read() == b""
+
+    @pytest.mark.parametrize("written", [b"", b"half", b"x" * 6_000_000])
+    def test_a_failing_block_leaves_no_file(self, storage: Storage, written: bytes) -> None:
+        with pytest.raises(ZeroDivisionError), storage.open_output("p/data") as sink:
+            sink.write(written)
+            raise ZeroDivisionError
+        assert storage.info("p/data") is None
+        assert names(storage, "p") == []
+
+    def test_move(self, storage: Storage) -> None:
+        stream(storage, ".hoodie/stage/x", b"data")
+        storage.move(".hoodie/stage/x", "part/x")
+        assert storage.read("part/x") == b"data"
+        assert storage.info(".hoodie/stage/x") is None
+
+    def test_touch_makes_and_renews(self, storage: Storage) -> None:
+        storage.touch("beats/one")
+        first = storage.info("beats/one")
+        storage.touch("beats/one")
+        second = storage.info("beats/one")
+        assert first is not None
+        assert second is not None
+        assert (first.size_bytes, second.size_bytes) == (0, 0)
+        assert second.modified_ms >= first.modified_ms > 1_500_000_000_000
+
+    def test_delete_takes_files_only(self, storage: Storage) -> None:
+        storage.create("a/x", b"1")
+        storage.create("a/y", b"2")
+        try:
+            assert storage.delete("a") is False
+        except LakeformatError as error:
+            assert "\n" not in str(error)
+        assert names(storage, "a") == ["x", "y"]
+
+    def test_delete_folder_takes_all_below(self, storage: Storage) -> None:
+        for path in (".hoodie/t/1", ".hoodie/t/in/2", ".hoodie/t2/3"):
+            storage.create(path, b"x")
+        storage.delete_folder(".hoodie/t")
+        assert names(storage, ".hoodie") == ["t2"]
+
+    @pytest.mark.parametrize("path", ["data", "data/in", ".hoodie", ".hoodiex/t", ""])
+    def test_delete_folder_stays_in_hoodie(self, storage: Storage, path: str) -> None:
+        for kept in ("data/in/1", ".hoodie/2", ".hoodiex/t/3"):
+            storage.create(kept, b"x")
+        with pytest.raises(LakeformatError):
+            storage.delete_folder(path)
+        assert [storage.read(kept) for kept in ("data/in/1", ".hoodie/2", ".hoodiex/t/3")] == [b"x"] * 3
+
+    @pytest.mark.parametrize("call", CALLS)
+    @pytest.mark.parametrize("path", ESCAPES)
+    def test_paths_that_lead_out_are_refused(self, storage: Storage, call: str, path: str) -> None:
+        storage.create("present", b"1")
+        with pytest.raises(CorruptTableError, match="leads out of the table"):
+            CALLS[call](storage, path)
+
+    @pytest.mark.parametrize("name", ODD_NAMES)
+    def test_odd_names_mean_themselves(self, storage: Storage, name: str) -> None:
+        storage.create(f"{name}/neighbour", b"stays")
+        storage.create("a/stays", b"stays")
+        storage.create(f"{name}/created", b"1")
+        storage.replace(f"{name}/created", b"22")
+        stream(storage, f".hoodie/{name}/staged", b"333")
+        storage.move(f".hoodie/{name}/staged", f"{name}/moved")
+        storage.touch(f"{name}/touched")
+        assert {e.path: e.size_bytes for e in storage.list(name)} == {
+            f"{name}/{child}": size
+            for child, size in {"created": 2, "moved": 3, "neighbour": 5, "touched": 0}.items()
+        }
+        assert storage.delete(f"{name}/moved") is True
+        storage.create(f".hoodie/{name}/gone", b"1")
+        storage.delete_folder(f".hoodie/{name}")
+        assert names(storage, ".hoodie") == []
+        assert names(storage, name) == ["created", "neighbour", "touched"]
+        assert names(storage, "a") == ["stays"]
+
+    def test_the_lock_excludes_and_is_freed(self, storage: Storage) -> None:
+        inside: list[int] = []
+        overlapped = []
+
+        def enter(thread: int) -> None:
+            with storage.lock(60):
+                overlapped.append(bool(inside))
+                inside.append(thread)
+                storage.info("x")
+                inside.pop()
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(enter, range(32)))
+        assert len(overlapped) == 32
+        if storage.has_lock:
+            assert not any(overlapped)
+
+    def test_the_lock_is_freed_by_a_failure(self, storage: Storage) -> None:
+        with pytest.raises(ZeroDivisionError), storage.lock(0):
+            raise ZeroDivisionError
+        entered = False
+        with storage.lock(0):
+            entered = True
+        assert entered
