@@ -53,8 +53,8 @@ class Step:
 
 STEPS: Final = (
     Step("load", "load (bulk insert)", Kind.LOAD, runs=2),
-    Step("u1", "upsert u1, random 1 %", Kind.UPSERT, runs=2, sample="u1"),
-    Step("u5", "upsert u5, 5 %, last partition", Kind.UPSERT, runs=2, sample="u5"),
+    Step("u1", "upsert u1, 1 % of the rows", Kind.UPSERT, runs=2, sample="u1"),
+    Step("u5", "upsert u5, 5 %, last partition only", Kind.UPSERT, runs=2, sample="u5"),
     Step("d1", "delete d1, random 1 %", Kind.DELETE, runs=2, sample="d1"),
     Step("keys", "read the key column once", Kind.READ, runs=2),
     Step("tag", "tagging alone, u1", Kind.READ, runs=2, sample="u1", first_run=3),

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import LockTimeoutError, StorageError
-from lakeformat.storage.port import FileInfo, check_path, own_path
+from lakeformat.storage.port import FileInfo, check_folder, check_path, own_path
 
 try:
     import fcntl
@@ -54,9 +54,19 @@ class LocalStorage:
     def _real(self, path: str) -> str:
         return os.path.join(self.root, check_path(path)) if path else self.root
 
+    def _inside(self, path: str) -> str:
+        """As `_real`, for calls that change or remove what stands there: links must not lead them elsewhere."""
+        real = self._real(path)
+        root = os.path.realpath(self.root)
+        if os.path.commonpath([root, os.path.realpath(os.path.dirname(real))]) != root:
+            raise StorageError(
+                f"refusing to change {path}: a symbolic link leads it out of {self.root}; remove the link"
+            )
+        return real
+
     def create(self, path: str, data: bytes) -> None:
         """Write aside, flush, then hard-link into place: the link is the point at which one caller wins."""
-        target = self._real(path)
+        target = self._inside(path)
         with _explained("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             if not data:  # Nothing can be half written: the open call alone decides.
@@ -64,9 +74,11 @@ class LocalStorage:
                 return
             aside = self._write_aside(data)
             try:
-                self._link(aside, target, data)
-            finally:
-                os.unlink(aside)
+                self._link(aside, target)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(aside)
+                raise
             _flush_folder(os.path.dirname(target))
             _drop_checksum(target)
 
@@ -87,21 +99,26 @@ class LocalStorage:
         return aside
 
     @staticmethod
-    def _link(aside: str, target: str, data: bytes) -> None:
+    def _link(aside: str, target: str) -> None:
+        """Give the file its name; without hard links readers may, for a moment, see it empty, never in part."""
         try:
             os.link(aside, target)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            handle = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        else:
+            os.unlink(aside)
+            return
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        try:
+            os.replace(aside, target)
+        except BaseException:
+            os.unlink(target)
+            raise
 
     def replace(self, path: str, data: bytes) -> None:
         """Write aside, flush, rename over."""
-        target = self._real(path)
+        target = self._inside(path)
         with _explained("write", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             aside = self._write_aside(data)
@@ -148,7 +165,7 @@ class LocalStorage:
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """Stream into place; a failed block leaves nothing."""
-        real = self._real(path)
+        real = self._inside(path)
         with _explained("write", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             try:
@@ -163,14 +180,14 @@ class LocalStorage:
 
     def move(self, source: str, target: str) -> None:
         """Rename within the file system."""
-        real = self._real(target)
+        real, stood = self._inside(target), self._inside(source)
         with _explained("move", source):
             os.makedirs(os.path.dirname(real), exist_ok=True)
-            os.rename(self._real(source), real)
+            os.rename(stood, real)
 
     def touch(self, path: str) -> None:
         """Make or renew an empty file."""
-        real = self._real(path)
+        real = self._inside(path)
         with _explained("touch", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             with open(real, "ab"):
@@ -178,7 +195,7 @@ class LocalStorage:
 
     def delete(self, path: str) -> bool:
         """Remove a regular file or a link, and the checksum file Hadoop may keep beside it."""
-        real = self._real(path)
+        real = self._inside(path)
         with _explained("delete", path):
             try:
                 os.unlink(real)
@@ -190,9 +207,7 @@ class LocalStorage:
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""
-        if not path.startswith(".hoodie/"):
-            raise StorageError(f"refusing to delete folder {path!r}: only folders of .hoodie are removed whole")
-        real = self._real(path)
+        real = self._inside(check_folder(path))
         with _explained("delete", path):
             if os.path.islink(real):
                 os.unlink(real)

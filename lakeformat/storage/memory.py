@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from lakeformat.errors import LockTimeoutError
-from lakeformat.storage.port import Clock, FileInfo, check_path
+from lakeformat.storage.port import Clock, FileInfo, check_folder, check_path
 from lakeformat.storage.system import SystemClock
 
 __all__ = ["MemoryStorage"]
+
+_NUMBERS: Final = itertools.count()
 
 
 class MemoryStorage:
@@ -26,11 +29,12 @@ class MemoryStorage:
         self._guard = threading.Lock()
         self._table_lock = threading.Lock()
         self._clock = clock or SystemClock()
+        self._number = next(_NUMBERS)
 
     @property
     def location(self) -> str:
-        """A name that tells two of them apart."""
-        return f"memory:{id(self):x}"
+        """A name no other one of this process ever had."""
+        return f"memory:{self._number}"
 
     def create(self, path: str, data: bytes) -> None:
         """Make a file if there is none."""
@@ -79,6 +83,7 @@ class MemoryStorage:
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """Appears when the block ends well."""
+        check_path(path)
         with pa.BufferOutputStream() as sink:
             yield sink
             data = sink.getvalue().to_pybytes()
@@ -103,7 +108,7 @@ class MemoryStorage:
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""
-        inside = f"{check_path(path)}/"
+        inside = f"{check_folder(path)}/"
         with self._guard:
             for name in [name for name in self._files if name.startswith(inside)]:
                 del self._files[name]

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from lakeformat.errors import CorruptTableError
+from lakeformat.errors import CorruptTableError, StorageError
 
-__all__ = ["HOODIE", "OWN", "Clock", "FileInfo", "Ids", "Storage", "check_path", "own_path"]
+__all__ = ["HOODIE", "OWN", "Clock", "FileInfo", "Ids", "Storage", "check_folder", "check_path", "own_path"]
 
 HOODIE: Final = ".hoodie"
 #: Our own corner of the table: lock, stage, claims. Hudi and hudi-rs pass it by.
@@ -124,6 +124,18 @@ def check_path(path: str) -> str:
         return path
     if path.startswith("/") or "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):
         raise CorruptTableError(f"path {path!r} leads out of the table; check the file that names it")
+    return path
+
+
+def check_folder(path: str) -> str:
+    """The path itself, if `Storage.delete_folder` may remove it.
+
+    Raises:
+        CorruptTableError: see `check_path`.
+        StorageError: it is no folder inside ``.hoodie``.
+    """
+    if not check_path(path).startswith(f"{HOODIE}/"):
+        raise StorageError(f"refusing to delete folder {path!r}: only folders of {HOODIE} are removed whole")
     return path
 
 

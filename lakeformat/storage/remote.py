@@ -6,9 +6,9 @@ that (their "create" looks first and writes then) are refused for writing by nam
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import LakeformatError, StorageError, UnsupportedTableError
-from lakeformat.storage.port import FileInfo, check_path
+from lakeformat.storage.port import FileInfo, check_folder, check_path
 
 __all__ = ["FsspecStorage"]
 
@@ -33,9 +33,12 @@ class FsspecStorage:
         options: fsspec's ``storage_options``; never shown, logged or stored.
     """
 
-    url: str
+    url: str = field(repr=False)
     options: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     has_lock: bool = field(default=False, init=False)
+
+    def __repr__(self) -> str:
+        return f"FsspecStorage({self.location!r})"
 
     @property
     def location(self) -> str:
@@ -115,42 +118,49 @@ class FsspecStorage:
                 found = self._fs.ls(self._real(path), detail=True)
             except (FileNotFoundError, NotADirectoryError):
                 return ()
-        entries = [
-            _info(f"{path}/{name}" if path else name, entry)
-            for entry in found
-            if (name := entry["name"].rstrip("/").rpartition("/")[2])
-        ]
-        return sorted((e for e in entries if e.path != path), key=lambda entry: entry.path)
+        real = self._real(path)
+        below = {entry["name"].rstrip("/"): entry for entry in found if entry["name"].rstrip("/") != real}
+        entries = [_info(f"{path}{name.removeprefix(real)}".lstrip("/"), entry) for name, entry in below.items()]
+        return sorted(entries, key=lambda entry: entry.path)
 
     def open_input(self, path: str) -> Any:
         """A seekable file; reads are requests."""
+        real = self._real(path)
         with self._explained("read", path):
-            return pa.PythonFile(self._fs.open(self._real(path), "rb"), mode="r")
+            file = self._fs.open(real, "rb")
+            return pa.PythonFile(_Explained(file, lambda: self._explained("read", path)), mode="r")
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """A streamed upload, thrown away if the block raises."""
+        real = self._real(path)
         with self._explained("write", path):
-            target = self._fs.open(self._real(path), "wb")
-            try:
-                yield pa.PythonFile(target, mode="w")
-            except BaseException:
+            target = self._fs.open(real, "wb")
+        try:
+            yield pa.PythonFile(_Explained(target, lambda: self._explained("write", path)), mode="w")
+        except BaseException:
+            with self._explained("throw away", path):
                 target.discard()
-                raise
+            raise
+        with self._explained("write", path):
             target.close()
 
     def move(self, source: str, target: str) -> None:
         """Copy and delete: nothing points at either until the commit."""
+        stood, real = self._real(source), self._real(target)
         with self._explained("move", source):
-            self._fs.copy(self._real(source), self._real(target))
-            self._fs.rm_file(self._real(source))
+            self._fs.cp_file(stood, real)
+            self._fs.rm_file(stood)
 
     def touch(self, path: str) -> None:
         """Write an empty object anew."""
         self.replace(path, b"")
 
     def delete(self, path: str) -> bool:
-        """Remove an object."""
+        """Remove an object; a second request, since stores do not tell whether there was one."""
+        found = self.info(path)
+        if found is None or found.is_folder:
+            return False
         with self._explained("delete", path):
             try:
                 self._fs.rm_file(self._real(path))
@@ -159,14 +169,11 @@ class FsspecStorage:
             return True
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder of ``.hoodie``."""
-        if not path.startswith(".hoodie/"):
-            raise StorageError(f"refusing to delete folder {path!r}: only folders of .hoodie are removed whole")
+        """Remove a folder of ``.hoodie``, object by object: fsspec's ``rm`` takes names for patterns."""
+        real = self._real(check_folder(path))
         with self._explained("delete", path):
-            try:
-                self._fs.rm(self._real(path), recursive=True)
-            except FileNotFoundError:
-                return
+            for name in self._fs.find(real):
+                self._fs.rm_file(name)
 
     @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
@@ -175,15 +182,46 @@ class FsspecStorage:
 
     @contextmanager
     def _explained(self, verb: str, path: str) -> Iterator[None]:
+        """Turn what the client says into one line; answers about existence pass through."""
         try:
             yield
         except (FileNotFoundError, FileExistsError, LakeformatError):
             raise
-        except (OSError, json.JSONDecodeError) as error:
+        except Exception as error:  # Each store's client has errors of its own, with no common class.
             raise StorageError(
                 f"cannot {verb} {path or 'the table folder'} in {self.location}: {type(error).__name__}: {error}; "
                 "check the address, the credentials and the network"
             ) from None
+
+
+class _Explained(io.RawIOBase):
+    """A file of fsspec whose errors are explained, in the middle of a stream too."""
+
+    def __init__(self, file: Any, explained: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file, self._explained = file, explained
+
+    def readable(self) -> bool:
+        return bool(self._file.readable())
+
+    def writable(self) -> bool:
+        return bool(self._file.writable())
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def read(self, size: int | None = -1) -> bytes:
+        with self._explained():
+            return bytes(self._file.read(-1 if size is None else size))
+
+    def write(self, data: Any) -> int:
+        with self._explained():
+            return int(self._file.write(data))
 
 
 def _info(path: str, found: dict[str, Any]) -> FileInfo:

@@ -28,7 +28,6 @@ from lakeformat.predicate import (
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICRO, MILLI, DAY = timedelta(microseconds=1), timedelta(milliseconds=1), timedelta(days=1)
-WALL, TEXT = datetime(1970, 1, 1), "1970-01-01"
 INTEGERS = [0, 1, -3, 2**53, 2**53 + 1, 10**25, 2**63, -(2**63), 2**31, 16777217]
 FLOATS = [0.5, -0.0, 2.5, 0.1, 2.0**53, 1e39, -1e39, math.nan, math.inf, -math.inf]
 NUMBERS = [*INTEGERS, *FLOATS, Decimal("0.1"), Decimal("-2.5"), Decimal("0.001")]
@@ -56,8 +55,8 @@ CASES: dict[pa.DataType, tuple[list[Any], list[Any]]] = {
         [*TIMES, date(1970, 1, 2), datetime(1970, 1, 1), "1970-01-01 12:00:00"],
     ),
     pa.timestamp("ms", "UTC"): (
-        [EPOCH, EPOCH + 1000 * MICRO, EPOCH - 1000 * MICRO],
-        [*TIMES, EPOCH + 500 * MICRO],
+        [EPOCH, EPOCH + MILLI, EPOCH - MILLI],
+        [*TIMES, EPOCH + MILLI / 2],
     ),
     pa.bool_(): ([True, False], [True, False]),
 }
