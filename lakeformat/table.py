@@ -1,7 +1,8 @@
 """The plain Python host: a table on Arrow data, no Spark needed.
 
 >>> import lakeformat, pyarrow as pa
->>> table = lakeformat.create("/data/t", pa.schema([("id", pa.int64()), ("v", pa.string())]), record_key="id")  # doctest: +SKIP
+>>> schema = pa.schema([("id", pa.int64()), ("v", pa.string())])  # doctest: +SKIP
+>>> table = lakeformat.create("/data/t", schema, record_key="id")  # doctest: +SKIP
 >>> table.upsert(pa.table({"id": [1], "v": ["a"]})).instant_time  # doctest: +SKIP
 '20251120083000123'
 """
@@ -17,7 +18,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
-from lakeformat.config.registry import Effect
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.model.instant import parse_as_of
@@ -181,7 +181,9 @@ class Table:
         """The rows in memory; arguments as `to_batches`."""
         return self.to_batches(columns, where, as_of=as_of, meta_columns=meta_columns).read_all()
 
-    def explain(self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None) -> str:
+    def explain(
+        self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None
+    ) -> str:
         """How many files, row groups and bytes a read touches, after each pruning step."""
         return self._question(columns, where, as_of, None)[2].describe()
 
@@ -315,5 +317,7 @@ def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa
     yield first
     for number, batch in enumerate(rest, start=1):
         if not (isinstance(batch, pa.RecordBatch) and batch.schema.equals(first.schema)):
-            raise SchemaMismatchError(f"batch {number} of the input has other columns than the first; give all the same")
+            raise SchemaMismatchError(
+                f"batch {number} of the input has other columns than the first; give all the same"
+            )
         yield batch

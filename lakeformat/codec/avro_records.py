@@ -354,9 +354,7 @@ def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:
 
 def encode_requested_replace() -> bytes:
     """The bytes of ``<instant>.replacecommit.requested`` of insert_overwrite and its kin: all fields null."""
-    return encode_record(
-        REQUESTED_REPLACE, dict.fromkeys(field["name"] for field in REQUESTED_REPLACE["fields"])
-    )
+    return encode_record(REQUESTED_REPLACE, dict.fromkeys(field["name"] for field in REQUESTED_REPLACE["fields"]))
 
 
 def decode_requested_replace(data: bytes, *, name: str) -> RequestedReplace | None:
@@ -371,9 +369,7 @@ def decode_requested_replace(data: bytes, *, name: str) -> RequestedReplace | No
     groups = (record["clusteringPlan"] or {}).get("inputGroups") or ()
     slices = [file_slice for group in groups for file_slice in group["slices"] or ()]
     if any(file_slice["fileId"] is None for file_slice in slices):
-        raise CorruptTableError(
-            f"the clustering plan {name} has a file slice without file id; restore the file"
-        )
+        raise CorruptTableError(f"the clustering plan {name} has a file slice without file id; restore the file")
     file_groups = tuple((file_slice["partitionPath"] or "", file_slice["fileId"]) for file_slice in slices)
     return RequestedReplace(record["operationType"], file_groups)
 
@@ -387,9 +383,7 @@ def decode_clean(data: bytes, *, name: str) -> CleanMetadata:
 def decode_savepoint(data: bytes, *, name: str) -> SavepointMetadata:
     """Who saved which files, when and why."""
     record = decode_record(data, _SAVEPOINT_FIELDS, name=name)
-    files = {
-        path: tuple(partition["savepointDataFile"]) for path, partition in record["partitionMetadata"].items()
-    }
+    files = {path: tuple(partition["savepointDataFile"]) for path, partition in record["partitionMetadata"].items()}
     return SavepointMetadata(record["savepointedBy"], record["savepointedAt"], record["comments"], files)
 
 

@@ -242,9 +242,7 @@ class BloomFilter:
         _require_length(data, at + _DYNAMIC_HEAD.size, at_least=True)
         keys_per_row, used, count = _DYNAMIC_HEAD.unpack_from(data, at)
         if keys_per_row < 1 or used < 0 or count < 1:
-            raise CorruptTableError(
-                f"bloom filter claims {count} rows of {keys_per_row} keys, {used} in the last"
-            )
+            raise CorruptTableError(f"bloom filter claims {count} rows of {keys_per_row} keys, {used} in the last")
         at += _DYNAMIC_HEAD.size
         _require_length(data, at + count * (_HEAD.size + size))
         rows = []

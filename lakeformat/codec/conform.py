@@ -91,9 +91,7 @@ def _is_any_list(kind: pa.DataType) -> bool:
 def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
     children = dict(zip([field.name for field in values.type], values.flatten(), strict=True))
     arrays = [
-        conform_array(children[field.name], field.type)
-        if field.name in children
-        else pa.nulls(len(values), field.type)
+        conform_array(children[field.name], field.type) if field.name in children else pa.nulls(len(values), field.type)
         for field in kind
     ]
     fields: Sequence[pa.Field] = list(kind)

@@ -58,9 +58,7 @@ def java_text(array: pa.Array) -> pa.StringArray:
         try:
             return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
         except pa.ArrowInvalid as error:
-            raise InvalidInputError(
-                f"a {kind} column cannot be a key: {error}; round it to microseconds"
-            ) from None
+            raise InvalidInputError(f"a {kind} column cannot be a key: {error}; round it to microseconds") from None
     if (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)

@@ -130,9 +130,7 @@ def arrow_zone(name: str) -> str:
     try:
         zoneinfo.ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # zoneinfo's "not found" is a KeyError.
-        raise InvalidOptionError(
-            f"no time zone {name!r}; use such as UTC, Europe/Paris or GMT+8:00"
-        ) from None
+        raise InvalidOptionError(f"no time zone {name!r}; use such as UTC, Europe/Paris or GMT+8:00") from None
     return name
 
 
@@ -193,9 +191,7 @@ def _wall_clock(groups: pa.StructArray, pattern: JavaPattern, texts: pa.StringAr
             if part == "SSS":  # A fraction: ".5" is half a second.
                 digits = pc.ascii_rpad(digits, 3, "0")
             fields[part] = digits.cast(pa.int64()).to_numpy()
-    part_of = {
-        part: fields.get(part, np.full(len(texts), value, np.int64)) for part, value in _DEFAULTS.items()
-    }
+    part_of = {part: fields.get(part, np.full(len(texts), value, np.int64)) for part, value in _DEFAULTS.items()}
     year, month, day = part_of["yyyy"], part_of["MM"], part_of["dd"]
     months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
     days = months.astype("datetime64[D]") + (day - 1)
@@ -203,9 +199,7 @@ def _wall_clock(groups: pa.StructArray, pattern: JavaPattern, texts: pa.StringAr
     for part, limit in _LIMITS.items():
         wrong |= part_of[part] > limit
     if wrong.any():
-        raise InvalidInputError(
-            f"{texts[int(wrong.argmax())].as_py()!r} is not a date that exists; correct it"
-        )
+        raise InvalidInputError(f"{texts[int(wrong.argmax())].as_py()!r} is not a date that exists; correct it")
     millis: Int64s = days.astype(np.int64) * _DAY + part_of["SSS"]
     for part in ("HH", "mm", "ss"):
         millis += part_of[part] * _STEP[part]

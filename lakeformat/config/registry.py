@@ -71,77 +71,195 @@ _T, _W, _R = Effect.TABLE, Effect.WRITE, Effect.READ
 
 OPTIONS: Final[tuple[Option, ...]] = (
     # Settings of the table: given at creation, kept in hoodie.properties.
-    Option("hoodie.table.name", "Name of the table; the folder's name if not given.", _T,
-           aliases=("name", "hoodie.datasource.write.table.name")),
+    Option(
+        "hoodie.table.name",
+        "Name of the table; the folder's name if not given.",
+        _T,
+        aliases=("name", "hoodie.datasource.write.table.name"),
+    ),
     Option("hoodie.database.name", "Database the table belongs to.", _T, default=""),
-    Option(WRITE + "recordkey.field", "Columns that identify a row; commas between several, dots into structs.", _T,
-           _fields, (), ("recordkey", "record_key", "hoodie.table.recordkey.fields")),
-    Option(WRITE + "partitionpath.field", "Columns whose values make the folders; none for one folder.", _T,
-           _fields, (), ("partitionpath", "partition_by", "hoodie.table.partition.fields")),
-    Option("hoodie.table.ordering.fields", "Column that tells the newer of two rows with one key.", _T,
-           aliases=("ordering", WRITE + "precombine.field", "hoodie.table.precombine.field", "precombine")),
-    Option(WRITE + "keygenerator.class", "How keys and partition paths are made; inferred from the columns.", _T,
-           aliases=("hoodie.table.keygenerator.class", "keygenerator")),
-    Option(WRITE + "keygenerator.type", "The same by a short name: SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.",
-           _T),
+    Option(
+        WRITE + "recordkey.field",
+        "Columns that identify a row; commas between several, dots into structs.",
+        _T,
+        _fields,
+        (),
+        ("recordkey", "record_key", "hoodie.table.recordkey.fields"),
+    ),
+    Option(
+        WRITE + "partitionpath.field",
+        "Columns whose values make the folders; none for one folder.",
+        _T,
+        _fields,
+        (),
+        ("partitionpath", "partition_by", "hoodie.table.partition.fields"),
+    ),
+    Option(
+        "hoodie.table.ordering.fields",
+        "Column that tells the newer of two rows with one key.",
+        _T,
+        aliases=("ordering", WRITE + "precombine.field", "hoodie.table.precombine.field", "precombine"),
+    ),
+    Option(
+        WRITE + "keygenerator.class",
+        "How keys and partition paths are made; inferred from the columns.",
+        _T,
+        aliases=("hoodie.table.keygenerator.class", "keygenerator"),
+    ),
+    Option(
+        WRITE + "keygenerator.type", "The same by a short name: SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.", _T
+    ),
     Option(WRITE + "hive_style_partitioning", "Name folders column=value.", _T, _flag, False, ("hive_style",)),
-    Option(WRITE + "partitionpath.urlencode", "Escape special characters of partition values.", _T, _flag, False,
-           ("url_encode",)),
-    Option(WRITE + "table.type", "Only COPY_ON_WRITE so far.", _T, _one_of("COPY_ON_WRITE"), "COPY_ON_WRITE",
-           ("table_type", "hoodie.datasource.write.storage.type", "hoodie.table.type")),
-    Option("hoodie.write.table.version", "Only table version 6 so far.", _T, _one_of("6"), "6",
-           ("hoodie.table.version",)),
-    Option("hoodie.write.complex.keygen.new.encoding", "One key field under the complex generator: true writes the "
-           "bare value, false field:value. Existing tables keep the form they have.", _T, _flag, None),
-    Option(WRITE + "payload.class", "Hudi 0.x name of the merge rule: OverwriteWithLatestAvroPayload or "
-           "DefaultHoodieRecordPayload.", _T, aliases=("hoodie.compaction.payload.class",)),
-    Option("hoodie.write.record.merge.mode", "COMMIT_TIME_ORDERING: the incoming row wins; EVENT_TIME_ORDERING (the "
-           "default with an ordering column): the greater ordering value wins, the incoming row on a tie.", _T,
-           _one_of("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"), None, ("merge_mode", "hoodie.record.merge.mode")),
+    Option(
+        WRITE + "partitionpath.urlencode",
+        "Escape special characters of partition values.",
+        _T,
+        _flag,
+        False,
+        ("url_encode",),
+    ),
+    Option(
+        WRITE + "table.type",
+        "Only COPY_ON_WRITE so far.",
+        _T,
+        _one_of("COPY_ON_WRITE"),
+        "COPY_ON_WRITE",
+        ("table_type", "hoodie.datasource.write.storage.type", "hoodie.table.type"),
+    ),
+    Option(
+        "hoodie.write.table.version", "Only table version 6 so far.", _T, _one_of("6"), "6", ("hoodie.table.version",)
+    ),
+    Option(
+        "hoodie.write.complex.keygen.new.encoding",
+        "One key field under the complex generator: true writes the "
+        "bare value, false field:value. Existing tables keep the form they have.",
+        _T,
+        _flag,
+        None,
+    ),
+    Option(
+        WRITE + "payload.class",
+        "Hudi 0.x name of the merge rule: OverwriteWithLatestAvroPayload or DefaultHoodieRecordPayload.",
+        _T,
+        aliases=("hoodie.compaction.payload.class",),
+    ),
+    Option(
+        "hoodie.write.record.merge.mode",
+        "COMMIT_TIME_ORDERING: the incoming row wins; EVENT_TIME_ORDERING (the "
+        "default with an ordering column): the greater ordering value wins, the incoming row on a tie.",
+        _T,
+        _one_of("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
+        None,
+        ("merge_mode", "hoodie.record.merge.mode"),
+    ),
     # How this write works.
-    Option(WRITE + "operation", "upsert, insert, bulk_insert, delete, insert_overwrite or insert_overwrite_table.", _W,
-           _one_of("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"), None,
-           ("operation",)),
-    Option("hoodie.combine.before.insert", "Keep one row per key of the batch on insert and bulk_insert.", _W,
-           _flag, False),
-    Option("hoodie.combine.before.upsert", "Keep one row per key of the batch on upsert; must stay on.", _W,
-           _flag, True),
-    Option("hoodie.combine.before.delete", "Keep one row per key of the batch on delete; must stay on.", _W,
-           _flag, True),
-    Option("hoodie.index.type", "AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns).",
-           _W, _one_of("AUTO", "BLOOM", "SIMPLE"), "AUTO"),
+    Option(
+        WRITE + "operation",
+        "upsert, insert, bulk_insert, delete, insert_overwrite or insert_overwrite_table.",
+        _W,
+        _one_of("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"),
+        None,
+        ("operation",),
+    ),
+    Option(
+        "hoodie.combine.before.insert", "Keep one row per key of the batch on insert and bulk_insert.", _W, _flag, False
+    ),
+    Option(
+        "hoodie.combine.before.upsert", "Keep one row per key of the batch on upsert; must stay on.", _W, _flag, True
+    ),
+    Option(
+        "hoodie.combine.before.delete", "Keep one row per key of the batch on delete; must stay on.", _W, _flag, True
+    ),
+    Option(
+        "hoodie.index.type",
+        "AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns).",
+        _W,
+        _one_of("AUTO", "BLOOM", "SIMPLE"),
+        "AUTO",
+    ),
     Option("hoodie.index.bloom.fpp", "Share of absent keys a footer filter lets through.", _W, _share, 1e-4),
-    Option("hoodie.bloom.index.prune.by.ranges", "Use the files' least and greatest keys when tagging.", _W,
-           _flag, True),
+    Option(
+        "hoodie.bloom.index.prune.by.ranges", "Use the files' least and greatest keys when tagging.", _W, _flag, True
+    ),
     Option("hoodie.parquet.max.file.size", "Bytes a base file may grow to.", _W, _count, 125829120),
-    Option("hoodie.parquet.small.file.limit", "Files below this many bytes are topped up by inserts; 0 never.", _W,
-           _count, 104857600),
-    Option("hoodie.parquet.compression.codec", "zstd, snappy, gzip or uncompressed.", _W,
-           _one_of("zstd", "snappy", "gzip", "uncompressed"), "zstd"),
-    Option("hoodie.copyonwrite.record.size.estimate", "Bytes a row is taken for while the table has no files.", _W,
-           _count, 1024),
-    Option("hoodie.bulkinsert.sort.mode", "Only NONE so far: rows keep the order in which they come.", _W,
-           _one_of("NONE"), "NONE"),
-    Option("hoodie.write.set.null.for.missing.columns", "Fill columns the input lacks with null.", _W, _flag, False,
-           (WRITE + "reconcile.schema",)),
+    Option(
+        "hoodie.parquet.small.file.limit",
+        "Files below this many bytes are topped up by inserts; 0 never.",
+        _W,
+        _count,
+        104857600,
+    ),
+    Option(
+        "hoodie.parquet.compression.codec",
+        "zstd, snappy, gzip or uncompressed.",
+        _W,
+        _one_of("zstd", "snappy", "gzip", "uncompressed"),
+        "zstd",
+    ),
+    Option(
+        "hoodie.copyonwrite.record.size.estimate",
+        "Bytes a row is taken for while the table has no files.",
+        _W,
+        _count,
+        1024,
+    ),
+    Option(
+        "hoodie.bulkinsert.sort.mode",
+        "Only NONE so far: rows keep the order in which they come.",
+        _W,
+        _one_of("NONE"),
+        "NONE",
+    ),
+    Option(
+        "hoodie.write.set.null.for.missing.columns",
+        "Fill columns the input lacks with null.",
+        _W,
+        _flag,
+        False,
+        (WRITE + "reconcile.schema",),
+    ),
     Option("hoodie.write.lock.wait_time_ms", "How long to wait for another writer of this table.", _W, _count, 60000),
-    Option("hoodie.write.num.retries.on.conflict.failures", "How often to run a write again after a conflict.", _W,
-           _count, 0),
-    Option(WRITE + "commitmeta.key.prefix", "Options with this prefix go into the commit's extra metadata.", _W,
-           default="_"),
+    Option(
+        "hoodie.write.num.retries.on.conflict.failures",
+        "How often to run a write again after a conflict.",
+        _W,
+        _count,
+        0,
+    ),
+    Option(
+        WRITE + "commitmeta.key.prefix",
+        "Options with this prefix go into the commit's extra metadata.",
+        _W,
+        default="_",
+    ),
     Option("lakeformat.storage.sync", "Flush data files to the disk before they are committed.", _W, _flag, False),
-    Option("lakeformat.write.buffer.bytes", "Memory for rows on their way into files, per task.", _W, _count,
-           128 << 20),
+    Option(
+        "lakeformat.write.buffer.bytes", "Memory for rows on their way into files, per task.", _W, _count, 128 << 20
+    ),
     # How this read works.
-    Option("as.of.instant", "Read the table as it was: an instant, a date, or a date and time in the timeline's zone.",
-           _R),
-    Option("hoodie.datasource.query.type", "Only snapshot so far.", _R, _one_of("snapshot"), "snapshot",
-           ("hoodie.datasource.view.type",)),
-    Option("where", "Rows wanted, as a Spark SQL condition: comparisons, in, between, like, is null, and, or, not.", _R),
+    Option(
+        "as.of.instant", "Read the table as it was: an instant, a date, or a date and time in the timeline's zone.", _R
+    ),
+    Option(
+        "hoodie.datasource.query.type",
+        "Only snapshot so far.",
+        _R,
+        _one_of("snapshot"),
+        "snapshot",
+        ("hoodie.datasource.view.type",),
+    ),
+    Option(
+        "where", "Rows wanted, as a Spark SQL condition: comparisons, in, between, like, is null, and, or, not.", _R
+    ),
     Option("columns", "Columns wanted, commas between them.", _R, _fields, None),
     Option("meta_columns", "Return the five _hoodie_ columns first.", _R, _flag, True),
-    Option("hoodie.enable.data.skipping", "Leave out files and row groups whose statistics rule out a match.", _R,
-           _flag, True),
+    Option(
+        "hoodie.enable.data.skipping",
+        "Leave out files and row groups whose statistics rule out a match.",
+        _R,
+        _flag,
+        True,
+    ),
     Option("lakeformat.read.split.bytes", "Bytes of Parquet one Spark task reads.", _R, _count, 128 << 20),
 )
 

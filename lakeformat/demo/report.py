@@ -21,9 +21,7 @@ def text_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     ranges      7
     """
     values = [list(row) for row in rows]
-    numeric = [
-        all(isinstance(row[n], _NUMBERS) or row[n] is None for row in values) for n in range(len(names))
-    ]
+    numeric = [all(isinstance(row[n], _NUMBERS) or row[n] is None for row in values) for n in range(len(names))]
     cells = [list(names), *([shown(value) for value in row] for row in values)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(names))]
     lines = (

@@ -30,11 +30,15 @@ from lakeformat.storage.port import Storage
 __all__ = ["TagCounts", "TagSettings", "Tagged", "tag_partition"]
 
 Ints = npt.NDArray[np.int64]
+#: Positions of keys: a run of sorted keys, or any.
+Candidates = slice | Ints
 
 #: Keys handled at a time: bounds the hash chain to some 60 MB.
 _BLOCK_KEYS: Final = 1 << 20
 #: Key-column rows compared at a time.
 _BLOCK_ROWS: Final = 1 << 21
+#: For up to this many files comparing all keys with each range beats sorting the keys.
+_FEW_FILES: Final = 16
 #: Testing one key against one filter costs about as much as reading this many keys of a file, measured.
 _FILTER_COST_ROWS: Final = 0.4
 
@@ -89,18 +93,23 @@ def tag_partition(
     pool: Executor,
 ) -> Tagged:
     """Locate distinct keys among the live files of their partition."""
-    order, footers = _sorted(keys), list(pool.map(lambda file: read_footer(storage, file), files))
+    footers = list(pool.map(lambda file: read_footer(storage, file), files))
     counts = TagCounts(keys=len(keys), files=len(files))
+    few = len(files) <= _FEW_FILES
+    order = np.arange(len(keys)) if few else _sorted(keys)
     found: list[tuple[Ints, Ints]] = []
     for start in range(0, len(order), _BLOCK_KEYS):
         block = order[start : start + _BLOCK_KEYS]
-        pairs = _Block(storage, footers, keys.take(pa.array(block)), settings, counts, pool).pairs()
+        some = _one_array(keys.slice(start, len(block)) if few else keys.take(pa.array(block)))
+        candidates = (_few_candidates if few else _many_candidates)(some, footers, settings.use_ranges)
+        pairs = _Block(storage, footers, some, candidates, settings, counts, pool).pairs()
         found += [(block[at], np.full(len(at), file, np.int64)) for file, at in pairs.items() if len(at)]
     located = np.concatenate([at for at, _ in found]) if found else np.empty(0, np.int64)
     in_files = np.concatenate([file for _, file in found]) if found else np.empty(0, np.int64)
     is_new = np.ones(len(keys), bool)
     is_new[located] = False
-    return Tagged(located, in_files, order[is_new[order]], counts)
+    new = np.flatnonzero(is_new)
+    return Tagged(located, in_files, new[_sorted(keys.take(pa.array(new)))] if few else order[is_new[order]], counts)
 
 
 def _sorted(keys: pa.ChunkedArray) -> Ints:
@@ -108,74 +117,91 @@ def _sorted(keys: pa.ChunkedArray) -> Ints:
     return order
 
 
+def _one_array(keys: pa.ChunkedArray) -> pa.Array:
+    return keys.chunk(0) if keys.num_chunks == 1 else keys.combine_chunks()
+
+
+def _few_candidates(keys: pa.Array, footers: Sequence[KeyFooter], use_ranges: bool) -> list[Candidates]:
+    """Per file the positions of keys its range lets through: two comparisons of all keys a file."""
+    found: list[Candidates] = []
+    for footer in footers:
+        if not footer.rows:
+            found.append(slice(0, 0))
+        elif footer.minimum is None or not use_ranges:
+            found.append(slice(0, len(keys)))
+        else:
+            inside = pc.and_(pc.greater_equal(keys, footer.minimum), pc.less_equal(keys, footer.maximum))
+            found.append(np.flatnonzero(np.asarray(inside)))
+    return found
+
+
+def _many_candidates(keys: pa.Array, footers: Sequence[KeyFooter], use_ranges: bool) -> list[Candidates]:
+    """Per file the slice of sorted keys its range lets through, by one sort of all keys and ends of ranges."""
+    total = len(keys)
+    found: list[Candidates] = [slice(0, total if footer.rows else 0) for footer in footers]
+    bounded = [at for at, f in enumerate(footers) if use_ranges and f.rows and f.minimum is not None]
+    minima = pa.array([footers[at].minimum for at in bounded], keys.type)
+    maxima = pa.array([footers[at].maximum for at in bounded], keys.type)
+    # A stable sort puts equal minima before the keys and equal maxima behind them: bounds are inclusive.
+    order = np.asarray(pc.sort_indices(pa.concat_arrays([minima, keys, maxima])))
+    n = len(bounded)
+    is_key = (order >= n) & (order < n + total)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.cumsum(is_key) - is_key
+    for at, low, high in zip(bounded, place[:n].tolist(), place[n + total :].tolist(), strict=True):
+        found[at] = slice(low, max(low, high))
+    return found
+
+
+def _count(candidates: Candidates) -> int:
+    return candidates.stop - candidates.start if isinstance(candidates, slice) else len(candidates)
+
+
 class _Block:
-    """A million sorted keys against all files of the partition."""
+    """A million keys at most against all files of the partition."""
 
     def __init__(
         self,
         storage: Storage,
         footers: Sequence[KeyFooter],
-        keys: pa.ChunkedArray,
+        keys: pa.Array,
+        candidates: Sequence[Candidates],
         settings: TagSettings,
         counts: TagCounts,
         pool: Executor,
     ) -> None:
-        self.pool = pool
-        self.storage, self.footers, self.settings, self.counts = storage, footers, settings, counts
-        self.keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        self.storage, self.footers, self.keys, self.candidates = storage, footers, keys, candidates
+        self.settings, self.counts, self.pool = settings, counts, pool
 
     def pairs(self) -> Mapping[int, Ints]:
         """File -> positions of the block's keys in it."""
-        low, high = self._ranges()
-        spans = high - low
-        self.counts.after_ranges += int(spans.sum())
-        by_filter, unfiltered = self._filter(low, high)
-        self.counts.after_filters += sum(map(len, by_filter.values())) + int(spans[unfiltered].sum())
-        to_read = self._in_question(by_filter, unfiltered, low, high)
-        exact = self._read(to_read, low, high)
+        self.counts.after_ranges += sum(map(_count, self.candidates))
+        by_filter, unfiltered = self._filter()
+        self.counts.after_filters += sum(map(len, by_filter.values()))
+        self.counts.after_filters += sum(_count(self.candidates[file]) for file in unfiltered)
+        to_read = self._in_question(by_filter, unfiltered)
+        exact = self._read(to_read)
         for file in to_read:
             if file in by_filter:
                 self.counts.false_positives += len(np.setdiff1d(by_filter[file], exact[file], assume_unique=True))
         return {**by_filter, **exact}
 
-    def _ranges(self) -> tuple[Ints, Ints]:
-        """Per file the slice of sorted keys its range lets through; all keys where it has no range."""
-        total = len(self.keys)
-        low, high = np.zeros(len(self.footers), np.int64), np.full(len(self.footers), total, np.int64)
-        for at, footer in enumerate(self.footers):
-            if footer.rows == 0:
-                high[at] = 0
-        bounded = [
-            at for at, f in enumerate(self.footers) if self.settings.use_ranges and f.rows and f.minimum is not None
-        ]
-        if not bounded:
-            return low, high
-        minima = pa.array([self.footers[at].minimum for at in bounded], self.keys.type)
-        maxima = pa.array([self.footers[at].maximum for at in bounded], self.keys.type)
-        # A stable sort puts equal minima before the keys and equal maxima behind them: bounds are inclusive.
-        order = np.asarray(pc.sort_indices(pa.concat_arrays([minima, self.keys, maxima])))
-        n = len(bounded)
-        is_key = (order >= n) & (order < n + total)
-        before = np.cumsum(is_key) - is_key
-        place = np.empty(len(order), np.int64)
-        place[order] = before
-        low[bounded], high[bounded] = place[:n], np.maximum(place[n + total :], place[:n])
-        return low, high
-
-    def _filter(self, low: Ints, high: Ints) -> tuple[dict[int, Ints], list[int]]:
+    def _filter(self) -> tuple[dict[int, Ints], list[int]]:
         """Candidates by filter, and the files whose keys must be read instead."""
         chosen: dict[int, Ints] = {}
         unfiltered: list[int] = []
         chain: npt.NDArray[np.uint32] | None = None
-        for file in np.flatnonzero(high > low).tolist():
-            footer, span = self.footers[file], int(high[file] - low[file])
-            bloom = footer.bloom() if self._worth_filtering(span, footer.rows) else None
+        for file, candidates in enumerate(self.candidates):
+            if not _count(candidates):
+                continue
+            footer = self.footers[file]
+            bloom = footer.bloom() if self._worth_filtering(_count(candidates), footer.rows) else None
             if bloom is None:
                 unfiltered.append(file)
                 continue
             if chain is None or len(chain) < bloom.hashes:
                 chain = hash_chain(self.keys, bloom.hashes)
-            among = np.arange(low[file], high[file])
+            among = np.arange(candidates.start, candidates.stop) if isinstance(candidates, slice) else candidates
             chosen[file] = among[bloom.might_contain(chain, among)]
         return chosen, unfiltered
 
@@ -184,30 +210,23 @@ class _Block:
             return span * _FILTER_COST_ROWS <= rows
         return self.settings.kind == "BLOOM"
 
-    def _in_question(
-        self, by_filter: Mapping[int, Ints], unfiltered: Sequence[int], low: Ints, high: Ints
-    ) -> list[int]:
+    def _in_question(self, by_filter: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
         """Files whose key column must be read: those unfiltered, and those that share a key with another."""
-        seen = np.zeros(len(self.keys) + 1, np.int32)
-        for file in unfiltered:  # A range is a span: count its ends, then sum up.
-            seen[low[file]] += 1
-            seen[high[file]] -= 1
-        candidates = np.cumsum(seen)[:-1]
+        claims = np.zeros(len(self.keys), np.int32)
+        for file in unfiltered:
+            claims[self.candidates[file]] += 1
         for at in by_filter.values():
-            candidates[at] += 1
-        shared = [file for file, at in by_filter.items() if len(at) and (candidates[at] > 1).any()]
+            claims[at] += 1
+        shared = [file for file, at in by_filter.items() if len(at) and (claims[at] > 1).any()]
         return sorted([*unfiltered, *shared])
 
-    def _read(self, files: Sequence[int], low: Ints, high: Ints) -> dict[int, Ints]:
+    def _read(self, files: Sequence[int]) -> dict[int, Ints]:
         """Exact positions of the block's keys in each of the files."""
         found: dict[int, Ints] = {file: np.empty(0, np.int64) for file in files}
         for batch in _batches(files, lambda file: self.footers[file].rows):
-            start, stop = int(min(low[file] for file in batch)), int(max(high[file] for file in batch))
-            wanted = self.keys.slice(start, stop - start)
-            stored = self._key_columns(batch)
-            matches = pc.index_in(stored, value_set=wanted)
+            matches = pc.index_in(self._key_columns(batch), value_set=self.keys)
             is_hit = np.asarray(pc.is_valid(matches))
-            at = np.asarray(matches.drop_null()).astype(np.int64) + start
+            at = np.asarray(matches.drop_null()).astype(np.int64)
             owner = np.repeat(batch, [self.footers[file].rows for file in batch])[is_hit]
             for file in batch:
                 found[file] = np.unique(at[owner == file])

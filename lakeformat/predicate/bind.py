@@ -91,9 +91,7 @@ def resolve(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
         if found:
             within = found[-1].type
             if not pa.types.is_struct(within):
-                raise InvalidInputError(
-                    f"column {column!r} is not in the table: {found[-1].name!r} is no struct"
-                )
+                raise InvalidInputError(f"column {column!r} is not in the table: {found[-1].name!r} is no struct")
             fields = [within.field(i) for i in range(within.num_fields)]
         same = [field for field in fields if field.name.lower() == part.lower()]
         exact = [field for field in same if field.name == part]

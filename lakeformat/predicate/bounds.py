@@ -256,8 +256,7 @@ def _not_starts_with(prefix: str, column: ColumnBounds) -> Flags:
     if not _usable_text(column):
         return _unknown(column)
     return ~(
-        _true(pc.starts_with(column.minimum, pattern=prefix))
-        & _true(pc.starts_with(column.maximum, pattern=prefix))
+        _true(pc.starts_with(column.minimum, pattern=prefix)) & _true(pc.starts_with(column.maximum, pattern=prefix))
     )
 
 

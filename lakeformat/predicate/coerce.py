@@ -253,9 +253,7 @@ def _integer_span(cut: Fraction | int, to: pa.DataType) -> Span:
     return _between(math.ceil(cut), math.floor(cut), to)
 
 
-def _searched_span(
-    cut: float, to: pa.DataType, lowest: int, highest: int, embed: Callable[[int], float]
-) -> Span:
+def _searched_span(cut: float, to: pa.DataType, lowest: int, highest: int, embed: Callable[[int], float]) -> Span:
     """As `_integer_span`, for a cast that keeps the order but may map many integers to one value."""
     if math.isnan(cut):  # Greater than every value, and no integer is NaN.
         cut = math.inf

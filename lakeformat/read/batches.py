@@ -35,7 +35,7 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
     needed = pa.schema([
         query.schema.field(name) if name in query.schema.names else full.field(name) for name in query.file_columns()
     ])  # fmt: skip
-    exact = not isinstance(query.predicate, Always)
+    filtered = query.predicate != Always(True)
     for part in split.parts:
         try:
             with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
@@ -44,7 +44,7 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
                 groups = list(part.row_groups) if part.row_groups is not None else None
                 for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns):
                     shaped = conform(batch, needed)
-                    if exact or not query.predicate.value:
+                    if filtered:
                         shaped = shaped.filter(mask(query.predicate, shaped))
                     if shaped.num_rows:
                         yield shaped.select(query.schema.names) if len(needed) > len(query.schema) else shaped

@@ -67,5 +67,3 @@ def _exactly(values: Sequence[object], kind: pa.DataType) -> ColumnBounds:
     array = pa.array(values, kind)
     nulls = pa.array([None if value is None else 0 for value in values], pa.int64())
     return ColumnBounds(array, array, nulls)
-
-

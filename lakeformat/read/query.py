@@ -84,7 +84,8 @@ def resolve_query(
 def _exact(name: str, schema: pa.Schema) -> str:
     if name in schema.names:
         return name
-    matches = [known for known in schema.names if known.lower() == name.lower()]
+    matches: list[str] = [known for known in schema.names if known.lower() == name.lower()]
     if len(matches) == 1:
         return matches[0]
-    raise InvalidInputError(f"unknown column {name!r}{nearest(name, schema.names)}; the table has {', '.join(schema.names)}")
+    known = ", ".join(schema.names)
+    raise InvalidInputError(f"unknown column {name!r}{nearest(name, schema.names)}; the table has {known}")

@@ -59,6 +59,8 @@ def _joined(parts: Sequence[FilePart]) -> tuple[FilePart, ...]:
     for part in parts:
         if joined and joined[-1].path == part.path and part.row_groups is not None:
             last = joined.pop()
-            part = FilePart(part.path, last.size_bytes + part.size_bytes, (*(last.row_groups or ()), *part.row_groups))
-        joined.append(part)
+            groups = (*(last.row_groups or ()), *part.row_groups)
+            joined.append(FilePart(part.path, last.size_bytes + part.size_bytes, groups))
+        else:
+            joined.append(part)
     return tuple(joined)

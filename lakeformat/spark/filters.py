@@ -21,7 +21,7 @@ from lakeformat.predicate import (
 __all__ = ["to_predicate"]
 
 
-def _compare(op: str) -> Callable[[Any], Predicate]:
+def _compare(op: Any) -> Callable[[Any], Predicate]:
     return lambda f: Comparison(column_path(f.attribute), op, f.value)
 
 

@@ -104,7 +104,8 @@ class LakehouseReader(DataSourceReader):
 
 def _tasks(snapshot: Snapshot) -> int:
     total = sum(file.size_bytes for file in snapshot.files)
-    return max(1, min(max(_TASKS, pa.cpu_count()), total // _SMALL_SPLIT_BYTES))
+    cores: int = pa.cpu_count()
+    return max(1, min(max(_TASKS, cores), total // _SMALL_SPLIT_BYTES))
 
 
 def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource
 
@@ -12,24 +13,20 @@ if TYPE_CHECKING:
 
 __all__ = ["LakehouseSource"]
 
+_NEEDED: Final = ("pyarrow", "numpy", "fsspec", "mmh3", "fastavro")
+
 
 class LakehouseSource(DataSource):
     """``spark.read.format("lakehouse").load(path)`` and ``df.write.format("lakehouse")….save(path)``."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        try:
-            import fastavro
-            import fsspec
-            import mmh3
-            import numpy
-            import pyarrow
-        except ImportError as error:
+        missing = [name for name in _NEEDED if find_spec(name) is None]
+        if missing:
             raise ImportError(
-                f"format(\"lakehouse\") needs Python packages that are missing here ({error.name}); run "
-                "'pip install pyarrow numpy fsspec mmh3 fastavro' in the environment of the driver and the workers"
-            ) from None
-        del fastavro, fsspec, mmh3, numpy, pyarrow
+                f'format("lakehouse") needs Python packages that are missing here ({", ".join(missing)}); run '
+                f"'pip install {' '.join(_NEEDED)}' in the environment of the driver and the workers"
+            )
 
     @classmethod
     def name(cls) -> str:

@@ -55,7 +55,7 @@ class LocalStorage:
         return os.path.join(self.root, check_path(path)) if path else self.root
 
     def _inside(self, path: str) -> str:
-        """As `_real`, for calls that change or remove what stands there: links must not lead them elsewhere."""
+        """As `_real`, for calls that change what stands there: no link may lead them out of the table."""
         real = self._real(path)
         root = os.path.realpath(self.root)
         if os.path.commonpath([root, os.path.realpath(os.path.dirname(real))]) != root:
@@ -100,7 +100,7 @@ class LocalStorage:
 
     @staticmethod
     def _link(aside: str, target: str) -> None:
-        """Give the file its name; without hard links readers may, for a moment, see it empty, never in part."""
+        """Give the file its name; without hard links it is empty for a moment, never in part."""
         try:
             os.link(aside, target)
         except OSError as error:

@@ -92,9 +92,10 @@ class MemoryStorage:
     def move(self, source: str, target: str) -> None:
         """Rename."""
         with self._guard:
+            check_path(target)
             if check_path(source) not in self._files:
                 raise FileNotFoundError(source)
-            self._files[check_path(target)] = self._files.pop(source)
+            self._files[target] = self._files.pop(source)
 
     def touch(self, path: str) -> None:
         """Make or renew an empty file."""

@@ -7,7 +7,7 @@ that (their "create" looks first and writes then) are refused for writing by nam
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +22,12 @@ __all__ = ["FsspecStorage"]
 
 #: Protocols whose ``pipe_file(mode="create")`` is exclusive, measured against servers of each kind.
 _EXCLUSIVE: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
+#: What a call may answer, where that is not "there is no such file".
+_ANSWERS: Final[Mapping[str, tuple[type[Exception], ...]]] = {
+    "create": (FileExistsError,),
+    "write": (),
+    "list": (FileNotFoundError, NotADirectoryError),
+}
 
 
 @dataclass(frozen=True)
@@ -42,10 +48,11 @@ class FsspecStorage:
 
     @property
     def location(self) -> str:
-        """The URL without user information."""
+        """The URL without a password; ``container@account``, as Azure has it, stays."""
         protocol, _, rest = self.url.partition("://")
         authority, slash, path = rest.partition("/")
-        return f"{protocol}://{authority.rpartition('@')[2]}{slash}{path}"
+        user, _, host = authority.rpartition("@")
+        return f"{protocol}://{host if ':' in user else authority}{slash}{path}"
 
     @cached_property
     def _fs(self) -> Any:
@@ -53,10 +60,8 @@ class FsspecStorage:
 
         protocol = self.url.partition("://")[0]
         try:
-            # Caches of listings hide other writers' files; instances shared through fsspec's cache may have them.
-            return fsspec.filesystem(
-                protocol, use_listings_cache=False, skip_instance_cache=True, **self.options
-            )
+            # Caches of listings hide other writers' files; an instance shared through fsspec may have one.
+            return fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=True, **self.options)
         except ImportError as error:
             raise StorageError(f"reading {protocol}:// needs a package that is missing ({error}); install it") from None
         except ValueError as error:
@@ -69,7 +74,7 @@ class FsspecStorage:
         self.__dict__.update(state)
 
     def _real(self, path: str) -> str:
-        base: str = self._fs._strip_protocol(self.url).rstrip("/")
+        base: str = self._fs._strip_protocol(self.location).rstrip("/")
         return f"{base}/{check_path(path)}" if path else base
 
     def create(self, path: str, data: bytes) -> None:
@@ -119,8 +124,11 @@ class FsspecStorage:
             except (FileNotFoundError, NotADirectoryError):
                 return ()
         real = self._real(path)
-        below = {entry["name"].rstrip("/"): entry for entry in found if entry["name"].rstrip("/") != real}
-        entries = [_info(f"{path}{name.removeprefix(real)}".lstrip("/"), entry) for name, entry in below.items()]
+        entries = [
+            _info(f"{path}{name.removeprefix(real)}".lstrip("/"), entry)
+            for entry in found
+            if (name := entry["name"].rstrip("/")) != real
+        ]
         return sorted(entries, key=lambda entry: entry.path)
 
     def open_input(self, path: str) -> Any:
@@ -141,6 +149,7 @@ class FsspecStorage:
         except BaseException:
             with self._explained("throw away", path):
                 target.discard()
+                target.closed = True  # Else its finalizer tries to finish the upload.
             raise
         with self._explained("write", path):
             target.close()
@@ -182,14 +191,17 @@ class FsspecStorage:
 
     @contextmanager
     def _explained(self, verb: str, path: str) -> Iterator[None]:
-        """Turn what the client says into one line; answers about existence pass through."""
+        """Turn what the client says into one line; answers that the port promises pass through."""
         try:
             yield
-        except (FileNotFoundError, FileExistsError, LakeformatError):
+        except LakeformatError:
             raise
         except Exception as error:  # Each store's client has errors of its own, with no common class.
+            if isinstance(error, _ANSWERS.get(verb, FileNotFoundError)):
+                raise
+            what = path or "the table folder"
             raise StorageError(
-                f"cannot {verb} {path or 'the table folder'} in {self.location}: {type(error).__name__}: {error}; "
+                f"cannot {verb} {what} in {self.location}: {type(error).__name__}: {error}; "
                 "check the address, the credentials and the network"
             ) from None
 

@@ -59,9 +59,11 @@ def visible_files(
         if not committed[time] or time > last or file.group in replaced:
             continue
         known = newest.get(file.group)
-        if known is None or known.name.instant_time < time:
-            newest[file.group] = file
-        elif known.name.instant_time == time and named_by(time).get(file.group) == str(file.name):
+        if (
+            known is None
+            or known.name.instant_time < time
+            or (known.name.instant_time == time and named_by(time).get(file.group) == str(file.name))
+        ):
             newest[file.group] = file
     return tuple(newest[group] for group in sorted(newest))
 

@@ -52,7 +52,9 @@ class Snapshot:
     def columns(self, location: str) -> pa.Schema:
         """The schema, which must be known. Raises `CorruptTableError`."""
         if self.schema is None:
-            raise CorruptTableError(f"{location} has no schema: no commit and no base file names one; write to it first")
+            raise CorruptTableError(
+                f"{location} has no schema: no commit and no base file names one; write to it first"
+            )
         return self.schema
 
 
@@ -79,14 +81,14 @@ def load_snapshot(store: TimelineStore, *, as_of: str | None = None, config: Tab
         for partition, ids in metadata.replaced.items()
         for file_id in ids
     )
-    files = visible_files(list_base_files(store.storage), timeline, replaced, _names(dict(commits)))
+    files = visible_files(list_base_files(store.storage), timeline, replaced, _Names(dict(commits)))
     check_complete(files, commits, replaced, location=location, travelling=as_of is not None)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
     return Snapshot(config, whole, newest, schema, files)
 
 
-class _names:
+class _Names:
     """Instant time -> group -> the file name its statistics give."""
 
     def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:

@@ -72,9 +72,7 @@ class Bucket:
     lookups: int
 
 
-def spread_inserts(
-    rows: int, small_files: Sequence[SmallFile], sizing: FileSizing
-) -> tuple[InsertShare, ...]:
+def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> tuple[InsertShare, ...]:
     """Top up small files, smallest first, then open new file groups for the rest."""
     shares: list[InsertShare] = []
     for small in sorted(small_files, key=lambda file: (file.size_bytes, file.file_id)):
@@ -109,11 +107,7 @@ def assign(
     rows, owners = located
     order = np.argsort(owners, kind="stable")
     bounds = np.searchsorted(owners[order], np.arange(len(files) + 1))
-    updates = {
-        at: rows[order[bounds[at] : bounds[at + 1]]]
-        for at in range(len(files))
-        if bounds[at] < bounds[at + 1]
-    }
+    updates = {at: rows[order[bounds[at] : bounds[at + 1]]] for at in range(len(files)) if bounds[at] < bounds[at + 1]}
     small = [
         SmallFile(at, file.name.file_id, file.size_bytes)
         for at, file in enumerate(files)

@@ -15,7 +15,16 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 
-__all__ = ["FOREIGN_GRACE_MS", "HEARTBEAT_MS", "beat", "claim_kind", "heartbeat_alive", "release", "stale_claims", "take_instant"]
+__all__ = [
+    "FOREIGN_GRACE_MS",
+    "HEARTBEAT_MS",
+    "beat",
+    "claim_kind",
+    "heartbeat_alive",
+    "release",
+    "stale_claims",
+    "take_instant",
+]
 
 #: Renewed this often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms and tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
@@ -32,7 +41,14 @@ def _heartbeat(instant_time: str) -> str:
 
 
 def take_instant(
-    store: TimelineStore, config: TableConfig, clock: Clock, action: Action, *, kind: str, token: str, data: bytes = b""
+    store: TimelineStore,
+    config: TableConfig,
+    clock: Clock,
+    action: Action,
+    *,
+    kind: str,
+    token: str,
+    data: bytes = b"",
 ) -> Instant:
     """Claim and request a new instant, greater than all there are. Call it under the table's lock."""
     newest = store.load().newest_time

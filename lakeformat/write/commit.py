@@ -162,7 +162,9 @@ class CommitProtocol:
         roll_back(self.store, config, self.clock, commit.instant)
 
 
-def profile_metadata(operation: str, planned: Mapping[str, Sequence[tuple[str, str | None, int, int]]]) -> CommitMetadata:
+def profile_metadata(
+    operation: str, planned: Mapping[str, Sequence[tuple[str, str | None, int, int]]]
+) -> CommitMetadata:
     """The workload profile as an inflight file holds it (Hudi: ``saveWorkloadProfileMetadataToInflight``).
 
     Args:

@@ -28,6 +28,8 @@ from lakeformat.write.session import Written
 __all__ = ["DirectSettings", "DirectWriter"]
 
 _MAX_OPEN: Final = 16
+#: A file this near to its limit is done: what still fits would make a tiny row group.
+_FULL: Final = 0.9
 #: Sequence numbers of direct files: above those of the buckets, numbered from 0, that a commit packs tails into.
 _FIRST_TASK: Final = 1 << 20
 
@@ -89,7 +91,12 @@ class DirectWriter:
         pool: Executor,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self.storage, self.prepare_settings, self.files, self.settings = storage, prepare_settings, files, settings
+        self.storage, self.prepare_settings, self.files, self.settings = (
+            storage,
+            prepare_settings,
+            files,
+            settings,
+        )
         self.pool, self.beat = pool, beat
         self.rows = 0
         self._incoming: list[pa.RecordBatch] = []
@@ -117,22 +124,27 @@ class DirectWriter:
             partition.waiting.append(part)
             partition.bytes += part.nbytes
         for path, partition in self._partitions.items():
-            if sum(table.num_rows for table in partition.waiting) >= ROW_GROUP_ROWS:
-                self._start(path, partition)
+            rows_waiting = sum(table.num_rows for table in partition.waiting)
+            if rows_waiting >= ROW_GROUP_ROWS:
+                self._start(path, partition, rows_waiting - rows_waiting % ROW_GROUP_ROWS)
         while sum(p.bytes for p in self._partitions.values()) > self.settings.buffer_bytes // 2:
             path = max(self._partitions, key=lambda p: self._partitions[p].bytes)
             self._start(path, self._partitions[path])
         self.beat()
 
-    def _start(self, path: str, partition: _Partition) -> None:
+    def _start(self, path: str, partition: _Partition, count: int | None = None) -> None:
+        """Write the first ``count`` waiting rows, or all."""
         self._wait(partition)
-        rows = pa.concat_tables(partition.waiting)
-        partition.waiting, partition.bytes = [], 0
+        waiting = pa.concat_tables(partition.waiting)
+        rows = waiting.slice(0, count)
+        rest = waiting.slice(rows.num_rows)
+        partition.waiting = [rest] if rest.num_rows else []
+        partition.bytes = rest.nbytes if rest.num_rows else 0
         if partition.open is None:
             self._make_room()
             partition.open = self._new_file(path, partition)
         first, self._counter = self._counter, self._counter + rows.num_rows
-        partition.job = self.pool.submit(self._write, partition, rows, first)
+        partition.job = self.pool.submit(self._write, path, partition, rows, first)
 
     def _make_room(self) -> None:
         """Too many open files: close the one with most bytes."""
@@ -160,7 +172,7 @@ class DirectWriter:
         writer = stack.enter_context(BaseFileWriter(sink, partition_path, name, self.files))
         return _Open(writer, stack, name, path)
 
-    def _write(self, partition: _Partition, rows: pa.Table, first: int) -> None:
+    def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
         """One partition's rows; runs in the pool, never twice at once for one partition."""
         rows = rows.filter(pa.array(~deleted_rows_of(rows)))
         data = conform(rows, self.files.schema)
@@ -171,15 +183,21 @@ class DirectWriter:
             RECORD_KEY: rows.column(RECORD_KEY),
         }
         whole = pa.table({**meta, **{name: data.column(name) for name in data.schema.names}})
-        for start in range(0, whole.num_rows, ROW_GROUP_ROWS):
-            opened = partition.open
-            assert opened is not None  # noqa: S101  Opened by `_start`, reopened below.
-            opened.writer.write(whole.slice(start, ROW_GROUP_ROWS))
-            if opened.writer.size_bytes >= self.files.max_file_bytes and start + ROW_GROUP_ROWS < whole.num_rows:
+        start = 0
+        while start < whole.num_rows:
+            partition.open = partition.open or self._new_file(path, partition)
+            writer = partition.open.writer
+            group = whole.slice(start, self._rows_that_fit(writer, whole))
+            writer.write(group)
+            start += group.num_rows
+            if writer.size_bytes >= _FULL * self.files.max_file_bytes:
                 self._close(partition)
-                partition.open = self._new_file(opened.writer.partition_path, partition)
-        if partition.open is not None and partition.open.writer.size_bytes >= self.files.max_file_bytes:
-            self._close(partition)
+
+    def _rows_that_fit(self, writer: BaseFileWriter, rows: pa.Table) -> int:
+        """Rows of the next row group. A new file goes by the rows' size in memory, which is more than on disk."""
+        row_bytes = writer.size_bytes / writer.rows if writer.rows else rows.nbytes / rows.num_rows
+        room = int((self.files.max_file_bytes - writer.size_bytes) / max(row_bytes, 1.0))
+        return min(max(room, 1), ROW_GROUP_ROWS)
 
     def _close(self, partition: _Partition) -> None:
         opened, partition.open = partition.open, None

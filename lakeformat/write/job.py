@@ -110,9 +110,7 @@ class WriteJob:
 
     def handles(self, instant_time: str, schema: pa.Schema) -> HandleSettings:
         """Settings of merge and create handles."""
-        return HandleSettings(
-            instant_time, self.files(schema), self.event_time, self.operation is Operation.DELETE
-        )
+        return HandleSettings(instant_time, self.files(schema), self.event_time, self.operation is Operation.DELETE)
 
 
 def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:

@@ -46,9 +46,7 @@ def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.St
             f"all record key fields ({', '.join(fields)}) are null or empty at row {row}; give each row a key"
         )
     parts = [
-        pc.if_else(pc.equal(text, ""), EMPTY_PLACEHOLDER, text)
-        if pc.any(pc.equal(text, "")).as_py()
-        else text
+        pc.if_else(pc.equal(text, ""), EMPTY_PLACEHOLDER, text) if pc.any(pc.equal(text, "")).as_py() else text
         for text in (pc.fill_null(text, NULL_PLACEHOLDER) for text in texts)
     ]
     prefixes = [f"{',' if index else ''}{name}:" for index, name in enumerate(fields)]

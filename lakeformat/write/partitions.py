@@ -68,8 +68,7 @@ def partition_paths(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> p
         left, right = np.divmod(pairs.dictionary.to_numpy(), max(len(texts), 1))
         slash = "/" if index else ""
         paths = [
-            f"{paths[before]}{slash}{texts[own]}"
-            for before, own in zip(left.tolist(), right.tolist(), strict=True)
+            f"{paths[before]}{slash}{texts[own]}" for before, own in zip(left.tolist(), right.tolist(), strict=True)
         ]
         codes = pairs.indices.to_numpy().astype(np.int64)
     distinct = pa.array(paths, pa.string()).dictionary_encode()  # Two values may share a path.
@@ -152,17 +151,9 @@ def _millis_of_texts(texts: pa.Array, settings: TimestampSettings) -> Int64s:
 def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSettings) -> Int64s:
     """Milliseconds since the epoch; a null counts as 1 of the unit, as in Hudi."""
     kind, unit = column.type, settings.unit
-    stored = (
-        TimeUnit.MICROSECONDS
-        if pa.types.is_timestamp(kind)
-        else TimeUnit.DAYS
-        if pa.types.is_date(kind)
-        else unit
-    )
+    stored = TimeUnit.MICROSECONDS if pa.types.is_timestamp(kind) else TimeUnit.DAYS if pa.types.is_date(kind) else unit
     if unit is None or stored is not unit:
-        advice = (
-            f"set SCALAR with unit {stored.name}" if stored else "set UNIX_TIMESTAMP, EPOCHMILLISECONDS ..."
-        )
+        advice = f"set SCALAR with unit {stored.name}" if stored else "set UNIX_TIMESTAMP, EPOCHMILLISECONDS ..."
         raise InvalidInputError(
             f"it holds {kind}, but hoodie.keygen.timebased.timestamp.type is {settings.type.value}; {advice}"
         )
@@ -232,9 +223,7 @@ def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dic
         return {}
     else:
         ends = np.cumsum(np.array(widths, np.int64)).tolist()
-        texts = [
-            "/".join(segments[end - (width or 0) : end]) for end, width in zip(ends, widths, strict=True)
-        ]
+        texts = ["/".join(segments[end - (width or 0) : end]) for end, width in zip(ends, widths, strict=True)]
     values = {}
     for field, text in zip(fields, texts, strict=True):
         type_ = _field_type(schema, field.name)
@@ -251,9 +240,7 @@ def _width(field: PartitionField, settings: KeySettings) -> int | None:
         case PartitionKind.SIMPLE:
             return 1
         case PartitionKind.TIMESTAMP if settings.timestamp is not None:
-            return (
-                1 if settings.url_encode else 1 + JavaPattern.parse(settings.timestamp.output_format).slashes
-            )
+            return 1 if settings.url_encode else 1 + JavaPattern.parse(settings.timestamp.output_format).slashes
         case _:
             return None
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
@@ -107,8 +106,10 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     starts = ends - np.diff(ends, prepend=0)
+    # One gather for all partitions; a gather from one chunk is several times faster than from many.
+    ordered = table.combine_chunks().take(pa.array(order))
     return {
-        name: table.take(pa.array(order[start:end]))
+        name: ordered.slice(start, end - start)
         for name, start, end in sorted(zip(names, starts.tolist(), ends.tolist(), strict=True))
         if end > start
     }

@@ -74,8 +74,8 @@ def _refuse_if_alive(store: TimelineStore, instant: Instant, clock: Clock) -> No
         return
     if claims.heartbeat_alive(store.storage, instant, clock, without=claims.FOREIGN_GRACE_MS):
         raise WriteConflictError(
-            f"another program's {instant.file_name} is pending in {store.storage.location} and may be running; wait for "
-            f"it, or run again {claims.FOREIGN_GRACE_MS // 60000} minutes after it died"
+            f"another program's {instant.file_name} is pending in {store.storage.location} and may be running; wait "
+            f"for it, or run again {claims.FOREIGN_GRACE_MS // 60000} minutes after it died"
         )
 
 

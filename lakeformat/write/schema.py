@@ -29,9 +29,7 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
     for field in kept:
         other = seen.setdefault(field.name.lower(), field.name)
         if other != field.name or sum(f.name == field.name for f in kept) > 1:
-            raise SchemaMismatchError(
-                f"columns {other!r} and {field.name!r} have one name; rename one of them"
-            )
+            raise SchemaMismatchError(f"columns {other!r} and {field.name!r} have one name; rename one of them")
     return storage_schema(pa.schema([pa.field(f.name, f.type) for f in kept]))
 
 
@@ -136,9 +134,7 @@ def evolve(
                 )
             fields.append(field)
         elif given.name != field.name:
-            raise SchemaMismatchError(
-                f"column {given.name!r} of the input is {field.name!r} in the table; rename it"
-            )
+            raise SchemaMismatchError(f"column {given.name!r} of the input is {field.name!r} in the table; rename it")
         else:
             fields.append(pa.field(field.name, _merge(field.type, given.type, field.name), field.nullable))
     return pa.schema([*fields, *(field for field in incoming if field.name.lower() in names)])

@@ -104,7 +104,9 @@ class WriteSession:
             recover(self.store, self.job.config, self.engine.clock)
             yield
 
-    def run_staged(self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None = None) -> WriteResult:
+    def run_staged(
+        self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None = None
+    ) -> WriteResult:
         """Merge prepared rows into the table and publish.
 
         Args:
@@ -238,7 +240,9 @@ class WriteSession:
         sink = pa.BufferOutputStream()
         data = conform(sample, schema).append_column(RECORD_KEY, sample.column(RECORD_KEY))
         pq.write_table(data, sink, compression=self.job.options["hoodie.parquet.compression.codec"])
-        return max(1.0, float(sink.tell()) / sample.num_rows)
+        size: int = sink.tell()
+        rows_sampled: int = sample.num_rows
+        return max(1.0, size / rows_sampled)
 
     def _profile(self, buckets: Iterable[Bucket]) -> CommitMetadata:
         planned: dict[str, list[tuple[str, str | None, int, int]]] = {}
@@ -302,10 +306,7 @@ class WriteSession:
         entries = [*self._profile(plan.buckets).stats.items()]
         profile = profile_metadata(
             self.job.operation.name,
-            {
-                stat.stat.partition_path: [("", None, 0, stat.stat.num_inserts)]
-                for stat in written
-            },
+            {stat.stat.partition_path: [("", None, 0, stat.stat.num_inserts)] for stat in written},
         )
         whole = CommitMetadata(profile.operation, {**profile.stats, **dict(entries)})
         commit = self.protocol.inflight(commit, whole)

@@ -49,7 +49,9 @@ class StageWriter:
     Memory: ``buffer_bytes`` of input, twice while a run is written.
     """
 
-    def __init__(self, storage: Storage, path: str, settings: PrepareSettings, *, combined: bool, buffer_bytes: int) -> None:
+    def __init__(
+        self, storage: Storage, path: str, settings: PrepareSettings, *, combined: bool, buffer_bytes: int
+    ) -> None:
         self.path, self._settings, self._combined, self._limit = path, settings, combined, buffer_bytes
         self._buffer: list[pa.RecordBatch] = []
         self._bytes = self._rows = self._batches = 0
@@ -61,7 +63,9 @@ class StageWriter:
     def __enter__(self) -> StageWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stack.__exit__(kind, error, trace)
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -130,5 +134,3 @@ class StageReader:
         schema = self._settings.prepared_schema
         parts: Sequence[tuple[str, list[pa.RecordBatch]]] = sorted(self._parts.items())
         return {partition: pa.Table.from_batches(batches, schema) for partition, batches in parts}
-
-

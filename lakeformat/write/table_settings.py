@@ -25,7 +25,13 @@ from lakeformat.errors import (
 from lakeformat.index.footers import open_parquet
 from lakeformat.model import table_config as names
 from lakeformat.model.files import BaseFile
-from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind, TimestampSettings
+from lakeformat.model.keys import (
+    KeyGeneratorKind,
+    KeySettings,
+    PartitionField,
+    PartitionKind,
+    TimestampSettings,
+)
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import MergeMode, TableConfig, table_checksum
 from lakeformat.storage.port import Clock, Storage
@@ -118,14 +124,15 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
     }
     if ordering:
         values[names.ORDERING] = ordering
-    for key, text in options.timestamp.items():
-        if key.endswith((".output.dateformat", ".timezone", ".output.timezone")):
-            values[key] = text
-    return values
+    kept = (".output.dateformat", ".timezone", ".output.timezone")
+    return {**values, **{key: text for key, text in options.timestamp.items() if key.endswith(kept)}}
 
 
 def _check_roles(
-    schema: pa.Schema, record_fields: Sequence[str], partitions: Sequence[PartitionField], ordering: str | None
+    schema: pa.Schema,
+    record_fields: Sequence[str],
+    partitions: Sequence[PartitionField],
+    ordering: str | None,
 ) -> None:
     """Every named column is there and can be what it is named for."""
     texts = [("record key", f) for f in record_fields] + [("partition", p.name) for p in partitions]
@@ -133,7 +140,8 @@ def _check_roles(
         kind = field_type(schema, name)
         if kind is None:
             raise SchemaMismatchError(
-                f"the {role} column {name!r} is not among the columns{nearest(name, schema.names)}; add it or name another"
+                f"the {role} column {name!r} is not among the columns{nearest(name, schema.names)}; "
+                "add it or name another"
             )
         if role == "ordering":
             check_ordering(schema, name)
@@ -218,7 +226,9 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
         full = payload if "." in payload else f"org.apache.hudi.common.model.{payload}"
         if full not in MergeMode.OF_PAYLOAD:
             known = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
-            raise InvalidOptionError(f"{_PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}")
+            raise InvalidOptionError(
+                f"{_PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}"
+            )
         by_payload = MergeMode.OF_PAYLOAD[full]
         if mode and mode != by_payload:
             raise InvalidOptionError(f"options {_MODE}={mode} and {_PAYLOAD}={payload} contradict each other; give one")
@@ -269,9 +279,7 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
     )
 
 
-def probe_keys(
-    storage: Storage, files: Sequence[BaseFile], settings: KeySettings, options: Options
-) -> KeySettings:
+def probe_keys(storage: Storage, files: Sequence[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
     """Settings whose keys read as those that the first base file with a row already holds.
 
     Raises:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Barrier
 from typing import Any
 
@@ -17,10 +18,10 @@ from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.storage import Storage
 from lakeformat.storage.port import HOODIE, OWN
 
-#: Names that users' partition values lead to; some have a meaning in a shell, in a URL or to a client library.
+#: Names that partition values lead to; some mean something to a shell, in a URL or to a client library.
 ODD_NAMES = (
-    "with space", "ünï-日本", "100%", "a=b", "%2F", "q?x=1", "[ab]*", "#tag", "a+b&c", "semi;colon", "dot.", "~home",
-    "{brace}", "quote'\"",
+    "with space", "ünï-日本", "100%", "a=b", "%2F", "q?x=1", "[ab]*", "#tag", "a+b&c", "semi;colon", "dot.",
+    "~home", "{brace}", "quote'\"",
 )  # fmt: skip
 
 ESCAPES = ("..", "../x", "a/../../x", "/etc/passwd", "a//b", "./a", "a/.", "nul\0", "a/b/")
@@ -48,6 +49,15 @@ def stream(storage: Storage, path: str, data: bytes) -> None:
     """Write a file as data files are written."""
     with storage.open_output(path) as sink:
         sink.write(data)
+
+
+def created(storage: Storage, path: str, data: bytes) -> bool:
+    """Whether this call made the file."""
+    try:
+        storage.create(path, data)
+    except FileExistsError:
+        return False
+    return True
 
 
 def names(storage: Storage, folder: str) -> list[str]:
@@ -83,22 +93,15 @@ class StorageContract:
 
         def race(thread: int) -> list[str]:
             barrier.wait()
-            won = []
-            for name in (f"raced/{number}" for number in range(RACED_NAMES)):
-                try:
-                    storage.create(name, b"" if empty else b"%d" % thread * 1000)
-                except FileExistsError:
-                    continue
-                won.append(name)
-            return won
+            return [name for name in raced if created(storage, name, contents[thread])]
 
+        raced = [f"raced/{number}" for number in range(RACED_NAMES)]
+        contents = [b"" if empty else b"%d" % thread * 1000 for thread in range(THREADS)]
         with ThreadPoolExecutor(THREADS) as pool:
             won = list(pool.map(race, range(THREADS)))
-        assert Counter(name for list_ in won for name in list_) == dict.fromkeys(
-            (f"raced/{number}" for number in range(RACED_NAMES)), 1
-        )
-        contents = {name: b"" if empty else b"%d" % thread * 1000 for thread in range(THREADS) for name in won[thread]}
-        assert {name: storage.read(name) for name in contents} == contents
+        assert Counter(name for list_ in won for name in list_) == dict.fromkeys(raced, 1)
+        winners = {name: thread for thread, list_ in enumerate(won) for name in list_}
+        assert all(storage.read(name) == contents[thread] for name, thread in winners.items())
 
     def test_readers_see_all_of_a_created_file_or_nothing(self, storage: Storage) -> None:
         data = b"whole" * 100_000
@@ -185,9 +188,13 @@ class StorageContract:
 
     @pytest.mark.parametrize("written", [b"", b"half", b"x" * 6_000_000])
     def test_a_failing_block_leaves_no_file(self, storage: Storage, written: bytes) -> None:
-        with pytest.raises(ZeroDivisionError), storage.open_output("p/data") as sink:
-            sink.write(written)
-            raise ZeroDivisionError
+        def fail() -> None:
+            with storage.open_output("p/data") as sink:
+                sink.write(written)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
         assert storage.info("p/data") is None
         assert names(storage, "p") == []
 
@@ -210,10 +217,8 @@ class StorageContract:
     def test_delete_takes_files_only(self, storage: Storage) -> None:
         storage.create("a/x", b"1")
         storage.create("a/y", b"2")
-        try:
+        with suppress(LakeformatError):  # It may refuse, or find no file of that name.
             assert storage.delete("a") is False
-        except LakeformatError as error:
-            assert "\n" not in str(error)
         assert names(storage, "a") == ["x", "y"]
 
     def test_delete_folder_takes_all_below(self, storage: Storage) -> None:
@@ -231,11 +236,11 @@ class StorageContract:
         assert [storage.read(kept) for kept in ("data/in/1", ".hoodie/2", ".hoodiex/t/3")] == [b"x"] * 3
 
     @pytest.mark.parametrize("call", CALLS)
-    @pytest.mark.parametrize("path", ESCAPES)
-    def test_paths_that_lead_out_are_refused(self, storage: Storage, call: str, path: str) -> None:
+    def test_paths_that_lead_out_are_refused(self, storage: Storage, call: str) -> None:
         storage.create("present", b"1")
-        with pytest.raises(CorruptTableError, match="leads out of the table"):
-            CALLS[call](storage, path)
+        for path in ESCAPES:
+            with pytest.raises(CorruptTableError, match="leads out of the table"):
+                CALLS[call](storage, path)
 
     @pytest.mark.parametrize("name", ODD_NAMES)
     def test_odd_names_mean_themselves(self, storage: Storage, name: str) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import boto3
+import fsspec
 from moto.server import ThreadedMotoServer
 
 from lakeformat.storage import FsspecStorage
 
-SECRET = "very-secret-canary"
+SECRET = "very-secret-canary"  # noqa: S105  Opens nothing.
 BUCKET = "lake"
 
 _NUMBERS = itertools.count()
@@ -26,11 +26,13 @@ def s3_server() -> Iterator[Mapping[str, Any]]:
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
     try:
-        client = boto3.client(
-            "s3", endpoint_url=endpoint, aws_access_key_id="key", aws_secret_access_key=SECRET, region_name="us-east-1"
-        )
-        client.create_bucket(Bucket=BUCKET)
-        yield {"key": "key", "secret": SECRET, "client_kwargs": {"endpoint_url": endpoint, "region_name": "us-east-1"}}
+        options = {
+            "key": "key",
+            "secret": SECRET,
+            "client_kwargs": {"endpoint_url": endpoint, "region_name": "us-east-1"},
+        }
+        fsspec.filesystem("s3", skip_instance_cache=True, **options).call_s3("create_bucket", Bucket=BUCKET)
+        yield options
     finally:
         server.stop()
 

@@ -7,7 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from storage.s3_server import SECRET, new_folder, s3_server
 import lakeformat
 from lakeformat.errors import LockTimeoutError, StorageError, UnsupportedTableError
 from lakeformat.storage import FsspecStorage, LocalStorage, MemoryStorage, open_storage
+
+#: Options that make a client give up at the first failure.
+AT_ONCE = {"config_kwargs": {"retries": {"max_attempts": 0}}}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ class TestFsspecStorage(StorageContract):
 
     def test_secrets_do_not_show(self, s3: Mapping[str, Any]) -> None:
         nowhere = {**s3, "client_kwargs": {**s3["client_kwargs"], "endpoint_url": "http://127.0.0.1:9"}}
-        storage = FsspecStorage(f"s3://user:{SECRET}@lake/t", {**nowhere, "config_kwargs": {"retries": {"max_attempts": 0}}})
+        storage = FsspecStorage(f"s3://user:{SECRET}@lake/t", {**nowhere, **AT_ONCE})
         texts = [repr(storage), str(storage), storage.location, repr(lakeformat.Table(storage))]
         for call in (lambda: storage.read("x"), lambda: storage.create("x", b"1"), lambda: storage.list("x")):
             with pytest.raises(StorageError) as caught:
@@ -65,8 +68,8 @@ class TestFsspecStorage(StorageContract):
 
     def test_a_network_that_is_down_is_a_storage_error(self, s3: Mapping[str, Any]) -> None:
         nowhere = {**s3, "client_kwargs": {**s3["client_kwargs"], "endpoint_url": "http://127.0.0.1:9"}}
-        storage = FsspecStorage("s3://lake/t", {**nowhere, "config_kwargs": {"retries": {"max_attempts": 0}}})
-        calls = {
+        storage = FsspecStorage("s3://lake/t", {**nowhere, **AT_ONCE})
+        calls: dict[str, Callable[[], object]] = {
             "read": lambda: storage.read("x"),
             "info": lambda: storage.info("x"),
             "create": lambda: storage.create("x", b"1"),
@@ -76,7 +79,7 @@ class TestFsspecStorage(StorageContract):
             "delete_folder": lambda: storage.delete_folder(".hoodie/x"),
         }
         for call in calls.values():
-            with pytest.raises(StorageError, match=r"cannot .*check the address, the credentials and the network"):
+            with pytest.raises(StorageError, match=r"cannot .*check the address, the credentials"):
                 call()
 
     def test_a_wrong_bucket_is_one_line(self, s3: Mapping[str, Any]) -> None:
@@ -112,7 +115,7 @@ class TestFsspecStorage(StorageContract):
         table = lakeformat.open(storage.url, storage_options=dict(s3))
         rows = {n: {"id": n, "region": f"r {n % 3}*", "ts": 1, "v": "a"} for n in range(30)}
         table.bulk_insert(pa.Table.from_pylist(list(rows.values()), pa.schema(columns)))
-        changed = {n: {**rows.get(n, {"id": n, "region": f"r {n % 3}*"}), "ts": 2, "v": "b"} for n in range(20, 40)}
+        changed = {n: {"id": n, "region": f"r {n % 3}*", "ts": 2, "v": "b"} for n in range(20, 40)}
         table.upsert(pa.Table.from_pylist(list(changed.values()), pa.schema(columns)))
         gone = {n: (rows | changed)[n] for n in (0, 25, 39)}
         table.delete(pa.Table.from_pylist(list(gone.values()), pa.schema(columns)).select(["id", "region"]))
@@ -211,12 +214,10 @@ class TestLocalStorage(StorageContract):
 class TestLocalStorageWithoutHardLinks(StorageContract):
     passing_sizes = frozenset({0})
 
-    @pytest.fixture(params=[errno.EPERM, errno.ENOTSUP], ids=errno.errorcode.get)
-    def storage(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-    ) -> LocalStorage:
+    @pytest.fixture
+    def storage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStorage:
         def refuse(*_: object, **__: object) -> None:
-            raise OSError(request.param, os.strerror(request.param))
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
         monkeypatch.setattr(os, "link", refuse)
         return LocalStorage(str(tmp_path / "table"))
@@ -229,6 +230,7 @@ class TestLocalStorageWithoutHardLinks(StorageContract):
         ("file:///data/a%20b", "/data/a b"),
         ("s3://bucket/t", "s3://bucket/t"),
         ("s3://user:pass@bucket/t", "s3://bucket/t"),
+        ("abfs://box@account.dfs.core.windows.net/t", "abfs://box@account.dfs.core.windows.net/t"),
     ],
 )
 def test_paths_and_urls(path: str, location: str) -> None:

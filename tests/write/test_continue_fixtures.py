@@ -1,7 +1,8 @@
-"""Tables that Apache Hudi wrote, continued by us: what comes out is what a dictionary says, and hudi-rs agrees."""
+"""Tables that Apache Hudi wrote, continued by us: a dictionary says what must come out, hudi-rs agrees."""
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ def record_key(table: Table, row: dict[str, Any]) -> str:
     return str(row[fields[0]]) if len(fields) == 1 else ",".join(f"{name}:{row[name]}" for name in fields)
 
 
+def later(value: Any) -> Any:
+    return value + (dt.timedelta(seconds=1) if isinstance(value, dt.datetime) else 1)
+
+
 def newcomers(table: Table, sample: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Rows like the sample, in its partition, under keys that are not there."""
     field = table.config.record_fields[0]
@@ -50,7 +55,7 @@ def test_upsert_and_delete(name: str, tmp_path: Path) -> None:
         instant.time: hudi_rs.rows_by_key(table.to_arrow(as_of=instant.time)) for instant in commits(table)
     }
 
-    changed = {key: {**row, ordering: row[ordering] + 1} for key, row in list(model.items())[::2]}
+    changed = {key: {**row, ordering: later(row[ordering])} for key, row in list(model.items())[::2]}
     path, sample = rows[0]["_hoodie_partition_path"], bare(rows[0])
     added = {(path, record_key(table, row)): row for row in newcomers(table, sample, 3)}
     assert not added.keys() & model.keys()

@@ -1,4 +1,4 @@
-"""hudi-rs reads what we write: every operation, key generator, partition form and type, now and as of each instant."""
+"""hudi-rs reads what we write, now and as of each instant: all operations, key generators and types."""
 
 from __future__ import annotations
 

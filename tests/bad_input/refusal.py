@@ -1,0 +1,61 @@
+"""What every refusal has in common: the right class, one line that names the thing, nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat import LakeformatError, Table
+from lakeformat.timeline.file_groups import list_base_files
+
+__all__ = ["ROWS", "SCHEMA", "named", "new_table", "refused"]
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("n", pa.int32()), ("ts", pa.int64()), ("p", pa.string()), ("v", pa.float64())]
+)
+ROWS = pa.table({"id": ["a", "b"], "n": [1, 2], "ts": [1, 1], "p": ["x", "y"], "v": [0.5, 1.5]}, schema=SCHEMA)
+
+
+def new_table(folder: Path, schema: pa.Schema = SCHEMA, rows: pa.Table | None = ROWS, **options: Any) -> Table:
+    """A table with two rows in two partitions."""
+    settings = {"record_key": "id", "partition_by": "p", "ordering": "ts", **options}
+    table = lakeformat.create(folder / "table", schema, **settings)
+    if rows is not None:
+        table.upsert(rows)
+    return table
+
+
+def named(caught: pytest.ExceptionInfo[LakeformatError], error: type[LakeformatError], *parts: str) -> str:
+    """The message: of exactly this class, one line, with all these parts in it."""
+    assert type(caught.value) is error
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message == message.strip()
+    for part in parts:
+        assert part in message
+    return message
+
+
+def state(table: Table) -> tuple[Any, ...]:
+    """Everything a refused write must leave as it was. Rollbacks of what it had begun may be added."""
+    store = table.engine.store
+    timeline = store.load()
+    files = [file.path for file in list_base_files(table.engine.storage)]
+    return timeline.commits, timeline.pending, files, table.schema, table.to_arrow().to_pylist()
+
+
+@contextmanager
+def refused(table: Table, error: type[LakeformatError], *parts: str) -> Iterator[None]:
+    """The block is refused with this error and these words, and leaves nothing behind."""
+    before = state(table)
+    with pytest.raises(LakeformatError) as caught:
+        yield
+    named(caught, error, *parts)
+    assert state(table) == before
+    table.upsert(table.to_arrow(meta_columns=False).slice(0, 1))  # And the table takes writes as before.

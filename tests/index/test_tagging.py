@@ -1,0 +1,241 @@
+"""Tagging against brute force: a key that is there is never new, a new key is never lost."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fixture_tables import names, unpack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat.codec.bloom import BloomFilter
+from lakeformat.errors import CorruptTableError
+from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, read_footer
+from lakeformat.index.tagging import Tagged, TagSettings, tag_partition
+from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage import LocalStorage, MemoryStorage, Storage
+from lakeformat.write.base_file import BaseFileWriter, FileSettings, constant, seqnos
+
+SCHEMA = pa.schema([("v", pa.int64())])
+INSTANT = "20240101000000000"
+
+
+class Inline(Executor):
+    """Runs everything at once, in the caller's thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # Futures keep whatever was raised.
+            future.set_exception(error)
+        return future
+
+
+POOL = Inline()
+
+
+def write_file(storage: Storage, number: int, keys: Sequence[str], fpp: float = 0.01) -> BaseFile:
+    """A base file as the write path makes it."""
+    name = BaseFileName(f"file-{number}", "0-0-0", INSTANT)
+    rows = pa.table(
+        {
+            "_hoodie_commit_time": constant(INSTANT, len(keys)),
+            "_hoodie_commit_seqno": seqnos(INSTANT, number, 0, len(keys)),
+            RECORD_KEY: pa.array(keys, pa.string()),
+            "v": pa.array(range(len(keys)), pa.int64()),
+        }
+    )
+    settings = FileSettings(SCHEMA, "{}", fpp=fpp)
+    with storage.open_output(str(name)) as sink, BaseFileWriter(sink, "", name, settings) as writer:
+        writer.write(rows)
+        writer.close()
+        size = writer.size_bytes
+    return BaseFile("", name, size)
+
+
+def rewrite(
+    storage: Storage, file: BaseFile, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]]
+) -> None:
+    """The same rows with another footer; every row its own row group."""
+    with storage.open_input(file.path) as source:
+        parquet = pq.ParquetFile(source)
+        rows, footer = parquet.read(), parquet.metadata.metadata
+    with storage.open_output(file.path) as sink:
+        writer = pq.ParquetWriter(sink, rows.schema.remove_metadata(), store_schema=False)
+        writer.write_table(rows.replace_schema_metadata(None), 1)
+        writer.add_key_value_metadata(change(dict(footer)))
+        writer.close()
+
+
+def without(*names: bytes) -> Callable[[dict[bytes, bytes]], dict[bytes, bytes]]:
+    return lambda footer: {name: value for name, value in footer.items() if name not in names}
+
+
+def with_filter(value: bytes) -> Callable[[dict[bytes, bytes]], dict[bytes, bytes]]:
+    return lambda footer: {**footer, BLOOM: value}
+
+
+def as_simple(footer: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """The same bits as a filter of the older type, which has no type code."""
+    found = BloomFilter.decode(footer[BLOOM], "DYNAMIC_V0")
+    simple = BloomFilter(bits=found.bits, hashes=found.hashes, rows=found.rows)
+    return {**without(BLOOM, BLOOM_TYPE)(footer), BLOOM: simple.encode().encode()}
+
+
+FOOTERS: dict[str, Callable[[dict[bytes, bytes]], dict[bytes, bytes]]] = {
+    "as written": lambda footer: footer,
+    "simple filter": as_simple,
+    "no filter": without(BLOOM, BLOOM_TYPE),
+    "no range": without(MIN_KEY, MAX_KEY),
+    "half a range": without(MIN_KEY),
+    "nothing": lambda _: {},
+    "no base64": with_filter(b"%%%"),
+    "cut filter": with_filter(base64.b64encode(b"\xff\xff\xff\xff\x00\x00")),
+    "unknown filter type": lambda footer: {**footer, BLOOM_TYPE: b"RIBBON"},
+    "range of bytes": lambda footer: {**footer, MIN_KEY: b"\xff\xfe"},
+}
+
+ALL_SETTINGS = [TagSettings(kind, ranges) for kind in ("AUTO", "BLOOM", "SIMPLE") for ranges in (True, False)]
+
+
+def locations(tagged: Tagged) -> set[tuple[int, int]]:
+    pairs = list(zip(tagged.keys.tolist(), tagged.files.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs)
+    return set(pairs)
+
+
+def check(storage: Storage, files: Sequence[BaseFile], held: Sequence[set[str]], keys: list[str]) -> None:
+    """All settings against what a loop over all keys and files finds."""
+    column = pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], pa.string())
+    truth = {(at, file) for at, key in enumerate(keys) for file, own in enumerate(held) if key in own}
+    for setting in ALL_SETTINGS:
+        tagged = tag_partition(storage, files, column, setting, POOL)
+        found = locations(tagged)
+        assert truth <= found, "a key that is there was taken for a new one"
+        candidates = {at for at, _ in found}
+        # A key may keep one wrong candidate, into which it is then inserted, but never a choice of them.
+        for at in candidates - {at for at, _ in truth}:
+            assert sum(key == at for key, _ in found) == 1
+        for at in {at for at, _ in truth}:
+            assert {pair for pair in found if pair[0] == at} == {pair for pair in truth if pair[0] == at}
+        if setting.kind == "SIMPLE":
+            assert found == truth
+        assert sorted([*tagged.new.tolist(), *candidates]) == list(range(len(keys)))
+        in_order = [keys[at].encode() for at in tagged.new]
+        assert in_order == sorted(in_order)
+        counts = tagged.counts
+        assert (counts.keys, counts.files) == (len(keys), len(files))
+        assert len(truth) <= counts.after_filters <= counts.after_ranges <= len(keys) * len(files)
+        if not setting.use_ranges:
+            assert counts.after_ranges == len(keys) * sum(bool(own) for own in held)
+        if setting.kind == "SIMPLE":
+            assert counts.after_filters == counts.after_ranges
+
+
+#: Texts whose order in UTF-8 and in UTF-16, Java's, differs: beyond U+FFFF against U+E000 and up.
+ODD = "a\ue000\uffff\U00010000\U0010ffff"
+KEYS = st.one_of(
+    st.integers(0, 60).map(lambda n: f"key-{n:03}"),
+    st.integers(0, 60).map(lambda n: str(n * n)),
+    st.text(st.sampled_from(ODD), min_size=1, max_size=3),
+    st.text(min_size=1, max_size=6).filter(lambda text: not any(0xD800 <= ord(c) <= 0xDFFF for c in text)),
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.sets(KEYS, max_size=12), st.sampled_from(sorted(FOOTERS))), max_size=5),
+    st.sets(KEYS, max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_any_keys_over_any_files(files: list[tuple[set[str], str]], more: set[str], random: Any) -> None:
+    storage = MemoryStorage()
+    written = []
+    for number, (keys, footer) in enumerate(files):
+        file = write_file(storage, number, sorted(keys, key=lambda key: random.random()), fpp=0.3)
+        rewrite(storage, file, FOOTERS[footer])
+        written.append(file)
+    wanted = sorted(more | {key for keys, _ in files for key in keys if random.random() < 0.5})
+    random.shuffle(wanted)
+    check(storage, written, [keys for keys, _ in files], wanted)
+
+
+@pytest.mark.parametrize("footer", sorted(FOOTERS))
+def test_many_keys_over_overlapping_files(footer: str) -> None:
+    storage, random = MemoryStorage(), np.random.default_rng(7)
+    held = [{f"k{n:05}" for n in random.integers(0, 6000, 400)} for _ in range(6)]
+    files = [write_file(storage, number, sorted(keys)) for number, keys in enumerate(held)]
+    if footer != "as written":
+        rewrite(storage, files[0], FOOTERS[footer])
+        rewrite(storage, files[3], FOOTERS[footer])
+    check(storage, files, held, [f"k{n:05}" for n in range(0, 6000, 7)])
+
+
+def test_ranges_and_filters_spare_reading() -> None:
+    storage = MemoryStorage()
+    held = [[f"k{n:05}" for n in range(start, start + 1000)] for start in range(0, 5000, 1000)]
+    files = [write_file(storage, number, keys, fpp=1e-6) for number, keys in enumerate(held)]
+    keys = pa.chunked_array([[f"k{n:05}" for n in range(1500, 1510)]])
+    counts = tag_partition(storage, files, keys, TagSettings("BLOOM"), POOL).counts
+    assert (counts.after_ranges, counts.after_filters, counts.files_read, counts.bytes_read) == (10, 10, 0, 0)
+    counts = tag_partition(storage, files, keys, TagSettings("SIMPLE"), POOL).counts
+    assert (counts.after_ranges, counts.files_read) == (10, 1)
+    assert 0 < counts.bytes_read < files[1].size_bytes
+
+
+def test_an_empty_file_is_never_in_question() -> None:
+    storage = MemoryStorage()
+    files = [write_file(storage, 0, []), write_file(storage, 1, ["b"])]
+    for setting in ALL_SETTINGS:
+        tagged = tag_partition(storage, files, pa.chunked_array([["a", "b"]]), setting, POOL)
+        assert (1, 1) in locations(tagged)
+        assert 0 not in tagged.files
+
+
+def test_no_files_and_no_keys() -> None:
+    storage = MemoryStorage()
+    nothing = pa.chunked_array([], pa.string())
+    for setting in ALL_SETTINGS:
+        tagged = tag_partition(storage, [], pa.chunked_array([["b", "a"]]), setting, POOL)
+        assert tagged.new.tolist() == [1, 0]
+        tagged = tag_partition(storage, [write_file(storage, 0, ["a"])], nothing, setting, POOL)
+        assert (len(tagged.keys), len(tagged.new)) == (0, 0)
+
+
+def test_a_file_without_keys_is_named() -> None:
+    storage = MemoryStorage()
+    file = write_file(storage, 0, ["a"])
+    with storage.open_output(file.path) as sink:
+        pq.write_table(pa.table({"v": [1]}), sink)
+    with pytest.raises(
+        CorruptTableError, match=r"file-0_0-0-0_\d+\.parquet has no column _hoodie_record_key"
+    ):
+        tag_partition(storage, [file], pa.chunked_array([["a"]]), TagSettings("SIMPLE"), POOL)
+
+
+@pytest.mark.parametrize("name", names("hudi_v6"))
+def test_files_of_hudi(name: str, tmp_path: Path) -> None:
+    """Filters and ranges that Hudi wrote, SIMPLE and DYNAMIC, over every partition of a table."""
+    table = lakeformat.open(unpack(name, tmp_path))
+    storage = LocalStorage(str(tmp_path / Path(name).name))
+    for files in table.snapshot().by_partition.values():
+        held = []
+        for file in files:
+            with storage.open_input(file.path) as source:
+                held.append(set(pq.read_table(source, columns=[RECORD_KEY])[RECORD_KEY].to_pylist()))
+            footer = read_footer(storage, file)
+            assert not held[-1] or (footer.minimum == min(held[-1]) and footer.maximum == max(held[-1]))
+            assert footer.bloom() is not None
+        known = sorted(set().union(*held))
+        check(storage, files, held, [*known, *(f"{key}-absent" for key in known[:5])])

@@ -1,0 +1,215 @@
+"""A storage that fails on cue: it records every call, and one of them kills the process or reports an error."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lakeformat.errors import StorageError
+from lakeformat.storage import FileInfo, LocalStorage
+from lakeformat.storage.port import OWN
+
+__all__ = ["Call", "CountingIds", "Crash", "Fault", "FaultyStorage", "Mode", "SteppingClock", "at"]
+
+T = TypeVar("T")
+
+
+class Crash(BaseException):  # noqa: N818  It is no error: nothing may catch it.
+    """The process died."""
+
+
+class Mode(enum.Enum):
+    """What the failing call has done when it fails."""
+
+    BEFORE = "nothing"
+    TORN = "half"
+    AFTER = "all"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the port. ``changes``: whether it changes anything on disk."""
+
+    name: str
+    path: str
+    changes: bool
+
+
+@dataclass(frozen=True)
+class Fault:
+    """When and how to fail.
+
+    Attributes:
+        when: asked with each call's number, from 0, and the call.
+        mode: what of the call happens.
+        kills: die, and stay dead; else raise `StorageError`.
+        blinds: after an error, reads fail too.
+    """
+
+    when: Callable[[int, Call], bool]
+    mode: Mode
+    kills: bool = True
+    blinds: bool = False
+
+
+def at(number: int) -> Callable[[int, Call], bool]:
+    """Fail at this call."""
+    return lambda index, _: index == number
+
+
+class FaultyStorage:
+    """A `LocalStorage` whose calls are counted. What a torn call leaves is what the real adapter may leave."""
+
+    def __init__(self, inner: LocalStorage, fault: Fault | None = None) -> None:
+        self.inner, self.fault = inner, fault
+        self.calls: list[Call] = []
+        self.dead = self.blind = False
+        self._guard = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        return self.inner.location
+
+    @property
+    def has_lock(self) -> bool:
+        return self.inner.has_lock
+
+    def _enter(self, name: str, path: str, changes: bool) -> Mode | None:
+        """Count the call. Returns how it is to fail, if it is to do something first."""
+        with self._guard:
+            number = len(self.calls)
+            call = Call(name, path, changes)
+            self.calls.append(call)
+        if self.dead:
+            raise Crash
+        if self.blind and not changes:
+            raise StorageError(f"cannot {name} {path}: injected; try again")
+        if self.fault is None or not self.fault.when(number, call):
+            return None
+        if self.fault.mode is Mode.BEFORE or not changes:
+            self._strike(name, path)
+        return self.fault.mode
+
+    def _strike(self, name: str, path: str) -> None:
+        assert self.fault is not None
+        if self.fault.kills:
+            self.dead = True
+            raise Crash
+        self.blind = self.fault.blinds
+        raise StorageError(f"cannot {name} {path}: injected; try again")
+
+    def _change(self, name: str, path: str, whole: Callable[[], T], torn: Callable[[], object] | None = None) -> T:
+        mode = self._enter(name, path, True)
+        if mode is None:
+            return whole()
+        with suppress(FileExistsError, FileNotFoundError):
+            if mode is Mode.AFTER:
+                whole()
+            elif torn is not None:
+                torn()
+        self._strike(name, path)
+        raise AssertionError("unreachable")
+
+    def _leave_aside(self, data: bytes) -> None:
+        folder = Path(self.inner.root, OWN, "tmp")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"torn-{len(self.calls)}").write_bytes(data[: len(data) // 2])
+
+    def create(self, path: str, data: bytes) -> None:
+        self._change("create", path, lambda: self.inner.create(path, data), lambda: self._leave_aside(data))
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._change("replace", path, lambda: self.inner.replace(path, data), lambda: self._leave_aside(data))
+
+    def move(self, source: str, target: str) -> None:
+        self._change("move", source, lambda: self.inner.move(source, target))
+
+    def touch(self, path: str) -> None:
+        self._change("touch", path, lambda: self.inner.touch(path))
+
+    def delete(self, path: str) -> bool:
+        return self._change("delete", path, lambda: self.inner.delete(path))
+
+    def delete_folder(self, path: str) -> None:
+        def half() -> None:
+            files = sorted(p for p in Path(self.inner.root, path).rglob("*") if p.is_file())
+            for file in files[: len(files) // 2]:
+                file.unlink()
+
+        self._change("delete_folder", path, lambda: self.inner.delete_folder(path), half)
+
+    def read(self, path: str) -> bytes:
+        self._enter("read", path, False)
+        return self.inner.read(path)
+
+    def info(self, path: str) -> FileInfo | None:
+        self._enter("info", path, False)
+        return self.inner.info(path)
+
+    def list(self, path: str) -> Sequence[FileInfo]:
+        self._enter("list", path, False)
+        return self.inner.list(path)
+
+    def open_input(self, path: str) -> Any:
+        self._enter("open_input", path, False)
+        return self.inner.open_input(path)
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        mode = self._enter("open_output", path, True)
+        try:
+            with self.inner.open_output(path) as sink:
+                try:
+                    yield sink
+                except BaseException:
+                    if not self.dead:
+                        raise
+                if mode is not None and self.fault is not None and not self.fault.kills:
+                    self._strike("open_output", path)  # Inside the block: the adapter removes the file.
+        finally:
+            if self.dead:  # The dead remove nothing, and write nothing more.
+                raise Crash
+        if mode is not None:
+            if mode is Mode.TORN:
+                file = Path(self.inner.root, path)
+                os.truncate(file, file.stat().st_size // 2)
+            self._strike("open_output", path)
+
+    @contextmanager
+    def lock(self, timeout_seconds: float) -> Iterator[None]:
+        mode = self._enter("lock", "", True)
+        with self.inner.lock(timeout_seconds):
+            if mode is not None:
+                self._strike("lock", "")
+            yield
+
+
+class SteppingClock:
+    """A millisecond passes whenever somebody looks. It is behind the real clock, so no file looks old."""
+
+    def __init__(self, start_ms: int = 1_735_689_600_000) -> None:
+        self._millis = itertools.count(start_ms)
+
+    def now_ms(self) -> int:
+        return next(self._millis)
+
+    def seconds(self) -> float:
+        return next(self._millis) / 1000
+
+
+class CountingIds:
+    """The same tokens in every run."""
+
+    def __init__(self, name: str) -> None:
+        self._names = (f"{name}-{number}" for number in itertools.count())
+
+    def token(self) -> str:
+        return hashlib.sha256(next(self._names).encode()).hexdigest()[:32]

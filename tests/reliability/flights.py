@@ -1,0 +1,139 @@
+"""A small partitioned table with a past, the writes that are made to fail on it, and what the rows then are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+import lakeformat
+from lakeformat.model.files import BaseFileName
+from lakeformat.storage import LocalStorage, Storage
+from lakeformat.storage.port import HOODIE, OWN
+from lakeformat.timeline.store import TimelineStore
+from reliability.faulty import CountingIds, SteppingClock
+
+__all__ = [
+    "NEXT",
+    "WRITES",
+    "Model",
+    "Write",
+    "copy_of",
+    "leftovers",
+    "make_template",
+    "open_at",
+    "rows_of",
+]
+
+SCHEMA = pa.schema({"id": pa.int64(), "region": pa.string(), "v": pa.string()})
+
+Model = dict[int, tuple[str, str]]  # id -> (region, v)
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write: an operation on some ids; ``v`` tells the rows of different writes apart."""
+
+    operation: str
+    ids: tuple[int, ...]
+    v: str
+
+    @property
+    def rows(self) -> pa.Table:
+        regions = [_region(id_) for id_ in self.ids]
+        return pa.table([list(self.ids), regions, [self.v] * len(self.ids)], schema=SCHEMA)
+
+    def run(self, table: lakeformat.Table) -> None:
+        """Do it."""
+        rows = self.rows.select(["id", "region"]) if self.operation == "delete" else self.rows
+        getattr(table, self.operation)(rows)
+
+    def applied(self, model: Model) -> Model:
+        """What the table holds after it."""
+        ours = {id_: (_region(id_), self.v) for id_ in self.ids}
+        match self.operation:
+            case "delete":
+                return {id_: row for id_, row in model.items() if id_ not in ours}
+            case "overwrite":
+                return ours
+            case _:
+                return model | ours
+
+
+def _region(id_: int) -> str:
+    return f"r{id_ % 3}"
+
+
+#: Each touches two of three partitions and leaves one alone; upsert and the inserts open new file groups, too.
+WRITES = (
+    Write("upsert", (1, 3, 4, 21, 24), "upserted"),
+    Write("insert", (30, 31, 33, 34), "inserted"),
+    Write("bulk_insert", (40, 42, 43), "bulk"),
+    Write("delete", (0, 1, 3), "deleted"),
+    Write("overwrite", (1, 50, 51), "overwritten"),
+)
+NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
+
+_PAST = (Write("bulk_insert", tuple(range(9)), "first"), Write("upsert", (0, 4, 8, 9), "second"))
+
+
+def open_at(
+    storage: Storage, name: str, clock: SteppingClock | None = None, **options: object
+) -> lakeformat.Table:
+    """A table whose clock and ids are the same in every run; ``name`` keeps the ids of two writers apart."""
+    from lakeformat.config.resolve import resolve
+
+    return lakeformat.Table(storage, resolve(options), clock=clock or SteppingClock(), ids=CountingIds(name))
+
+
+def make_template(folder: Path) -> tuple[Path, Model]:
+    """A table with two commits, three partitions and more than one file group in each."""
+    path = folder / "template"
+    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
+    model: Model = {}
+    table = open_at(LocalStorage(str(path)), "template", **{"hoodie.parquet.small.file.limit": 0})
+    for write in _PAST:
+        write.run(table)
+        model = write.applied(model)
+    return path, model
+
+
+def copy_of(template: Path, folder: Path) -> LocalStorage:
+    """A copy under a name never used before."""
+    path = folder / f"t{sum(1 for _ in folder.iterdir())}"
+    shutil.copytree(template, path)
+    return LocalStorage(str(path))
+
+
+def rows_of(storage: Storage) -> Model:
+    """What a reader that knows of nothing sees; fails if a key is there twice."""
+    rows = lakeformat.Table(storage).to_arrow(meta_columns=False)
+    ids, regions, vs = (rows.column(name).to_pylist() for name in SCHEMA.names)
+    assert len(set(ids)) == len(ids), "a key stands in two rows"
+    return dict(zip(ids, zip(regions, vs, strict=True), strict=True))
+
+
+def leftovers(storage: LocalStorage) -> list[str]:
+    """What should not be there once a writer has recovered: pending instants, orphans, markers, claims, stages."""
+    store = TimelineStore(storage)
+    timeline = store.load()
+    named = {stat.path for instant in timeline.commits for stat in store.commit(instant).all_stats()}
+    root = Path(storage.root)
+    files = {str(p.relative_to(root)) for p in root.rglob("*.parquet") if BaseFileName.match(p.name)}
+    return [
+        *(instant.file_name for instant in timeline.pending),
+        *sorted(files - named),
+        *_below(storage, f"{HOODIE}/.temp", f"{HOODIE}/.heartbeat", f"{OWN}/pending", f"{OWN}/stage"),
+    ]
+
+
+def _below(storage: Storage, *folders: str) -> Iterable[str]:
+    return (entry.path for folder in folders for entry in storage.list(folder))
+
+
+def problems(found: Mapping[str, bool]) -> list[str]:
+    """Names of what is wrong."""
+    return [name for name, wrong in found.items() if wrong]

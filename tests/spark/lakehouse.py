@@ -1,0 +1,114 @@
+"""What the Spark tests share: sessions' settings, one way to write and read, and what a table's folder holds."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+#: A table of three columns under the short names of its settings.
+FLIGHTS: Final = {"recordkey": "id", "partitionpath": "part", "ordering": "ts"}
+FLIGHT_COLUMNS: Final = "id long, part string, ts long, x double"
+
+Rows = list[tuple[Any, ...]]
+
+
+def flights(session: SparkSession, rows: Rows, tasks: int = 2) -> DataFrame:
+    """Rows of `FLIGHT_COLUMNS`."""
+    return session.createDataFrame(rows, FLIGHT_COLUMNS).repartition(tasks)
+
+
+def write(rows: DataFrame, path: Path, mode: str = "append", **options: Any) -> None:
+    """Save with the short option names of `FLIGHTS`, and others given."""
+    rows.write.format("lakehouse").options(**FLIGHTS, **options).mode(mode).save(str(path))
+
+
+def read(session: SparkSession, path: Path, **options: Any) -> DataFrame:
+    """Load the table."""
+    return session.read.format("lakehouse").options(**options).load(str(path))
+
+
+def contents(session: SparkSession, path: Path, **options: Any) -> Rows:
+    """The table's rows without meta columns, sorted."""
+    return sorted(tuple(row) for row in read(session, path, meta_columns=False, **options).collect())
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The one line that Spark's exception ends with."""
+
+    error: str
+    text: str
+
+
+def refusal(act: Callable[[], object]) -> Refusal:
+    """Run ``act``, which must fail with exactly one of our lines as the last of Spark's traceback."""
+    with pytest.raises(PySparkException) as caught:
+        act()
+    text = str(caught.value)
+    found = re.findall(r"^lakeformat\.errors\.(\w+): (.+)\n\s*SQLSTATE", text, flags=re.MULTILINE)
+    assert len(found) == 1, text
+    assert "During handling of the above exception" not in text
+    return Refusal(*found[0])
+
+
+def commits(path: Path) -> list[str]:
+    """Completed instants, oldest first."""
+    names = (file.name for file in (path / ".hoodie").iterdir())
+    return sorted(name.partition(".")[0] for name in names if re.fullmatch(r"\d+\.(commit|replacecommit)", name))
+
+
+def leftovers(path: Path) -> list[str]:
+    """Files that a table at rest does not have: stage, markers, pending instants, base files no commit names."""
+    meta = path / ".hoodie"
+    busy = [meta / ".temp", meta / ".heartbeat", *((meta / ".lakeformat" / n) for n in ("stage", "tmp", "pending"))]
+    found = [file for folder in busy for file in folder.rglob("*") if file.is_file()]
+    completed = commits(path)
+    instants = (file for file in meta.iterdir() if re.match(r"\d+\.", file.name))
+    found += [file for file in instants if file.name.partition(".")[0] not in completed]
+    found += [path / name for name in base_files(path) - committed_files(path)]
+    return sorted(str(file.relative_to(path)) for file in found)
+
+
+def base_files(path: Path) -> set[str]:
+    """Every Parquet file in the table's partitions."""
+    found = (file.relative_to(path) for file in path.rglob("*.parquet"))
+    return {str(file) for file in found if file.parts[0] != ".hoodie"}
+
+
+def committed_files(path: Path) -> set[str]:
+    """Every base file that a completed commit names, read from the timeline's JSON."""
+    stats: list[dict[str, Any]] = []
+    for instant in commits(path):
+        (file,) = (path / ".hoodie").glob(f"{instant}.*commit")
+        written = json.loads(file.read_text())["partitionToWriteStats"]
+        stats += [stat for group in written.values() for stat in group]
+    return {stat["path"] for stat in stats if stat["path"]}
+
+
+def run_application(text: str, *arguments: object, cwd: Path) -> str:
+    """Run a Python program of its own, far from this process; returns what it printed."""
+    program = cwd / "application.py"
+    program.write_text(text)
+    command = [sys.executable, str(program), *map(str, arguments)]
+    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
