@@ -95,7 +95,10 @@ def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
             for partition, entries in (document.get("partitionToWriteStats") or {}).items()
         }
         extra = {k: str(v) for k, v in (document.get("extraMetadata") or {}).items() if v is not None}
-        replaced = {p: tuple(ids) for p, ids in (document.get("partitionToReplaceFileIds") or {}).items()}
+        replaced = {
+            partition: tuple(str(file_id) for file_id in ids)
+            for partition, ids in (document.get("partitionToReplaceFileIds") or {}).items()
+        }
         operation = str(document.get("operationType") or "UNKNOWN")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptTableError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ __all__ = [
     "open_parquet",
     "read_footer",
     "read_metadata",
+    "row_batches",
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.index")
@@ -68,11 +70,37 @@ class KeyFooter:
 def open_parquet(source: Any, path: str, **options: Any) -> pq.ParquetFile:
     """A base file, with page checksums verified. Raises `CorruptTableError` naming the file."""
     try:
-        return pq.ParquetFile(source, page_checksum_verification=True, **options)
-    except (pa.ArrowInvalid, OSError) as error:
+        parquet = pq.ParquetFile(source, page_checksum_verification=True, **options)
+        parquet.schema_arrow  # noqa: B018  Made on demand; damaged names are found out here.
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise CorruptTableError(
             f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}); restore it from a copy"
         ) from None
+    return parquet
+
+
+def row_batches(
+    parquet: pq.ParquetFile, path: str, rows: int, *, columns: Sequence[str], row_groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of at most ``rows`` rows with the columns named, of some or all row groups.
+
+    Raises:
+        CorruptTableError: a page is damaged. A damaged page header may also just end a column early, without an
+            error from the Parquet reader: so rows are counted against the footer.
+    """
+    metadata = parquet.metadata
+    groups = range(metadata.num_row_groups) if row_groups is None else row_groups
+    missing = sum(metadata.row_group(group).num_rows for group in groups)
+    try:
+        for batch in parquet.iter_batches(rows, row_groups=list(groups), columns=list(columns)):
+            missing -= batch.num_rows
+            yield batch
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise CorruptTableError(
+            f"{path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
+        ) from None
+    if missing:
+        raise CorruptTableError(f"{path} has {abs(missing)} rows less or more than its footer says; restore it from a copy")
 
 
 def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:

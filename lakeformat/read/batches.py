@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError
-from lakeformat.index.footers import open_parquet
+from lakeformat.index.footers import open_parquet, row_batches
 from lakeformat.predicate import Always, mask
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import Split
@@ -41,8 +41,10 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
             with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
                 present = set(parquet.schema_arrow.names)
                 columns = [name for name in needed.names if name in present]
-                groups = list(part.row_groups) if part.row_groups is not None else None
-                for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns):
+                batches = row_batches(
+                    parquet, part.path, BATCH_ROWS, columns=columns, row_groups=part.row_groups
+                )
+                for batch in batches:
                     shaped = conform(batch, needed)
                     if filtered:
                         shaped = shaped.filter(mask(query.predicate, shaped))

@@ -8,6 +8,8 @@ lock until it is done, so whoever has the lock knows that it is dead; ``heartbea
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
@@ -16,11 +18,13 @@ from lakeformat.storage.port import HOODIE, Clock, Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 
 __all__ = [
+    "DEAD_AFTER_MS",
     "FOREIGN_GRACE_MS",
     "HEARTBEAT_MS",
+    "Claim",
     "beat",
-    "claim_kind",
     "heartbeat_alive",
+    "read_claim",
     "release",
     "stale_claims",
     "take_instant",
@@ -28,8 +32,25 @@ __all__ = [
 
 #: Renewed this often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms and tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
+DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
 #: A pending instant of somebody else without heartbeat is left alone for this long.
 FOREIGN_GRACE_MS: Final = 600_000
+
+
+_TOKEN: Final = re.compile("[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a claim says.
+
+    Attributes:
+        kind: ``lock`` or ``heartbeat``.
+        write_id: names the stage folder of the write; None for rollbacks and for claims that are damaged.
+    """
+
+    kind: str
+    write_id: str | None
 
 
 def _path(instant_time: str) -> str:
@@ -54,27 +75,39 @@ def take_instant(
     newest = store.load().newest_time
     while True:
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
+        newest = instant.time
+        claim = json.dumps({"kind": kind, "lakeformat.token": token}).encode()
+        if not _created(store.storage, _path(instant.time), claim):
+            continue
         try:
-            if kind == "heartbeat":
-                beat(store.storage, instant.time)
-            claim = {"kind": kind, "lakeformat.token": token}
-            store.storage.create(_path(instant.time), json.dumps(claim).encode())
             store.request(instant, data)
-        except FileExistsError:
-            newest = instant.time
-        else:
-            return instant
+        except FileExistsError:  # Another program's instant: with our claim it would pass for ours.
+            store.storage.delete(_path(instant.time))
+            continue
+        if kind == "heartbeat":
+            beat(store.storage, instant.time)
+        return instant
 
 
-def claim_kind(storage: Storage, instant_time: str) -> str | None:
-    """``lock`` or ``heartbeat``; None if the instant is not ours."""
+def _created(storage: Storage, path: str, data: bytes) -> bool:
+    try:
+        storage.create(path, data)
+    except FileExistsError:
+        return False
+    return True
+
+
+def read_claim(storage: Storage, instant_time: str) -> Claim | None:
+    """The claim of an instant; None if the instant is not ours."""
     try:
         found = json.loads(storage.read(_path(instant_time)))
     except FileNotFoundError:
         return None
     except ValueError:
-        return "heartbeat"
-    return str(found.get("kind")) if isinstance(found, dict) else "heartbeat"
+        found = None
+    said = found if isinstance(found, dict) else {}
+    token = str(said.get("lakeformat.token"))
+    return Claim(str(said.get("kind", "heartbeat")), token if _TOKEN.fullmatch(token) else None)
 
 
 def beat(storage: Storage, instant_time: str) -> None:
@@ -90,7 +123,7 @@ def heartbeat_alive(storage: Storage, instant: Instant, clock: Clock, *, without
     """
     found = storage.info(_heartbeat(instant.time))
     if found is not None:
-        return clock.now_ms() - found.modified_ms < 2 * HEARTBEAT_MS
+        return clock.now_ms() - found.modified_ms < DEAD_AFTER_MS
     stood = storage.info(f"{HOODIE}/{instant.file_name}")
     return stood is not None and clock.now_ms() - stood.modified_ms < without
 
@@ -101,6 +134,17 @@ def release(storage: Storage, instant_time: str) -> None:
     storage.delete(_path(instant_time))
 
 
-def stale_claims(storage: Storage, pending: frozenset[str]) -> tuple[str, ...]:
-    """Instant times claimed but not pending: their writers died around the first or the last step."""
-    return tuple(e.name for e in storage.list(own_path("pending")) if not e.is_folder and e.name not in pending)
+def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
+    """Claims of instants that are not pending, by time: their writers died around the first or the last step.
+
+    A young one whose writer does not hold the lock may be about to become pending, and is left out.
+    """
+    stale: dict[str, Claim] = {}
+    for entry in storage.list(own_path("pending")):
+        if entry.is_folder or entry.name in pending:
+            continue
+        claim = read_claim(storage, entry.name)
+        is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS
+        if claim is not None and (claim.kind == "lock" or not is_young):
+            stale[entry.name] = claim
+    return stale

@@ -78,8 +78,17 @@ class CommitProtocol:
         return OpenCommit(instant, token, known)
 
     def inflight(self, commit: OpenCommit, profile: CommitMetadata) -> OpenCommit:
-        """Second step; the file keeps the workload profile in Hudi's form."""
-        instant = self.store.advance(commit.instant, encode_commit(profile))
+        """Second step; the file keeps the workload profile in Hudi's form.
+
+        Raises:
+            WriteConflictError: somebody else has taken the step.
+        """
+        try:
+            instant = self.store.advance(commit.instant, encode_commit(profile))
+        except FileExistsError:
+            raise WriteConflictError(
+                f"instant {commit.time} was taken over by another writer; run the write again"
+            ) from None
         return OpenCommit(instant, commit.token, commit.known)
 
     def publish(

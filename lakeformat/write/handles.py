@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError
-from lakeformat.index.footers import BLOOM, BLOOM_TYPE, open_parquet
+from lakeformat.index.footers import BLOOM, BLOOM_TYPE, open_parquet, row_batches
 from lakeformat.merge import deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
@@ -238,14 +238,11 @@ def _batches(parquet: Any, path: str, schema: pa.Schema) -> Iterator[pa.RecordBa
         *schema,
     ])  # fmt: skip
     present = set(parquet.schema_arrow.names)
+    if RECORD_KEY not in present:
+        raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
     columns = [name for name in wanted.names if name in present]
-    try:
-        for batch in parquet.iter_batches(ROW_GROUP_ROWS, columns=columns):
-            yield conform(batch, wanted)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptTableError(
-            f"{path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
-        ) from None
+    for batch in row_batches(parquet, path, ROW_GROUP_ROWS, columns=columns):
+        yield conform(batch, wanted)
 
 
 def _bloom(metadata: Any, incoming: int, fpp: float) -> tuple[BloomFilter, bool]:

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidOptionError, SchemaMismatchError
+from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError
 from lakeformat.index.tagging import TagSettings
 from lakeformat.model.instant import Action
 from lakeformat.model.keys import KeySettings, PartitionKind
 from lakeformat.model.record import IS_DELETED
-from lakeformat.model.table_config import MergeMode, TableConfig
+from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, MergeMode, TableConfig
 from lakeformat.storage.port import Ids
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -121,6 +121,16 @@ def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     return incoming
 
 
+def _check_unpartitioned(snapshot: Snapshot, location: str) -> None:
+    """Properties that lost their partition fields would send every row into the root folder, a second time."""
+    folder = next((file.partition_path for file in snapshot.files if file.partition_path), None)
+    if folder is not None:
+        raise CorruptTableError(
+            f"{location}/{PROPERTIES_PATH} names no partition fields ({PARTITION_FIELDS}), but there are files in the "
+            f"partition {folder!r}; restore it from a copy"
+        )
+
+
 def _spelt_columns(keys: KeySettings) -> tuple[str, ...]:
     """Columns whose values stand as text in keys and partition paths."""
     simple = (f.name for f in keys.partition_fields if keys.kind_of(f) is PartitionKind.SIMPLE)
@@ -158,6 +168,8 @@ def plan_job(
             raise InvalidOptionError("mode overwrite and operation delete contradict each other; use mode append")
         operation = Operation.INSERT_OVERWRITE_TABLE
     keys = key_settings(config, options)
+    if not config.partition_fields:
+        _check_unpartitioned(snapshot, store.storage.location)
     if snapshot.files:
         keys = probe_keys(store.storage, snapshot.files, keys, options)
     delete = operation is Operation.DELETE

@@ -26,8 +26,10 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, check_path, own_path
 from lakeformat.timeline.file_groups import list_base_files
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 from lakeformat.write import claims
 from lakeformat.write.markers import forget_markers
+from lakeformat.write.stage import stage_folder
 
 __all__ = ["recover", "roll_back"]
 
@@ -49,20 +51,27 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock) -> None:
     for instant in store.load().pending:
         if instant.action in {Action.COMMIT, Action.REPLACE_COMMIT} and _is_dead(store, instant, clock):
             _LOG.warning("rolling back %s, whose writer died", instant.file_name)
+            _forget_stage(store, claims.read_claim(store.storage, instant.time))
             roll_back(store, config, clock, instant)
     pending = frozenset(instant.time for instant in store.load().pending)
-    for time in claims.stale_claims(store.storage, pending):
+    for time, claim in claims.stale_claims(store.storage, pending, clock).items():
         forget_markers(store.storage, time)
+        _forget_stage(store, claim)
         claims.release(store.storage, time)
     _clear_old_files(store, clock)
 
 
+def _forget_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
+    """Remove what a dead write staged; its claim, which names the folder, must still be there."""
+    if claim is not None and claim.write_id is not None:
+        store.storage.delete_folder(stage_folder(claim.write_id))
+
+
 def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
-    kind = claims.claim_kind(store.storage, instant.time)
-    if kind == "lock":
-        return True
-    if kind == "heartbeat":
-        return not claims.heartbeat_alive(store.storage, instant, clock, without=0)
+    claim = claims.read_claim(store.storage, instant.time)
+    if claim is not None:
+        alive = claims.heartbeat_alive(store.storage, instant, clock, without=claims.DEAD_AFTER_MS)
+        return claim.kind == "lock" or not alive
     if instant.action is Action.REPLACE_COMMIT and instant.state is State.REQUESTED:
         return False  # A plan of clustering waits for its run; it is nobody's failure.
     _refuse_if_alive(store, instant, clock)
@@ -70,7 +79,7 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
 
 
 def _refuse_if_alive(store: TimelineStore, instant: Instant, clock: Clock) -> None:
-    if claims.claim_kind(store.storage, instant.time) is not None:
+    if claims.read_claim(store.storage, instant.time) is not None:
         return
     if claims.heartbeat_alive(store.storage, instant, clock, without=claims.FOREIGN_GRACE_MS):
         raise WriteConflictError(
@@ -80,10 +89,12 @@ def _refuse_if_alive(store: TimelineStore, instant: Instant, clock: Clock) -> No
 
 
 def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: Instant) -> None:
-    """Plan and carry out the rollback of one pending instant. Does nothing if it is gone or has completed."""
+    """Plan and carry out the rollback of one pending instant. Does nothing if it has completed."""
     timeline = store.load()
     standing = timeline.find(victim.time)
     if standing is None:
+        if _was_rolled_back(store, timeline, victim.time):
+            _delete_late_files(store, victim.time)
         claims.release(store.storage, victim.time)
         return
     if standing.state is State.COMPLETED:
@@ -96,6 +107,21 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     data = encode_rollback_plan(plan)
     rollback = claims.take_instant(store, config, clock, Action.ROLLBACK, kind="lock", token=victim.time, data=data)
     _finish(store, rollback, clock)
+
+
+def _was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
+    """Whether somebody's rollback on the timeline is of this instant: it is gone, but not archived."""
+    later = (i.at(State.REQUESTED) for i in timeline.of_action(Action.ROLLBACK) if i.time > instant_time)
+    plans = (decode_rollback_plan(store.read(request), name=request.file_name) for request in later)
+    return any(plan.instant_time == instant_time for plan in plans)
+
+
+def _delete_late_files(store: TimelineStore, instant_time: str) -> None:
+    """What a writer wrote after it was rolled back: no plan names it, and one day it would pass for archived."""
+    for paths in _files_of(store, instant_time).values():
+        for path in paths:
+            store.storage.delete(path)
+    forget_markers(store.storage, instant_time)
 
 
 def _files_of(store: TimelineStore, instant_time: str) -> dict[str, list[str]]:
@@ -115,7 +141,7 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
         raise CorruptTableError(f"{HOODIE}/{rollback.at(State.REQUESTED).file_name} is empty; delete it and run again")
     plan = decode_rollback_plan(data, name=rollback.at(State.REQUESTED).file_name)
     if rollback.state is State.REQUESTED:
-        rollback = store.advance(rollback, b"")
+        rollback = _advance(store, rollback, b"")
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
     if victim is None or victim.state is not State.COMPLETED:
@@ -128,11 +154,20 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
         instants=((plan.instant_time, action),),
         partitions=partitions,
     )
-    store.advance(rollback, encode_rollback(metadata))
+    _advance(store, rollback, encode_rollback(metadata))
     if victim is not None and victim.state is not State.COMPLETED:
         store.erase(victim)
     claims.release(storage, plan.instant_time)
     claims.release(storage, rollback.time)
+
+
+def _advance(store: TimelineStore, rollback: Instant, data: bytes) -> Instant:
+    try:
+        return store.advance(rollback, data)
+    except FileExistsError:
+        raise WriteConflictError(
+            f"another writer is carrying out {rollback.file_name} in {store.storage.location}; run the write again"
+        ) from None
 
 
 def _delete(store: TimelineStore, request: RollbackRequest) -> RollbackPartition:

@@ -296,8 +296,18 @@ class WriteSession:
     ) -> WriteResult:
         """Publish base files that are written already, and pack the rows that were too few for one.
 
-        Call it under the lock; the caller undoes on failure.
+        Call it under the lock; the caller undoes on failure. The stage folder goes in any case.
         """
+        try:
+            self._run_direct(commit, written, tails, arrived)
+        finally:
+            self.forget_stage()
+        self.protocol.tidy(commit)
+        return self._result(commit)
+
+    def _run_direct(
+        self, commit: OpenCommit, written: Sequence[Written], tails: Mapping[str, pa.Table], arrived: int
+    ) -> None:
         snapshot = load_snapshot(self.store)
         schema = self.job.final_schema(snapshot)
         self.report.rows["incoming"] = arrived
@@ -316,9 +326,6 @@ class WriteSession:
             counted.update(placed=len(written), buckets=len(plan.buckets))
         touched_partitions = {stat.partition_path: pa.table({}) for stat in stats}
         self.finish(commit, schema, stats, snapshot, self._overwritten(touched_partitions, snapshot), None)
-        self.protocol.tidy(commit)
-        self.forget_stage()
-        return self._result(commit)
 
     # --- publish --------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from lakeformat.codec.avro_schema import to_avro
 from lakeformat.codec.java_text import java_text
 from lakeformat.config.resolve import TIMESTAMP_PREFIXES, Options
 from lakeformat.errors import (
-    CorruptTableError,
     InvalidInputError,
     InvalidOptionError,
     SchemaMismatchError,
@@ -22,7 +21,7 @@ from lakeformat.errors import (
     UnsupportedTableError,
     nearest,
 )
-from lakeformat.index.footers import open_parquet
+from lakeformat.index.footers import open_parquet, row_batches
 from lakeformat.model import table_config as names
 from lakeformat.model.files import BaseFile
 from lakeformat.model.keys import (
@@ -200,8 +199,9 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         for kept_key, text in config.values.items():
             if kept_key.startswith(TIMESTAMP_PREFIXES) and kept_key.endswith(f"timebased.{suffix}") and text != value:
                 _contradiction(key, value, text, location)
-    if config.get(names.PAYLOAD) or config.get(names.MERGE_MODE):
-        wanted = merge_mode(None, options) if options.given(_MODE) or options.given(_PAYLOAD) else config.merge_mode
+    says_mode = options.given(_MODE) or options.given(_PAYLOAD)
+    if says_mode and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
+        wanted = merge_mode(None, options)
         if wanted != config.merge_mode:
             _contradiction(_MODE, wanted, config.merge_mode, location)
 
@@ -300,12 +300,7 @@ def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.T
     with storage.open_input(file.path) as source, open_parquet(source, file.path) as parquet:
         if not set(columns) <= set(parquet.schema_arrow.names):
             return None
-        try:
-            batch = next(parquet.iter_batches(1, columns=columns), None)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise CorruptTableError(
-                f"{file.path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
-            ) from None
+        batch = next(row_batches(parquet, file.path, 1, columns=columns), None)
     return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
 
 

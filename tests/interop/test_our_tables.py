@@ -94,7 +94,7 @@ def test_a_table_shared_with_hudi(case: Case, hudi: Hudi, tmp_path: Path) -> Non
     rows = applied(case, rows, "delete", deletes)
     assert_ours(case, path, rows)
 
-    again = lakeformat.open(path)
+    again = lakeformat.open(path, **case.hudi_options)
     rows = write_ours(case, again, rows, Step("upsert", [*FIRST[::6], *NEW, *range(200, 210)], 5))
     rows = write_ours(case, again, rows, Step("delete", [*FIRST[3::30], *NEW[1::4]], 6))
     assert_ours(case, path, rows)

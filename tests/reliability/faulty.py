@@ -22,7 +22,7 @@ __all__ = ["Call", "CountingIds", "Crash", "Fault", "FaultyStorage", "Mode", "St
 T = TypeVar("T")
 
 
-class Crash(BaseException):  # noqa: N818  It is no error: nothing may catch it.
+class Crash(BaseException):
     """The process died."""
 
 
@@ -66,10 +66,20 @@ def at(number: int) -> Callable[[int, Call], bool]:
 
 
 class FaultyStorage:
-    """A `LocalStorage` whose calls are counted. What a torn call leaves is what the real adapter may leave."""
+    """A `LocalStorage` whose calls are counted. What a torn call leaves is what the real adapter may leave.
 
-    def __init__(self, inner: LocalStorage, fault: Fault | None = None) -> None:
-        self.inner, self.fault = inner, fault
+    Args:
+        fault: the call that fails; None to record only.
+        meanwhile: what others do, asked before each call.
+    """
+
+    def __init__(
+        self,
+        inner: LocalStorage,
+        fault: Fault | None = None,
+        meanwhile: Callable[[Call], object] | None = None,
+    ) -> None:
+        self.inner, self.fault, self.meanwhile = inner, fault, meanwhile
         self.calls: list[Call] = []
         self.dead = self.blind = False
         self._guard = threading.Lock()
@@ -90,6 +100,8 @@ class FaultyStorage:
             self.calls.append(call)
         if self.dead:
             raise Crash
+        if self.meanwhile is not None:
+            self.meanwhile(call)
         if self.blind and not changes:
             raise StorageError(f"cannot {name} {path}: injected; try again")
         if self.fault is None or not self.fault.when(number, call):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from reliability.faulty import CountingIds, SteppingClock
 
 import lakeformat
+from lakeformat.config.resolve import resolve
 from lakeformat.model.files import BaseFileName
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.timeline.store import TimelineStore
-from reliability.faulty import CountingIds, SteppingClock
 
 __all__ = [
     "NEXT",
@@ -77,16 +79,13 @@ WRITES = (
 )
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
 
+_NUMBERS = itertools.count()
 _PAST = (Write("bulk_insert", tuple(range(9)), "first"), Write("upsert", (0, 4, 8, 9), "second"))
 
 
-def open_at(
-    storage: Storage, name: str, clock: SteppingClock | None = None, **options: object
-) -> lakeformat.Table:
+def open_at(storage: Storage, name: str, options: Mapping[str, object] | None = None) -> lakeformat.Table:
     """A table whose clock and ids are the same in every run; ``name`` keeps the ids of two writers apart."""
-    from lakeformat.config.resolve import resolve
-
-    return lakeformat.Table(storage, resolve(options), clock=clock or SteppingClock(), ids=CountingIds(name))
+    return lakeformat.Table(storage, resolve(options or {}), clock=SteppingClock(), ids=CountingIds(name))
 
 
 def make_template(folder: Path) -> tuple[Path, Model]:
@@ -94,7 +93,7 @@ def make_template(folder: Path) -> tuple[Path, Model]:
     path = folder / "template"
     lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
     model: Model = {}
-    table = open_at(LocalStorage(str(path)), "template", **{"hoodie.parquet.small.file.limit": 0})
+    table = open_at(LocalStorage(str(path)), "template", {"hoodie.parquet.small.file.limit": 0})
     for write in _PAST:
         write.run(table)
         model = write.applied(model)
@@ -102,8 +101,8 @@ def make_template(folder: Path) -> tuple[Path, Model]:
 
 
 def copy_of(template: Path, folder: Path) -> LocalStorage:
-    """A copy under a name never used before."""
-    path = folder / f"t{sum(1 for _ in folder.iterdir())}"
+    """A copy under a name never used before: commits are cached by path."""
+    path = folder / f"t{next(_NUMBERS)}"
     shutil.copytree(template, path)
     return LocalStorage(str(path))
 
@@ -132,8 +131,3 @@ def leftovers(storage: LocalStorage) -> list[str]:
 
 def _below(storage: Storage, *folders: str) -> Iterable[str]:
     return (entry.path for folder in folders for entry in storage.list(folder))
-
-
-def problems(found: Mapping[str, bool]) -> list[str]:
-    """Names of what is wrong."""
-    return [name for name, wrong in found.items() if wrong]

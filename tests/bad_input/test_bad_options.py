@@ -1,0 +1,255 @@
+"""Options that are unknown, wrong, contradict each other or the table: refused by name, with a way out."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from refusal import ROWS, SCHEMA, named, new_table, refused
+
+import lakeformat
+from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError
+from lakeformat.config.resolve import resolve
+
+W = "hoodie.datasource.write."
+TIMEBASED = {
+    "keygenerator": "TimestampBasedKeyGenerator",
+    "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy/MM",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("operatoin", "operation"),
+        ("record_keys", "record_key"),
+        ("as.of.instants", "as.of.instant"),
+        ("lakeformat.storage.snyc", "lakeformat.storage.sync"),
+        ("wehre", "where"),
+        ("entirely-else", None),
+    ],
+)
+def test_an_unknown_option_of_ours(name: str, meant: str | None) -> None:
+    with pytest.raises(LakeformatError) as caught:
+        resolve({name: "x"})
+    message = named(caught, InvalidOptionError, repr(name), "README")
+    assert (f"did you mean {meant!r}?" in message) if meant else ("did you mean" not in message)
+
+
+def test_an_unknown_option_of_hudi_is_told_once_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    options = resolve({"hoodie.parquet.max.file.sise": "1", "hoodie.parquet.max.file.size": "2"})
+    assert options["hoodie.parquet.max.file.size"] == 2
+    warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert warnings[0].name == "lakeformat.config"
+    text = warnings[0].getMessage()
+    assert "hoodie.parquet.max.file.sise is not known" in text
+    assert "did you mean 'hoodie.parquet.max.file.size'?" in text
+
+
+@pytest.mark.parametrize("name", ["hoodie.upsert.shuffle.parallelism", "path", "fs.s3a.endpoint", "spark.x"])
+def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert resolve({name: "7"}).values == {}
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("operation", "merge", "write one of upsert, insert"),
+        ("hive_style", "yes", "write true or false"),
+        ("hoodie.parquet.max.file.size", "big", "'big'"),
+        ("hoodie.parquet.max.file.size", "-1", "from 0 up"),
+        ("hoodie.parquet.max.file.size", "1.5", "'1.5'"),
+        ("hoodie.index.bloom.fpp", "0", "between 0 and 1"),
+        ("hoodie.index.bloom.fpp", "1", "between 0 and 1"),
+        ("hoodie.index.bloom.fpp", "nan", "between 0 and 1"),
+        ("hoodie.index.type", "BUCKET", "AUTO, BLOOM, SIMPLE"),
+        ("hoodie.parquet.compression.codec", "lzo", "zstd, snappy, gzip"),
+        ("table_type", "MERGE_ON_READ", "COPY_ON_WRITE"),
+        ("hoodie.write.table.version", "9", "write one of 6"),
+        ("merge_mode", "NEWEST", "EVENT_TIME_ORDERING"),
+        ("hoodie.datasource.query.type", "incremental", "snapshot"),
+        ("hoodie.bulkinsert.sort.mode", "GLOBAL_SORT", "NONE"),
+    ],
+)
+def test_a_bad_value(name: str, value: str, advice: str) -> None:
+    with pytest.raises(LakeformatError) as caught:
+        resolve({name: value})
+    named(caught, InvalidOptionError, name, repr(value), advice)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hoodie.clustering.inline", "true"),
+        ("hoodie.table.cdc.enabled", True),
+        ("hoodie.populate.meta.fields", "false"),
+        ("hoodie.datasource.hive_sync.enable", "TRUE"),
+        ("hoodie.write.concurrency.mode", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+        (f"{W}drop.partition.columns", "true"),
+    ],
+)
+def test_a_promise_that_is_not_kept_is_not_made(name: str, value: Any) -> None:
+    with pytest.raises(LakeformatError) as caught:
+        resolve({name: value})
+    named(caught, InvalidOptionError, name, "leave it out")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"recordkey": "a", f"{W}recordkey.field": "b"},
+        {"operation": "insert", "Operation": "upsert"},
+        {"precombine": "a", "hoodie.table.ordering.fields": "b"},
+        {"hive_style": "true", f"{W}hive_style_partitioning": "false"},
+    ],
+)
+def test_two_names_of_one_option_that_differ(options: dict[str, str]) -> None:
+    with pytest.raises(LakeformatError) as caught:
+        resolve(options)
+    pairs = [f"{name.lower()}={value!r}" for name, value in options.items()]
+    named(caught, InvalidOptionError, *pairs, "give one of them")
+
+
+def test_two_names_of_one_option_that_agree() -> None:
+    options = resolve({"recordkey": "a, b", f"{W}RecordKey.Field": ["a", "b"], "hive_style": None})
+    assert options[f"{W}recordkey.field"] == ("a", "b")
+    assert not options.given(f"{W}hive_style_partitioning")
+
+
+CREATIONS: list[tuple[dict[str, Any], type[LakeformatError], tuple[str, ...]]] = [
+    ({"record_key": ()}, InvalidOptionError, ("needs a record key", "recordkey")),
+    ({"record_key": "idd"}, SchemaMismatchError, ("'idd'", "did you mean 'id'?")),
+    ({"record_key": "id.x"}, SchemaMismatchError, ("'id.x'", "add it or name another")),
+    ({"partition_by": "pp"}, SchemaMismatchError, ("partition column 'pp'", "add it or name another")),
+    ({"partition_by": "p:YEAR"}, InvalidOptionError, ("'p:YEAR'", "p:SIMPLE or p:TIMESTAMP")),
+    ({"ordering": "t"}, SchemaMismatchError, ("ordering column 't'", "did you mean 'ts'?")),
+    ({"ordering": "ts,v"}, InvalidOptionError, ("ts,v", "name one")),
+    ({"keygenerator": "UuidKeyGenerator"}, InvalidOptionError, ("'UuidKeyGenerator'", "SimpleKeyGenerator")),
+    ({"keygenerator": "SimpleKeyGenerator"}, InvalidOptionError, ("exactly one partition field", "p, n")),
+    ({"keygenerator": "NonpartitionedKeyGenerator"}, InvalidOptionError, ("takes no partition field",)),
+    (
+        {"keygenerator": "ComplexKeyGenerator", f"{W}keygenerator.type": "CUSTOM"},
+        InvalidOptionError,
+        ("keygenerator.class=ComplexKeyGenerator", "keygenerator.type=CUSTOM", "give one"),
+    ),
+    ({f"{W}payload.class": "AWSDmsAvroPayload"}, InvalidOptionError, ("AWSDmsAvroPayload", "use Overwrite")),
+    (
+        {f"{W}payload.class": "DefaultHoodieRecordPayload", "merge_mode": "COMMIT_TIME_ORDERING"},
+        InvalidOptionError,
+        ("DefaultHoodieRecordPayload", "COMMIT_TIME_ORDERING", "give one"),
+    ),
+    ({"merge_mode": "EVENT_TIME_ORDERING", "ordering": None}, InvalidOptionError, ("ordering column", "set")),
+    ({"partition_by": "ts", **TIMEBASED, "hoodie.keygen.timebased.timestamp.type": "WEEKS"},
+     InvalidOptionError, ("'WEEKS'", "EPOCHMILLISECONDS")),
+    ({"partition_by": "ts", "keygenerator": "TimestampBasedKeyGenerator"},
+     InvalidOptionError, ("hoodie.keygen.timebased.timestamp.type", "set it")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(CREATIONS)))
+def test_a_table_that_cannot_be_made(case: int, tmp_path: Path) -> None:
+    options, error, parts = CREATIONS[case]
+    settings = {"record_key": "id", "partition_by": ["p", "n"], "ordering": "ts", **options}
+    with pytest.raises(LakeformatError) as caught:
+        lakeformat.create(tmp_path / "t", SCHEMA, **settings)
+    named(caught, error, *parts)
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("role", ["record_key", "partition_by", "ordering"])
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.binary()])
+def test_a_column_that_cannot_be_what_it_is_named_for(role: str, kind: pa.DataType, tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("c", kind))
+    settings = {"record_key": "id", role: "c"}
+    if role == "ordering" and kind == pa.binary():
+        assert lakeformat.create(tmp_path / "t", schema, **settings).config.ordering_field == "c"
+        return
+    with pytest.raises(LakeformatError) as caught:
+        lakeformat.create(tmp_path / "t", schema, **settings)
+    named(caught, SchemaMismatchError, role.split("_", maxsplit=1)[0], "column 'c'")
+    assert not (tmp_path / "t").exists()
+
+
+CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
+    ({"recordkey": "n"}, "'n'", "'id'"),
+    ({"recordkey": "id,n"}, "'id,n'", "'id'"),
+    ({"partitionpath": "n"}, "'n'", "'p'"),
+    ({"partitionpath": ""}, "''", "'p'"),
+    ({"partitionpath": "p,n"}, "'p,n'", "'p'"),
+    ({"ordering": "n"}, "'n'", "'ts'"),
+    ({"name": "other"}, "'other'", "'table'"),
+    ({"hoodie.database.name": "db"}, "'db'", "''"),
+    ({"hive_style": True}, "'true'", "'false'"),
+    ({"url_encode": True}, "'true'", "'false'"),
+    ({"keygenerator": "ComplexKeyGenerator"}, "ComplexKeyGenerator", "SimpleKeyGenerator"),
+    ({f"{W}keygenerator.type": "CUSTOM"}, "CustomKeyGenerator", "SimpleKeyGenerator"),
+    ({"merge_mode": "COMMIT_TIME_ORDERING"}, "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
+    (
+        {f"{W}payload.class": "OverwriteWithLatestAvroPayload"},
+        "COMMIT_TIME_ORDERING",
+        "EVENT_TIME_ORDERING",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", range(len(CONTRADICTIONS)))
+def test_an_option_that_contradicts_the_table(case: int, tmp_path: Path) -> None:
+    options, given, stored = CONTRADICTIONS[case]
+    table = new_table(tmp_path)
+    parts = (given, stored, ".hoodie/hoodie.properties", "leave the option out")
+    with refused(table, InvalidOptionError, *parts):
+        lakeformat.open(tmp_path / "table", **options)
+    if "recordkey" not in options:
+        settings = {"record_key": "id", **options}
+        with refused(table, InvalidOptionError, *parts):
+            lakeformat.create(tmp_path / "table", SCHEMA, **settings)
+
+
+@pytest.mark.parametrize("prefix", ["hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased."])
+def test_a_date_format_that_contradicts_the_table(prefix: str, tmp_path: Path) -> None:
+    new_table(tmp_path, partition_by="ts", **TIMEBASED)
+    given = {f"{prefix}timestamp.type": "EPOCHMILLISECONDS"}
+    again = lakeformat.open(tmp_path / "table", **given, **{f"{prefix}output.dateformat": "yyyy/MM"})
+    with refused(again, InvalidOptionError, "'yyyy'", "'yyyy/MM'", "hoodie.properties"):
+        lakeformat.open(tmp_path / "table", **given, **{f"{prefix}output.dateformat": "yyyy"})
+    with pytest.raises(LakeformatError) as caught:
+        lakeformat.open(tmp_path / "table").upsert(ROWS)
+    named(caught, InvalidOptionError, "hoodie.keygen.timebased.timestamp.type", "set it")
+
+
+def test_the_types_of_a_custom_generator_must_be_told_again(tmp_path: Path) -> None:
+    table = new_table(tmp_path, partition_by=["p:SIMPLE", "n:SIMPLE"])
+    untold = lakeformat.open(tmp_path / "table")
+    with refused(table, InvalidOptionError, "not stored with the table", "p:SIMPLE or :TIMESTAMP"):
+        untold.upsert(ROWS)
+
+
+def test_the_other_form_of_a_complex_key_is_refused(tmp_path: Path) -> None:
+    option = "hoodie.write.complex.keygen.new.encoding"
+    table = new_table(tmp_path, keygenerator="ComplexKeyGenerator")
+    other = lakeformat.open(tmp_path / "table", **{option: "false"})
+    with refused(table, InvalidOptionError, f"{option}=false", "'id:a'", "'a'", "leave the option out"):
+        other.upsert(ROWS)
+
+
+@pytest.mark.parametrize("option", ["hoodie.combine.before.upsert", "hoodie.combine.before.delete"])
+def test_a_batch_must_be_combined(option: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    other = lakeformat.open(tmp_path / "table", **{option: False})
+    with refused(table, InvalidOptionError, f"{option}=false", "leave it out"):
+        other.upsert(ROWS)
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2024-13-01", "20240101", "1700000000000.5", "2024-01-01T00:00:00"])
+def test_an_instant_that_is_none(text: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with refused(table, InvalidOptionError, repr(text), "yyyyMMddHHmmss[SSS]"):
+        table.to_arrow(as_of=text)
+    with refused(table, InvalidOptionError, repr(text)):
+        lakeformat.open(tmp_path / "table", **{"as.of.instant": text}).to_arrow()

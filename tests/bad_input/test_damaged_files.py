@@ -1,0 +1,425 @@
+"""Files of the table that are torn, empty, gone or altered: named, never guessed at, never written over."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from refusal import ROWS, named, new_table
+
+import lakeformat
+from lakeformat import CorruptTableError, LakeformatError, Table, TableNotFoundError, UnsupportedTableError
+from lakeformat.index.footers import BLOOM, MIN_KEY
+
+Damage = Callable[[bytes], bytes]
+HOODIE = ".hoodie"
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file but those of our own corner, and what rollbacks add."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_file() and ".lakeformat/" not in name and ".rollback" not in name:
+            found[name] = path.read_bytes()
+    return found
+
+
+def ask(path: Path) -> dict[str, Callable[[], Any]]:
+    return {
+        "read": lambda: lakeformat.open(path).to_arrow(),
+        "upsert": lambda: lakeformat.open(path).upsert(ROWS),
+        "delete": lambda: lakeformat.open(path).delete(ROWS.select(["id"])),
+    }
+
+
+def assert_refused(path: Path, error: type[LakeformatError], *parts: str, only: tuple[str, ...] = ()) -> None:
+    """Reading and writing alike; not a byte of the table changes."""
+    before = tree(path)
+    for name, call in ask(path).items():
+        if only and name not in only:
+            continue
+        with pytest.raises(LakeformatError) as caught:
+            call()
+        named(caught, error, *parts)
+        assert tree(path) == before
+
+
+def newest_commit(folder: Path) -> Path:
+    return sorted(folder.glob(f"{HOODIE}/*.commit"))[-1]
+
+
+def base_file(folder: Path) -> Path:
+    return sorted(folder.glob("x/*.parquet"))[0]
+
+
+def damaged(path: Path, damage: Damage) -> Path:
+    path.write_bytes(damage(path.read_bytes()))
+    return path
+
+
+COMMITS: dict[str, tuple[Damage, str]] = {
+    "empty": (lambda _: b"", "is empty"),
+    "torn": (lambda data: data[: len(data) // 2], "JSON"),
+    "zeros": (lambda data: b"\0" * len(data), "JSON"),
+    "text": (lambda _: b"hello", "JSON"),
+    "NaN": (lambda _: b'{"a": NaN}', "NaN is no JSON number"),
+    "nested by the thousand": (lambda _: b"[" * 100_000, "JSON"),
+    "a list": (lambda _: b"[]", "no JSON object"),
+    "no file id": (lambda _: b'{"partitionToWriteStats": {"x": [{"path": "y"}]}}', "fileId"),
+    "stats are a list": (lambda _: b'{"partitionToWriteStats": [1]}', "no commit metadata"),
+    "counts are texts": (
+        lambda _: b'{"partitionToWriteStats": {"x": [{"fileId": "f", "numWrites": "many"}]}}',
+        "'many'",
+    ),
+    "replaced are a number": (lambda _: b'{"partitionToReplaceFileIds": {"x": 5}}', "no commit metadata"),
+    "schema is no JSON": (lambda _: b'{"extraMetadata": {"schema": "{"}}', "Avro schema"),
+    "schema is no record": (lambda _: b'{"extraMetadata": {"schema": "\\"int\\""}}', "not a record"),
+}
+
+
+@pytest.mark.parametrize("case", COMMITS)
+def test_a_commit_that_cannot_be_read(case: str, tmp_path: Path) -> None:
+    damage, reason = COMMITS[case]
+    new_table(tmp_path)
+    folder = tmp_path / "table"
+    commit = damaged(newest_commit(folder), damage)
+    assert_refused(folder, CorruptTableError, f"{HOODIE}/{commit.name}", reason, "restore")
+
+
+PROPERTIES: dict[str, tuple[Damage, type[LakeformatError], str]] = {
+    "empty": (lambda _: b"", CorruptTableError, "is empty"),
+    "blank": (lambda _: b"\n \n", CorruptTableError, "is empty"),
+    "zeros": (lambda data: b"\0" * len(data), CorruptTableError, "NUL bytes"),
+    "torn": (lambda data: data[:200], CorruptTableError, "has no hoodie.table.name"),
+    "bad escape": (lambda data: data + b"x=\\u12\n", CorruptTableError, "\\uXXXX"),
+    "checksum": (
+        lambda data: data.replace(b"checksum=", b"checksum=1"),
+        CorruptTableError,
+        "hoodie.table.checksum does not fit",
+    ),
+    "version 9": (
+        lambda data: data.replace(b"table.version=6", b"table.version=9"),
+        UnsupportedTableError,
+        "hoodie.table.version=9 is not supported, only 6",
+    ),
+    "merge on read": (
+        lambda data: data.replace(b"COPY_ON_WRITE", b"MERGE_ON_READ"),
+        UnsupportedTableError,
+        "hoodie.table.type=MERGE_ON_READ",
+    ),
+    "layout 2": (
+        lambda data: data.replace(b"layout.version=1", b"layout.version=2"),
+        UnsupportedTableError,
+        "hoodie.timeline.layout.version=2",
+    ),
+    "ORC": (lambda data: data.replace(b"=PARQUET", b"=ORC"), UnsupportedTableError, "base.file.format=ORC"),
+    "no meta columns": (
+        lambda data: data.replace(b"meta.fields=true", b"meta.fields=false"),
+        UnsupportedTableError,
+        "hoodie.populate.meta.fields=false",
+    ),
+    "dropped partition columns": (
+        lambda data: data.replace(b"drop.partition.columns=false", b"drop.partition.columns=true"),
+        UnsupportedTableError,
+        "drop.partition.columns=true",
+    ),
+    "bootstrapped": (
+        lambda data: data + b"hoodie.bootstrap.base.path=/x\n",
+        UnsupportedTableError,
+        "hoodie.bootstrap.base.path",
+    ),
+}
+
+
+def without(key: str) -> Damage:
+    return lambda data: data.replace(key.encode() + b"=", b"x=")
+
+
+for _key in ("hoodie.table.name", "hoodie.table.type", "hoodie.table.version"):
+    PROPERTIES[f"without {_key}"] = (without(_key), CorruptTableError, f"has no {_key}")
+
+
+@pytest.mark.parametrize("case", PROPERTIES)
+def test_properties_of_another_table_or_none(case: str, tmp_path: Path) -> None:
+    damage, error, reason = PROPERTIES[case]
+    new_table(tmp_path)
+    folder = tmp_path / "table"
+    damaged(folder / HOODIE / "hoodie.properties", damage)
+    assert_refused(folder, error, f"{HOODIE}/hoodie.properties", reason)
+
+
+NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
+    "no record key": (
+        lambda data: data.replace(b"recordkey.fields=id", b"recordkey.fields="),
+        UnsupportedTableError,
+        "hoodie.table.recordkey.fields",
+    ),
+    "change data capture": (
+        lambda data: data.replace(b"cdc.enabled=false", b"cdc.enabled=true"),
+        UnsupportedTableError,
+        "hoodie.table.cdc.enabled=true",
+    ),
+    "no partition fields": (
+        lambda data: data.replace(b"hoodie.table.partition.fields", b"x"),
+        CorruptTableError,
+        "hoodie.table.partition.fields",
+    ),
+    "a payload class of somebody's own": (
+        lambda data: data.replace(b"DefaultHoodieRecordPayload", b"MyPayload"),
+        UnsupportedTableError,
+        "MyPayload",
+    ),
+    "a merge mode of somebody's own": (
+        lambda data: data + b"hoodie.record.merge.mode=CUSTOM\n",
+        UnsupportedTableError,
+        "hoodie.record.merge.mode=CUSTOM",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_FOR_WRITING)
+def test_properties_that_only_readers_may_meet(case: str, tmp_path: Path) -> None:
+    damage, error, reason = NOT_FOR_WRITING[case]
+    table = new_table(tmp_path)
+    rows = table.to_arrow()
+    folder = tmp_path / "table"
+    damaged(folder / HOODIE / "hoodie.properties", damage)
+    assert lakeformat.open(folder).to_arrow().equals(rows)
+    assert_refused(folder, error, "hoodie.properties", reason, only=("upsert",))
+
+
+def test_no_table_at_all(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(LakeformatError) as caught:
+            lakeformat.open(path)
+        named(caught, TableNotFoundError, str(path), ".hoodie/hoodie.properties", "check the path")
+    assert list(tmp_path.iterdir()) == []
+
+
+def flipped_tail(data: bytes) -> bytes:
+    return data[:-4] + b"XXXX"
+
+
+def scrambled_footer(data: bytes) -> bytes:
+    return data[:-300] + bytes(byte ^ 0x55 for byte in data[-300:-8]) + data[-8:]
+
+
+def broken_name(data: bytes) -> bytes:
+    return data[:-2500] + data[-2500:].replace(b"_hoodie_record_key", b"_hoodie_record_\xff\xfey", 1)
+
+
+BASE_FILES: dict[str, tuple[Damage, tuple[str, ...]]] = {
+    "no magic": (flipped_tail, ("cannot be read as Parquet",)),
+    "scrambled footer": (scrambled_footer, ("cannot be read as Parquet",)),
+    "footer longer than the file": (
+        lambda data: data[:-8] + b"\xff\xff\xff\x7fPAR1",
+        ("cannot be read as Parquet",),
+    ),
+    "a name that is no UTF-8": (broken_name, ("cannot be read as Parquet",)),
+    "truncated": (lambda data: data[:100], ("has 100 bytes", "wrote")),
+    "empty": (lambda _: b"", ("has 0 bytes", "wrote")),
+    "longer": (lambda data: data + b"\0", ("bytes where instant",)),
+}
+
+
+@pytest.mark.parametrize("case", BASE_FILES)
+def test_a_base_file_that_is_no_longer_one(case: str, tmp_path: Path) -> None:
+    damage, parts = BASE_FILES[case]
+    new_table(tmp_path)
+    folder = tmp_path / "table"
+    assert damaged(base_file(folder), damage).exists()
+    assert_refused(folder, CorruptTableError, base_file(folder).name, *parts, "restore it from a copy")
+
+
+def test_a_base_file_that_is_gone(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    base = base_file(tmp_path / "table")
+    base.unlink()
+    assert_refused(tmp_path / "table", CorruptTableError, f"x/{base.name}", "is missing", "restore it")
+    with pytest.raises(LakeformatError) as caught:
+        table.to_arrow(as_of=table.engine.store.load().commits[0].time)
+    named(caught, lakeformat.InstantNotAvailableError, base.name, "cleaned")
+
+
+def test_a_flipped_bit_in_a_page_never_goes_unnoticed(tmp_path: Path) -> None:
+    count = 300
+    columns = {
+        "id": [f"k{n}" for n in range(count)],
+        "n": pa.array([n if n % 7 else None for n in range(count)], pa.int32()),
+        "ts": [1] * count,
+        "p": ["x"] * count,
+        "v": [n / 3 for n in range(count)],
+    }
+    table = new_table(tmp_path, rows=pa.table(columns))
+    wanted = table.to_arrow()
+    base = base_file(tmp_path / "table")
+    whole = base.read_bytes()
+    pages_end = len(whole) - 8 - struct.unpack("<I", whole[-8:-4])[0]
+    # Page headers carry no checksum: their count of values, for one, must not end a file early and silently.
+    noticed = [at for at in range(4, pages_end, 23) if is_noticed(table, base, whole, at, wanted)]
+    assert len(noticed) > 0.8 * (pages_end // 23)
+
+
+def is_noticed(table: Table, base: Path, whole: bytes, at: int, wanted: pa.Table) -> bool:
+    """Whether a bit flipped at this byte makes the read fail; if not, the rows must be right."""
+    base.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+    try:
+        rows = table.to_arrow()
+    except CorruptTableError as error:
+        return base.name in str(error)
+    assert rows.equals(wanted), f"byte {at}"
+    return False
+
+
+@pytest.mark.parametrize("index", ["AUTO", "BLOOM", "SIMPLE"])
+def test_a_damaged_page_stops_the_merge_of_its_file(index: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"hoodie.index.type": index})
+    rows = table.to_arrow()
+    base = base_file(tmp_path / "table")
+    whole = base.read_bytes()
+    chunk = pq.ParquetFile(base).metadata.row_group(0).column(9)
+    at = chunk.data_page_offset + chunk.total_compressed_size - 3
+    base.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    files = sorted(path.name for path in base.parent.glob("*.parquet"))
+    with pytest.raises(LakeformatError) as caught:
+        table.upsert(ROWS)
+    named(caught, CorruptTableError, base.name, "CRC", "restore it from a copy")
+    assert sorted(path.name for path in base.parent.glob("*.parquet")) == files
+    base.write_bytes(whole)
+    assert table.to_arrow().equals(rows)
+
+
+def refooted(base: Path, change: dict[bytes, bytes | None]) -> None:
+    """The base file with other key-values in its footer; sizes in the commit follow."""
+    found = pq.ParquetFile(base)
+    rows, footer = found.read(), {**found.metadata.metadata, **change}
+    with pq.ParquetWriter(base, rows.schema.remove_metadata(), store_schema=False) as writer:
+        writer.write_table(rows.replace_schema_metadata(None))
+        writer.add_key_value_metadata({name: value for name, value in footer.items() if value is not None})
+    commit = newest_commit(base.parent.parent)
+    document = json.loads(commit.read_text())
+    for stats in document["partitionToWriteStats"].values():
+        for stat in stats:
+            if stat["path"].endswith(base.name):
+                stat["fileSizeInBytes"] = base.stat().st_size
+    commit.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("index", ["AUTO", "BLOOM", "SIMPLE"])
+@pytest.mark.parametrize(
+    "change",
+    [{BLOOM: b"%%%"}, {BLOOM: b"AAAA"}, {BLOOM: None}, {MIN_KEY: None}, {MIN_KEY: b"\xff"}],
+    ids=["no base64", "cut", "none", "half a range", "a range of bytes"],
+)
+def test_a_damaged_filter_only_costs_reading_the_keys(
+    change: dict[bytes, bytes | None], index: str, tmp_path: Path
+) -> None:
+    new_table(tmp_path)
+    refooted(base_file(tmp_path / "table"), change)
+    table = lakeformat.open(tmp_path / "table", **{"hoodie.index.type": index})
+    result = table.upsert(ROWS)
+    assert result.report["rows"] == {"incoming": 2, "inserted": 0, "updated": 2, "deleted": 0}
+    assert table.to_arrow().num_rows == 2
+
+
+HOSTILE = ["..", "../../outside", "/etc", "a/../..", "x\0y", "C:\\x"]
+
+
+def outside(tmp_path: Path) -> tuple[Path, bytes]:
+    """A file beside the table that a path with dots would reach."""
+    victim = tmp_path / "outside" / "f-0_0-0-0_20240101000000000.parquet"
+    victim.parent.mkdir(exist_ok=True)
+    victim.write_bytes(b"not yours")
+    return victim, victim.read_bytes()
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+@pytest.mark.parametrize("place", ["path", "partition", "replaced partition", "replaced file"])
+def test_paths_in_a_commit_never_lead_out(place: str, path: str, tmp_path: Path) -> None:
+    """They are names to compare with a listing, and nothing else: no file is opened or deleted by them."""
+    table = new_table(tmp_path)
+    rows = table.to_arrow()
+    victim, content = outside(tmp_path)
+    commit = newest_commit(tmp_path / "table")
+    document = json.loads(commit.read_text())
+    stats = [stat for part in document["partitionToWriteStats"].values() for stat in part]
+    match place:
+        case "path":
+            for stat in stats:
+                stat["path"] = f"{path}/{Path(stat['path']).name}"
+        case "partition":
+            document["partitionToWriteStats"] = {path: [{**stat, "partitionPath": path} for stat in stats]}
+        case "replaced partition":
+            document["partitionToReplaceFileIds"] = {path: ["f-0"]}
+        case _:
+            document["partitionToReplaceFileIds"] = {"x": [f"{path}/f-0"]}
+    commit.write_text(json.dumps(document))
+    before = tree(tmp_path / "table")
+    for call in ask(tmp_path / "table").values():
+        if place == "partition":
+            with pytest.raises(LakeformatError) as caught:
+                call()
+            named(caught, CorruptTableError, "restore")
+            assert tree(tmp_path / "table") == before
+        else:
+            call()
+    if place != "partition":
+        assert rows.num_rows == 2
+        assert table.to_arrow().num_rows == 0  # All rows were found and deleted, in the end.
+    assert victim.read_bytes() == content
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["outside", "table"]
+
+
+def pending_rollback(table: Table, partition: str, names: tuple[str, ...]) -> str:
+    """Put a rollback on the timeline whose plan names these files; its writer is dead."""
+    from lakeformat.codec.avro_records import RollbackPlan, RollbackRequest, encode_rollback_plan
+
+    time = "20200101000000000"
+    plan = RollbackPlan("20200101000000001", "commit", (RollbackRequest(partition, files_to_delete=names),))
+    storage = table.engine.storage
+    storage.create(f"{HOODIE}/.lakeformat/pending/{time}", b'{"kind": "lock"}')
+    storage.create(f"{HOODIE}/{time}.rollback.requested", encode_rollback_plan(plan))
+    return time
+
+
+@pytest.mark.parametrize("partition", ["..", "../outside", "/etc", "x/../../outside", "a\0b"])
+def test_partitions_in_a_rollback_plan_never_lead_out(partition: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    victim, content = outside(tmp_path)
+    pending_rollback(table, partition, (victim.name,))
+    rows = table.to_arrow()
+    with pytest.raises(LakeformatError) as caught:
+        table.upsert(ROWS)
+    named(caught, CorruptTableError, repr(f"{partition}/{victim.name}"), "leads out of the table")
+    assert victim.read_bytes() == content
+    assert table.to_arrow().equals(rows)
+
+
+def test_files_in_a_rollback_plan_are_names_in_their_partition(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    victim, content = outside(tmp_path)
+    orphan = tmp_path / "table/x" / victim.name
+    orphan.write_bytes(b"left by the dead writer")
+    pending_rollback(table, "x", (f"../../outside/{victim.name}", str(victim)))
+    table.upsert(ROWS)
+    assert not orphan.exists()
+    assert victim.read_bytes() == content
+
+
+@pytest.mark.parametrize("data", [b"", b"Obj", b"not avro at all", b"Obj\x01\xff\xff\xff\xff\xff\xff"])
+def test_a_rollback_plan_that_cannot_be_read(data: bytes, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    time = pending_rollback(table, "x", ())
+    table.engine.storage.replace(f"{HOODIE}/{time}.rollback.requested", data)
+    rows = table.to_arrow()
+    with pytest.raises(LakeformatError) as caught:
+        table.upsert(ROWS)
+    named(caught, CorruptTableError, f"{time}.rollback.requested")
+    assert table.to_arrow().equals(rows)

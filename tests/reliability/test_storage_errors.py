@@ -1,0 +1,146 @@
+"""Storage reports an error at any call, or loses an answer: one clean line, and the table is as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reliability.faulty import Call, Fault, FaultyStorage, Mode, at
+from reliability.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+
+from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
+from lakeformat.storage import LocalStorage
+
+UPSERT, OVERWRITE = WRITES[0], WRITES[4]
+
+_COMPLETED = re.compile(r"\.hoodie/\d{17}\.(commit|replacecommit)")
+
+
+def completes(_: int, call: Call) -> bool:
+    """The call that makes a commit visible."""
+    return call.name == "create" and _COMPLETED.fullmatch(call.path) is not None
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    return make_template(tmp_path_factory.mktemp("errors"))
+
+
+def attempt(write: Write, storage: FaultyStorage) -> LakeformatError | None:
+    """The error the user gets, None if the write says that it is done."""
+    try:
+        write.run(open_at(storage, "writer"))
+    except LakeformatError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER], ids=["refused", "answer lost"])
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
+def test_an_error_at_every_call(write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    after = write.applied(before)
+    recording = FaultyStorage(copy_of(path, tmp_path))
+    assert attempt(write, recording) is None
+    failures = []
+    for number, call in enumerate(recording.calls):
+        if mode is Mode.AFTER and not call.changes:
+            continue  # Nothing is applied that could go unanswered.
+        storage = copy_of(path, tmp_path)
+        try:
+            error = attempt(write, FaultyStorage(storage, Fault(at(number), mode, kills=False)))
+            assert rows_of(storage) == (after if error is None else before)
+            assert error is None or (isinstance(error, StorageError) and "\n" not in str(error)), repr(error)
+            NEXT.run(open_at(storage, "next"))
+            assert rows_of(storage) == NEXT.applied(after if error is None else before)
+            assert leftovers(storage) == []
+        except Exception as error:
+            failures.append(f"call {number}, {call}: {type(error).__name__}: {error}")
+        else:
+            shutil.rmtree(storage.root)
+    assert failures == []
+
+
+@pytest.mark.parametrize("write", [UPSERT, OVERWRITE], ids=lambda write: write.operation)
+def test_a_failed_write_cleans_up_after_itself(write: Write, template: tuple[Path, Model], tmp_path: Path) -> None:
+    storage = copy_of(template[0], tmp_path)
+    error = attempt(write, FaultyStorage(storage, Fault(completes, Mode.BEFORE, kills=False)))
+    assert isinstance(error, StorageError)
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("write", [UPSERT, OVERWRITE], ids=lambda write: write.operation)
+def test_a_commit_whose_answer_is_lost_is_recognised(
+    write: Write, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    assert attempt(write, FaultyStorage(storage, Fault(completes, Mode.AFTER, kills=False))) is None
+    assert rows_of(storage) == write.applied(before)
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER], ids=["not applied", "applied"])
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
+def test_an_unknown_outcome_is_said_and_everything_is_kept(
+    write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    fault = Fault(completes, mode, kills=False, blinds=True)
+    faulty = FaultyStorage(storage, fault)
+    error = attempt(write, faulty)
+    assert isinstance(error, CommitStateUnknownError)
+    told = re.search(r"look for (\S+) before running the write again", str(error))
+    assert told is not None
+    assert Path(told[1]).exists() == (mode is Mode.AFTER)
+    failed_at = next(n for n, call in enumerate(faulty.calls) if completes(n, call))
+    assert {call.name for call in faulty.calls[failed_at + 1 :] if call.changes} <= {"delete_folder"}
+    assert all("/stage/" in call.path for call in faulty.calls[failed_at + 1 :] if call.changes)
+
+    seen = write.applied(before) if mode is Mode.AFTER else before
+    assert rows_of(storage) == seen
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied(seen)
+    assert leftovers(storage) == []
+
+
+def test_a_completed_file_of_somebody_else_is_a_conflict(template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    theirs = {"partitionToWriteStats": {}, "extraMetadata": {}, "operationType": "UPSERT"}
+
+    def complete_first(call: Call) -> None:
+        if completes(0, call):
+            storage.create(call.path, json.dumps(theirs).encode())
+
+    error = attempt(UPSERT, FaultyStorage(storage, meanwhile=once(complete_first, completes)))
+    assert isinstance(error, WriteConflictError)
+    assert "was completed by another writer" in str(error)
+    assert rows_of(storage) == before
+
+
+def once(act: Callable[[Call], None], when: Callable[[int, Call], bool]) -> Callable[[Call], None]:
+    """Act before the first call that ``when`` names, and never again."""
+    done: list[Call] = []
+
+    def meanwhile(call: Call) -> None:
+        if not done and when(0, call):
+            done.append(call)
+            act(call)
+
+    return meanwhile
+
+
+def test_what_a_conflict_leaves_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """The inner storage is the same folder: what others did stays when our write is undone."""
+    storage = copy_of(template[0], tmp_path)
+    kept = LocalStorage(storage.root)
+    kept.create("r0/notes.txt", b"theirs")
+    error = attempt(UPSERT, FaultyStorage(storage, Fault(completes, Mode.BEFORE, kills=False)))
+    assert isinstance(error, StorageError)
+    assert kept.read("r0/notes.txt") == b"theirs"

@@ -1,0 +1,171 @@
+"""What is refused arrives as the last line of Spark's exception: our class, and one line that tells what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fixture_tables import unpack
+from lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROWS = [(number, f"p{number % 2}", 10, number / 2) for number in range(10)]
+Act = Callable[[SparkSession, Path], object]
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of `ROWS` that no test of this module changes."""
+    path = tmp_path_factory.mktemp("errors") / "t"
+    write(flights(spark, ROWS), path)
+    return path
+
+
+def reading(**options: object) -> Act:
+    return lambda spark, path: read(spark, path, **options).collect()
+
+
+def reading_as(schema: str) -> Act:
+    return lambda spark, path: spark.read.format("lakehouse").schema(schema).load(str(path)).collect()
+
+
+def writing(mode: str = "append", **options: object) -> Act:
+    return lambda spark, path: write(flights(spark, ROWS), path, mode, **options)
+
+
+def writing_rows(*expressions: str, **options: object) -> Act:
+    return lambda spark, path: write(flights(spark, ROWS).selectExpr(*expressions), path, **options)
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "text"),
+    [
+        (reading(wher="id = 1"), "InvalidOptionError", r"unknown option 'wher'; did you mean 'where'\?.*"),
+        (reading(where="id = "), "InvalidInputError", r".*id = .*"),
+        (reading(where="idd = 1"), "InvalidInputError", r".*'idd'; did you mean 'id'\?.*"),
+        (reading(columns="id,y"), "InvalidInputError", r"unknown column 'y'.*the table has .*"),
+        (reading(columns="id,id"), "InvalidInputError", r"columns=id,id names a column twice; name each once"),
+        (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: write true or false"),
+        (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r"as\.of\.instant='yesterday' is no instant.*"),
+        (reading(**{"hoodie.datasource.query.type": "incremental"}), "InvalidOptionError", r".*write one of snapshot"),
+        (reading_as("id long, y int"), "SchemaMismatchError", r".*names 'y', which the table lacks.*leave it out"),
+        (reading_as("id int"), "SchemaMismatchError", r".*'id' as int32, which cannot hold the table's int64.*"),
+        (reading_as("x string"), "SchemaMismatchError", r".*'x' as string, which cannot hold the table's double.*"),
+        (writing(operation="upsrt"), "InvalidOptionError", r"option operation='upsrt' is not valid: write one of .*"),
+        (writing(partitionby="part"), "InvalidOptionError", r"unknown option 'partitionby'; did you mean 'partition_by'.*"),
+        (writing(precombine="x"), "InvalidOptionError", r"options .* mean the same and differ; give one of them"),
+        (writing("overwrite", operation="delete"), "InvalidOptionError", r".*contradict each other; use mode append"),
+        (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*what lakeformat does not do.*"),
+        (writing_rows("id", "ts", "x"), "SchemaMismatchError", r"the input has no column 'part'.*"),
+        (writing_rows("part", "ts", "x"), "SchemaMismatchError", r".*'id'.*"),
+        (writing_rows("id", "part", "ts", "'x' x"), "SchemaMismatchError", r"column 'x' is string in the input.*"),
+        (writing_rows("id", "part", "ts", "x", "x X"), "SchemaMismatchError", r"columns 'x' and 'X' have one name.*"),
+        (writing_rows("string(id) id", "part", "ts", "x"), "SchemaMismatchError", r"column 'id' is string.*"),
+        (writing_rows("int(null) id", "part", "ts", "x"), "InvalidInputError", r"record key column 'id' is null at row \d+.*"),
+    ],
+)  # fmt: skip
+def test_refusals_leave_the_table_as_it_was(
+    act: Act, error: str, text: str, spark: SparkSession, table: Path
+) -> None:
+    before = sorted(table.rglob("*.parquet")), commits(table)
+    refused = refusal(lambda: act(spark, table))
+    assert refused.error == error
+    assert re.fullmatch(text, refused.text), refused.text
+    assert (sorted(table.rglob("*.parquet")), commits(table)) == before
+    assert leftovers(table) == []
+
+
+@pytest.mark.parametrize("name", ["recordkey", "partitionpath", "ordering"])
+def test_settings_that_contradict_the_tables(name: str, spark: SparkSession, table: Path) -> None:
+    options = {"recordkey": "id", "partitionpath": "part", "ordering": "ts", name: "x"}
+    writer = flights(spark, ROWS).write.format("lakehouse").options(**options).mode("append")
+    refused = refusal(lambda: writer.save(str(table)))
+    assert refused.error == "InvalidOptionError"
+    assert "hoodie.properties" in refused.text
+    assert "x" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, r"a new table at .* needs a record key; set the option .*"),
+        ({"recordkey": "idd"}, r".*'idd'.*did you mean 'id'.*"),
+        ({"recordkey": "id", "partitionpath": "prt"}, r".*'prt'.*did you mean 'part'.*"),
+        ({"recordkey": "id", "ordering": "tss"}, r".*'tss'.*did you mean 'ts'.*"),
+        ({"recordkey": "id", "table_type": "MERGE_ON_READ"}, r".*table_type='MERGE_ON_READ'.*"),
+        ({"recordkey": "id", "hoodie.write.table.version": "8"}, r".*hoodie.write.table.version='8'.*"),
+    ],
+)
+def test_a_table_that_cannot_be_made_is_not_begun(
+    options: dict[str, str], text: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    writer = flights(spark, ROWS).write.format("lakehouse").options(**options).mode("append")
+    refused = refusal(lambda: writer.save(str(tmp_path / "t")))
+    assert re.fullmatch(text, refused.text), refused.text
+    assert not (tmp_path / "t").exists()
+
+
+def test_no_table(session: SparkSession, tmp_path: Path) -> None:
+    refused = refusal(lambda: read(session, tmp_path / "none").collect())
+    assert refused == Refusal(
+        "TableNotFoundError",
+        f"no table at {tmp_path}/none (there is no .hoodie/hoodie.properties); check the path, or write to it first",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("act", [lambda s: s.read.format("lakehouse").load(), lambda s: flights(s, ROWS).write.format("lakehouse").mode("append").save()])  # fmt: skip
+def test_no_path(act: Callable[[SparkSession], object], spark: SparkSession) -> None:
+    assert refusal(lambda: act(spark)) == Refusal(
+        "InvalidOptionError", "no path given; write .load(path) or .save(path)"
+    )
+
+
+@pytest.mark.parametrize("name", ["hudi_v8_v9/v9_cow_commit_time", "hudi_v8_v9/v9_mor_commit_time"])
+def test_a_newer_table_is_refused_by_its_version_and_not_touched(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    path = unpack(name, tmp_path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    for act in (reading(), writing()):
+        refused = refusal(lambda act=act: act(spark, path))  # type: ignore[misc]  # mypy cannot type the default.
+        assert refused.error in {"UnsupportedTableError", "InvalidOptionError"}
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_a_key_that_is_null_in_a_task_names_column_and_row(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, ROWS), tmp_path)
+    rows = spark.createDataFrame([(50, "p1", 1, 1.0), (None, "p1", 1, 1.0)], FLIGHT_COLUMNS).coalesce(1)
+    for operation in ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite"):
+        refused = refusal(lambda how=operation: write(rows, tmp_path, operation=how))  # type: ignore[misc]
+        assert refused == Refusal(
+            "InvalidInputError", "record key column 'id' is null at row 1; give every row a key"
+        )
+    assert contents(spark, tmp_path) == ROWS
+    assert leftovers(tmp_path) == []
+
+
+def test_a_damaged_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, ROWS), tmp_path)
+    damaged = sorted(tmp_path.rglob("*.parquet"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:-20] + b"x" * 20)
+    refused = refusal(lambda: read(spark, tmp_path).collect())
+    assert refused.error == "CorruptTableError"
+    assert str(damaged.relative_to(tmp_path)) in refused.text
+
+
+def test_streams_are_refused_by_name(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    text = 'streaming with format("lakehouse") is not supported; write each batch by foreachBatch and'
+    ticks = spark.readStream.format("rate").load().selectExpr("value id", "'p' part", "value ts", "0D x")
+    sink = ticks.writeStream.format("lakehouse").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    source = spark.readStream.format("lakehouse").load(str(table)).writeStream.format("noop")
+    before = commits(table)
+    for start in (lambda: sink.start(str(table)), lambda: source.start()):
+        with pytest.raises(PySparkException, match=re.escape(text)):
+            start().awaitTermination(60)
+    assert commits(table) == before

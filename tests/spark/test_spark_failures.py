@@ -1,0 +1,118 @@
+"""Tasks and jobs that fail: what is published is exact, and what failed attempts left is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from lakehouse import base_files, commits, contents, flights, leftovers, refusal, write
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+STORED = [(number, f"p{number % 4}", 10, 0.5) for number in range(400)]
+CHANGES = [(number, f"p{number % 4}", 20, 1.5) for number in range(200, 600)]
+Batches = Iterator[pa.RecordBatch]
+
+
+def half_of(batches: Batches) -> Batches:
+    """The first half of each batch, and then the rest: what was written before a failure must not count."""
+    for batch in batches:
+        half = batch.num_rows // 2
+        yield batch.slice(0, half)
+        yield batch.slice(half)
+
+
+def first_attempt_dies(batches: Batches) -> Batches:
+    """Every task's first attempt fails half-way."""
+    context = TaskContext.get()
+    for number, batch in enumerate(half_of(batches)):
+        if number and context is not None and context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt dies")
+        yield batch
+
+
+def one_task_always_dies(batches: Batches) -> Batches:
+    """Some tasks finish, another never does."""
+    context = TaskContext.get()
+    for number, batch in enumerate(half_of(batches)):
+        if number and context is not None and context.partitionId() == 1:
+            raise RuntimeError("this task always dies")
+        yield batch
+
+
+def through(rows: DataFrame, step: Callable[[Batches], Batches]) -> DataFrame:
+    return rows.mapInArrow(step, rows.schema)
+
+
+def expected(operation: str) -> list[tuple[object, ...]]:
+    keys = {row[0] for row in CHANGES}
+    kept = [row for row in STORED if row[0] not in keys]
+    return sorted([*(STORED if operation in {"insert", "bulk_insert"} else kept), *CHANGES])
+
+
+#: No room in memory and no tails: each task has base files on disk before it fails.
+EAGER = {"lakeformat.write.buffer.bytes": "1", "hoodie.parquet.small.file.limit": "0"}
+
+
+@pytest.mark.parametrize("options", [{}, EAGER], ids=["buffered", "eager"])
+@pytest.mark.parametrize("operation", ["upsert", "bulk_insert", "insert"])
+def test_first_attempts_that_fail_leave_nothing(
+    operation: str, options: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    write(flights(spark, STORED), tmp_path)
+    write(through(flights(spark, CHANGES, 3), first_attempt_dies), tmp_path, operation=operation, **options)
+    assert contents(spark, tmp_path) == expected(operation)
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("options", [{}, EAGER], ids=["buffered", "eager"])
+@pytest.mark.parametrize(
+    ("mode", "operation"),
+    [("append", "upsert"), ("append", "bulk_insert"), ("overwrite", "insert_overwrite_table")],
+)
+def test_a_job_that_fails_leaves_the_table_as_it_was(
+    mode: str, operation: str, options: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    write(flights(spark, STORED), tmp_path)
+    before = base_files(tmp_path), commits(tmp_path)
+    failing = through(flights(spark, CHANGES, 3), one_task_always_dies)
+    with pytest.raises(PySparkException, match="this task always dies"):
+        write(failing, tmp_path, mode, operation=operation, **options)
+    assert contents(spark, tmp_path) == STORED
+    assert (base_files(tmp_path), commits(tmp_path)) == before
+    write(flights(spark, CHANGES), tmp_path)
+    assert contents(spark, tmp_path) == expected("upsert")
+    assert leftovers(tmp_path) == []
+
+
+def test_a_first_write_that_fails_leaves_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    failing = through(flights(spark, STORED), one_task_always_dies)
+    with pytest.raises(PySparkException, match="this task always dies"):
+        write(failing, path, operation="bulk_insert", **EAGER)
+    assert contents(spark, path) == []
+    write(flights(spark, STORED), path)
+    assert contents(spark, path) == STORED
+    assert leftovers(path) == []
+
+
+def test_a_commit_that_fails_undoes_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """The input is good for each task alone; that the table is damaged only ``commit()`` sees."""
+    write(flights(spark, STORED), tmp_path)
+    damaged = sorted((tmp_path / "p1").glob("*.parquet"))[0]
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[: len(whole) // 2])
+    before = base_files(tmp_path), commits(tmp_path)
+    refused = refusal(lambda: write(flights(spark, CHANGES), tmp_path))
+    assert refused.error == "CorruptTableError"
+    assert damaged.name in refused.text
+    assert (base_files(tmp_path), commits(tmp_path)) == before
+    damaged.write_bytes(whole)
+    write(flights(spark, CHANGES), tmp_path)
+    assert contents(spark, tmp_path) == expected("upsert")
+    assert leftovers(tmp_path) == []

@@ -1,0 +1,187 @@
+"""Reading through Spark: options, sessions, views, user schemas, time travel, real Hudi tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from fixture_tables import names, unpack
+from lakehouse import FLIGHT_COLUMNS, commits, contents, flights, read, write
+from pyspark.sql import DataFrame, SparkSession
+
+import lakeformat
+
+pytestmark = pytest.mark.spark
+
+META = [
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+]
+EARLY = [(number, f"p{number % 3}", 10, number / 2) for number in range(30)]
+LATE = [(number, f"p{number % 3}", 20, None) for number in range(20, 40)]
+NOW = sorted([*EARLY[:20], *LATE], key=lambda row: row[0])
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`EARLY`, then `LATE` upserted; `NOW` is what it holds."""
+    path = tmp_path_factory.mktemp("reads") / "t"
+    write(flights(spark, EARLY), path)
+    write(flights(spark, LATE), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def dated(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same table, its two instants moved to 2024-05-01 08:30:00.123 and 2024-05-02 00:00:00.000."""
+    path = tmp_path_factory.mktemp("dated") / "t"
+    shutil.copytree(table, path)
+    for old, new in zip(commits(table), ("20240501083000123", "20240502000000000"), strict=True):
+        for file in sorted(path.rglob(f"*{old}*")):
+            file.rename(file.with_name(file.name.replace(old, new)))
+        for file in (path / ".hoodie").glob(f"{new}.*"):
+            file.write_bytes(file.read_bytes().replace(old.encode(), new.encode()))
+    return path
+
+
+def keyed(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return sorted(rows, key=lambda row: row[0])
+
+
+def test_both_sessions_return_all_columns_meta_columns_first(session: SparkSession, table: Path) -> None:
+    frame = read(session, table)
+    assert frame.columns == [*META, "id", "part", "ts", "x"]
+    assert all(field.nullable for field in frame.schema)
+    rows = keyed([tuple(row) for row in frame.collect()])
+    assert [row[5:] for row in sorted(rows, key=lambda row: row[5])] == NOW
+    early, late = commits(table)
+    assert {row[5]: row[0] for row in rows} == {id_: late if ts == 20 else early for id_, _, ts, _ in NOW}
+    assert all(row[2:4] == (str(row[5]), row[6]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("as_of", "rows"),
+    [
+        ("20240501083000123", EARLY),
+        ("20240501235959", EARLY),
+        ("2024-05-01 08:30:00.123", EARLY),
+        ("2024-05-01 08:30:00", EARLY),
+        ("2024-05-01 08:30:00.122", []),
+        ("2024-05-01", []),
+        ("2024-05-02", NOW),
+        ("2024-05-01 23:59:59.999", EARLY),
+        ("99990101000000", NOW),
+    ],
+)
+def test_as_of_instant(as_of: str, rows: list[object], spark: SparkSession, dated: Path) -> None:
+    frame = read(spark, dated, meta_columns=False, **{"as.of.instant": as_of})
+    assert keyed([tuple(row) for row in frame.collect()]) == rows
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "ids"),
+    [
+        ({"where": "id < 3"}, [*META, "id", "part", "ts", "x"], {0, 1, 2}),
+        ({"where": "part = 'p1' and x is null", "columns": "id"}, ["id"], {22, 25, 28, 31, 34, 37}),
+        ({"columns": "x, id ,_hoodie_file_name", "where": "id=7"}, ["x", "id", "_hoodie_file_name"], {7}),
+        ({"where": "_hoodie_record_key in ('1', '39')", "meta_columns": "false"}, ["id", "part", "ts", "x"], {1, 39}),
+        ({"where": "ts > 20", "columns": "id"}, ["id"], set()),
+        ({"columns": "ID", "where": "Part = 'p0' AND Id <= 3"}, ["id"], {0, 3}),
+    ],
+)
+def test_where_and_columns(
+    options: dict[str, str], columns: list[str], ids: set[int], session: SparkSession, table: Path
+) -> None:
+    frame = read(session, table, **options)
+    assert frame.columns == columns
+    assert {row.id for row in frame.collect()} == ids
+    assert frame.count() == len(ids)
+
+
+def test_options_and_filters_of_the_frame_add_up(session: SparkSession, table: Path) -> None:
+    frame = read(session, table, where="id >= 10", columns="id, ts").where("ts = 10 and id % 2 = 0")
+    assert sorted(row.id for row in frame.select("id").collect()) == [10, 12, 14, 16, 18]
+
+
+@pytest.mark.parametrize(
+    ("schema", "row"),
+    [
+        ("id long", (7,)),
+        ("x double, id long", (3.5, 7)),
+        ("ts long, _hoodie_partition_path string, id long", (10, "p1", 7)),
+        (f"{FLIGHT_COLUMNS}", (7, "p1", 10, 3.5)),
+    ],
+)
+def test_a_users_schema_prunes_and_reorders(
+    schema: str, row: tuple[object, ...], session: SparkSession, table: Path
+) -> None:
+    frame = session.read.format("lakehouse").schema(schema).load(str(table))
+    assert frame.count() == len(NOW)
+    assert [tuple(found) for found in frame.where("id = 7").collect()] == [row]
+
+
+def test_a_users_schema_widens(session: SparkSession, tmp_path: Path) -> None:
+    narrow = "id int, f float, d decimal(5,2), s struct<a: int, b: string>, l array<int>"
+    frame = session.createDataFrame([(7, 1.5, Decimal("2.25"), (1, "x"), [1, None])], narrow)
+    frame.write.format("lakehouse").option("recordkey", "id").mode("append").save(str(tmp_path))
+    assert read(session, tmp_path, meta_columns=False).schema == frame.schema
+    wider = "l array<long>, id long, f double, d decimal(9,2), s struct<a: long, b: string>"
+    (row,) = session.read.format("lakehouse").schema(wider).load(str(tmp_path)).collect()
+    assert tuple(row) == ([1, None], 7, 1.5, Decimal("2.25"), (1, "x"))
+
+
+def by_sql(session: SparkSession, path: Path) -> DataFrame:
+    session.sql(f"CREATE OR REPLACE TEMP VIEW v USING lakehouse OPTIONS (path '{path}', meta_columns 'false')")
+    return session.sql("SELECT * FROM v WHERE id BETWEEN 18 AND 21")
+
+
+def by_temp_view(session: SparkSession, path: Path) -> DataFrame:
+    read(session, path, meta_columns=False).createOrReplaceTempView("w")
+    return session.sql("SELECT * FROM w WHERE id >= 18 AND id <= 21")
+
+
+@pytest.mark.parametrize("view", [by_sql, by_temp_view])
+def test_views(view: Callable[[SparkSession, Path], DataFrame], session: SparkSession, table: Path) -> None:
+    assert contents_of(view(session, table)) == NOW[18:22]
+
+
+def contents_of(frame: DataFrame) -> list[tuple[object, ...]]:
+    return keyed([tuple(row) for row in frame.collect()])
+
+
+def test_joins_and_aggregates_over_two_reads(session: SparkSession, table: Path) -> None:
+    then = read(session, table, columns="id,ts", **{"as.of.instant": commits(table)[0]})
+    now = read(session, table, columns="id,ts")
+    changed = now.alias("n").join(then.alias("t"), "id").where("n.ts > t.ts").count()
+    assert changed == len({row[0] for row in EARLY} & {row[0] for row in LATE})
+
+
+def test_a_read_is_not_shaken_by_a_later_write(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, EARLY), tmp_path)
+    frame = read(spark, tmp_path, meta_columns=False)
+    assert frame.count() == len(EARLY)
+    write(flights(spark, LATE), tmp_path)
+    assert contents(spark, tmp_path) == contents_of(read(spark, tmp_path, meta_columns=False))
+    assert len(contents(spark, tmp_path)) == len(NOW)
+
+
+@pytest.mark.parametrize("name", names("hudi_v6"))
+def test_tables_of_hudi_read_as_in_plain_python(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    ours = lakeformat.open(path).to_arrow()
+    theirs = read(spark, path).toArrow()
+    assert theirs.schema.names == ours.schema.names
+    order = [("_hoodie_partition_path", "ascending"), ("_hoodie_record_key", "ascending")]
+    assert plain(theirs.sort_by(order)) == plain(ours.sort_by(order))
+
+
+def plain(table: pa.Table) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = table.to_pylist(maps_as_pydicts="strict")
+    return rows
