@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakeformat.errors import SchemaMismatchError
 
@@ -75,12 +74,12 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return _struct(values, kind)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
         values = _rebased(values)
-        keys = conform_array(values.keys, kind.key_type)
-        items = conform_array(values.items, kind.item_type)
-        return pa.MapArray.from_arrays(_offsets(values), keys, items, kind)
+        parts = [conform_array(values.keys, kind.key_type), conform_array(values.items, kind.item_type)]
+        entries = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
+        return _relisted(values, entries, kind)
     if pa.types.is_list(kind) and _is_any_list(values.type):
         values = _rebased(values.cast(pa.list_(values.type.value_type)))
-        return pa.ListArray.from_arrays(_offsets(values), conform_array(values.values, kind.value_type), kind)
+        return _relisted(values, conform_array(values.values, kind.value_type), kind)
     return values.cast(kind, safe=True)
 
 
@@ -104,10 +103,6 @@ def _rebased(values: pa.Array) -> pa.Array:
     return pa.concat_arrays([values, values.slice(0, 0)]) if values.offset else values
 
 
-def _offsets(values: Any) -> pa.Array:
-    """List offsets in which a null stands for a null list."""
-    offsets = values.offsets
-    if not values.null_count:
-        return offsets
-    missing = pa.concat_arrays([values.is_null(), pa.array([False])])
-    return pc.if_else(missing, pa.scalar(None, offsets.type), offsets)
+def _relisted(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Lists or maps over other children. Validity and offsets stay: a null list may lie over values."""
+    return pa.Array.from_buffers(kind, len(values), values.buffers()[:2], children=[children])

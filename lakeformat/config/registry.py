@@ -55,6 +55,12 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _codec(text: str) -> str:
+    """By Arrow's name, which is another for one of them."""
+    name = _one_of("zstd", "snappy", "gzip", "uncompressed")(text)
+    return "none" if name == "uncompressed" else name
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One setting. ``parse`` raises ``ValueError`` with advice; ``default`` is the parsed value."""
@@ -193,7 +199,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "hoodie.parquet.compression.codec",
         "zstd, snappy, gzip or uncompressed.",
         _W,
-        _one_of("zstd", "snappy", "gzip", "uncompressed"),
+        _codec,
         "zstd",
     ),
     Option(

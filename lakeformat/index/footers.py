@@ -84,23 +84,25 @@ def row_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of at most ``rows`` rows with the columns named, of some or all row groups.
 
+    A damaged page header may end a column early or late without an error from the Parquet reader. So the rows
+    of each row group are counted, and none is read across its end, where a column of another length would shift.
+
     Raises:
-        CorruptTableError: a page is damaged. A damaged page header may also just end a column early, without an
-            error from the Parquet reader: so rows are counted against the footer.
+        CorruptTableError: a page is damaged; names the file.
     """
-    metadata = parquet.metadata
-    groups = range(metadata.num_row_groups) if row_groups is None else row_groups
-    missing = sum(metadata.row_group(group).num_rows for group in groups)
-    try:
-        for batch in parquet.iter_batches(rows, row_groups=list(groups), columns=list(columns)):
-            missing -= batch.num_rows
-            yield batch
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise CorruptTableError(
-            f"{path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
-        ) from None
-    if missing:
-        raise CorruptTableError(f"{path} has {abs(missing)} rows less or more than its footer says; restore it from a copy")
+    groups = range(parquet.metadata.num_row_groups) if row_groups is None else row_groups
+    for group in groups:
+        missing = parquet.metadata.row_group(group).num_rows
+        try:
+            for batch in parquet.iter_batches(rows, row_groups=[group], columns=list(columns)):
+                missing -= batch.num_rows
+                yield batch
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            raise CorruptTableError(
+                f"{path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
+            ) from None
+        if missing:
+            raise CorruptTableError(f"{path} has not the rows its footer promises; restore it from a copy")
 
 
 def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:

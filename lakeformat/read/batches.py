@@ -41,9 +41,7 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
             with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
                 present = set(parquet.schema_arrow.names)
                 columns = [name for name in needed.names if name in present]
-                batches = row_batches(
-                    parquet, part.path, BATCH_ROWS, columns=columns, row_groups=part.row_groups
-                )
+                batches = row_batches(parquet, part.path, BATCH_ROWS, columns=columns, row_groups=part.row_groups)
                 for batch in batches:
                     shaped = conform(batch, needed)
                     if filtered:

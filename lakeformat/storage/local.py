@@ -9,7 +9,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -190,8 +190,8 @@ class LocalStorage:
         real = self._inside(path)
         with _explained("touch", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
-            with open(real, "ab"):
-                os.utime(real)
+            with open(real, "ab") as file:
+                os.utime(file.fileno())
 
     def delete(self, path: str) -> bool:
         """Remove a regular file or a link, and the checksum file Hadoop may keep beside it."""
@@ -250,15 +250,24 @@ def _wait_for_lock(handle: int, timeout_seconds: float, root: str) -> None:
 
 @contextmanager
 def _explained(verb: str, path: str) -> Iterator[None]:
-    """Turn what the system says into one line; answers about existence pass through."""
+    """Turn what the system says into one line; answers that the port promises pass through."""
     try:
         yield
-    except (FileNotFoundError, FileExistsError, StorageError, LockTimeoutError):
+    except (StorageError, LockTimeoutError):
         raise
     except OSError as error:
+        if isinstance(error, _ANSWERS.get(verb, FileNotFoundError)):
+            raise
         raise StorageError(f"cannot {verb} {path or 'the table folder'}: {_advice(error)}") from error
 
 
+#: What a call may answer, where that is not "there is no such file".
+_ANSWERS: Final[Mapping[str, tuple[type[OSError], ...]]] = {
+    "create": (FileExistsError,),
+    "write": (),
+    "touch": (),
+    "lock": (),
+}
 _ADVICE: Final = {
     errno.ENOSPC: "no space left on the disk; free some and run the write again",
     errno.EDQUOT: "the disk quota is used up; free some space and run the write again",

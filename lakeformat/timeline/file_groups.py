@@ -48,9 +48,10 @@ def visible_files(
         listed: all base files found.
         timeline: cut at the wanted instant.
         replaced: groups that replacecommits of the timeline hide.
-        named_by: instant time -> group -> file name, as the commit's statistics say; asked only when two files
-            claim one version, which a task attempt that lost leaves behind.
+        named_by: instant time -> group -> file name, as the statistics of an active commit say. A file they do
+            not name is none of the table's: a task attempt that lost, or a writer that did, left it behind.
     """
+    active = frozenset(instant.time for instant in timeline.commits)
     newest: dict[FileGroupId, BaseFile] = {}
     committed = {time: timeline.is_committed(time) for time in {file.name.instant_time for file in listed}}
     last = timeline.newest_time or ""
@@ -58,12 +59,10 @@ def visible_files(
         time = file.name.instant_time
         if not committed[time] or time > last or file.group in replaced:
             continue
+        if time in active and named_by(time).get(file.group) != str(file.name):
+            continue
         known = newest.get(file.group)
-        if (
-            known is None
-            or known.name.instant_time < time
-            or (known.name.instant_time == time and named_by(time).get(file.group) == str(file.name))
-        ):
+        if known is None or known.name.instant_time < time:
             newest[file.group] = file
     return tuple(newest[group] for group in sorted(newest))
 

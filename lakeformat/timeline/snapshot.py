@@ -93,15 +93,15 @@ class _Names:
 
     def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
         self._commits = commits
+        self._named: dict[str, Mapping[FileGroupId, str]] = {}
 
     def __call__(self, time: str) -> Mapping[FileGroupId, str]:
-        metadata = self._commits.get(time)
-        if metadata is None:
-            return {}
-        return {
-            FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]
-            for stat in metadata.all_stats()
-        }
+        if time not in self._named:
+            self._named[time] = {
+                FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]
+                for stat in self._commits[time].all_stats()
+            }
+        return self._named[time]
 
 
 def _check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:

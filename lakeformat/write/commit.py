@@ -6,7 +6,7 @@ The completed file, made by put-if-absent with whole bytes, is the one point at 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,8 @@ from lakeformat.write import claims
 from lakeformat.write.conflict import check_conflicts
 from lakeformat.write.markers import forget_markers
 from lakeformat.write.metadata_table import drop_metadata_table
-from lakeformat.write.rollback import roll_back
+from lakeformat.write.rollback import roll_back, was_rolled_back
+from lakeformat.write.stage import stage_folder
 
 __all__ = ["TOKEN_KEY", "CommitProtocol", "OpenCommit"]
 
@@ -41,6 +42,7 @@ class OpenCommit:
     """An instant of ours on its way. Picklable: Spark carries it from ``writer()`` to ``commit()``.
 
     Attributes:
+        token: tells our completed file from another's; also the write's id, which names its stage folder.
         known: times of the commits completed when the write began.
     """
 
@@ -108,7 +110,8 @@ class CommitProtocol:
         """
         timeline = self.store.load()
         standing = timeline.find(commit.time)
-        if standing is None or standing.state is not State.INFLIGHT:
+        is_pending = standing is not None and standing.state is State.INFLIGHT
+        if not is_pending or was_rolled_back(self.store, timeline, commit.time):
             raise WriteConflictError(
                 f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
             )
@@ -159,9 +162,10 @@ class CommitProtocol:
         )
 
     def tidy(self, commit: OpenCommit) -> None:
-        """After the commit: markers and claim go. What fails here is left to the next writer."""
+        """After the commit: markers, stage and claim go. What fails here is left to the next writer."""
         try:
             forget_markers(self._storage, commit.time)
+            self._storage.delete_folder(stage_folder(commit.token))
             claims.release(self._storage, commit.time)
         except StorageError as error:
             _LOG.warning("leftovers of commit %s stay until the next write: %s", commit.time, error)
@@ -169,23 +173,3 @@ class CommitProtocol:
     def undo(self, config: TableConfig, commit: OpenCommit) -> None:
         """Roll a failed write of ours back, unless it has completed. Call it under the lock."""
         roll_back(self.store, config, self.clock, commit.instant)
-
-
-def profile_metadata(
-    operation: str, planned: Mapping[str, Sequence[tuple[str, str | None, int, int]]]
-) -> CommitMetadata:
-    """The workload profile as an inflight file holds it (Hudi: ``saveWorkloadProfileMetadataToInflight``).
-
-    Args:
-        planned: partition -> (file id, ``""`` for inserts; instant of the base file; updates; inserts).
-    """
-    from lakeformat.model.commit import WriteStat
-
-    stats = {
-        partition: tuple(
-            WriteStat(file_id, "", partition, base, 0, num_updates=updates, num_inserts=inserts)
-            for file_id, base, updates, inserts in entries
-        )
-        for partition, entries in planned.items()
-    }
-    return CommitMetadata(operation, stats)

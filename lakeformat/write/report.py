@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lakeformat.storage.port import Clock
 
-__all__ = ["REPORT_KEY", "Report", "read_report"]
+__all__ = ["REPORT_KEY", "Report", "progress", "read_report", "summary"]
+
+T = TypeVar("T")
 
 #: Key of the commit's ``extraMetadata`` under which the report stands, as JSON.
 REPORT_KEY: Final = "lakeformat.report"
@@ -43,11 +45,25 @@ class Report:
         """The report as it stands in the commit."""
         return json.dumps(self.as_dict(), separators=(",", ":"))
 
-    def summary(self, instant_time: str) -> str:
-        """One line for the log."""
-        rows = ", ".join(f"{count} {what}" for what, count in self.rows.items() if count)
-        files = ", ".join(f"{count} {what}" for what, count in self.files.items() if count)
-        return f"{self.operation} {instant_time}: rows {rows or 0}; files {files or 0}; {self.as_dict()['seconds']} s"
+
+def summary(instant_time: str, operation: str, report: Mapping[str, Any]) -> str:
+    """One line for the log and for people: what was written, in which files, in how many seconds."""
+    rows = ", ".join(f"{count:,} {what}" for what, count in report["rows"].items() if count) or "none"
+    files = ", ".join(f"{count:,} {what}" for what, count in report["files"].items() if count) or "none"
+    return f"{operation} {instant_time}: rows {rows}; files {files}; {report['seconds']:.2f} s"
+
+
+def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
+    """The same items, with a progress line on a terminal if the work takes more than two seconds.
+
+    Drawn by tqdm (``lakeformat[progress]``); without it, or without a terminal, nothing is drawn.
+    """
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        yield from items
+        return
+    yield from tqdm(items, total=total, desc=f"{what}: file groups", delay=2, leave=False, disable=None)
 
 
 def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from lakeformat.codec.avro_records import (
@@ -31,7 +32,7 @@ from lakeformat.write import claims
 from lakeformat.write.markers import forget_markers
 from lakeformat.write.stage import stage_folder
 
-__all__ = ["recover", "roll_back"]
+__all__ = ["recover", "roll_back", "was_rolled_back"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _STAGE_KEPT_MS: Final = 24 * 3600 * 1000
@@ -93,7 +94,7 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     timeline = store.load()
     standing = timeline.find(victim.time)
     if standing is None:
-        if _was_rolled_back(store, timeline, victim.time):
+        if was_rolled_back(store, timeline, victim.time):
             _delete_late_files(store, victim.time)
         claims.release(store.storage, victim.time)
         return
@@ -109,11 +110,16 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     _finish(store, rollback, clock)
 
 
-def _was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
-    """Whether somebody's rollback on the timeline is of this instant: it is gone, but not archived."""
-    later = (i.at(State.REQUESTED) for i in timeline.of_action(Action.ROLLBACK) if i.time > instant_time)
-    plans = (decode_rollback_plan(store.read(request), name=request.file_name) for request in later)
-    return any(plan.instant_time == instant_time for plan in plans)
+def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
+    """Whether a rollback on the timeline, pending or completed, is of this instant."""
+    for rollback in timeline.of_action(Action.ROLLBACK):
+        request = rollback.at(State.REQUESTED)
+        if rollback.time > instant_time:
+            with suppress(FileNotFoundError):  # Its plan is gone: not one of those that run beside us.
+                plan = decode_rollback_plan(store.read(request), name=f"{HOODIE}/{request.file_name}")
+                if plan.instant_time == instant_time:
+                    return True
+    return False
 
 
 def _delete_late_files(store: TimelineStore, instant_time: str) -> None:

@@ -8,42 +8,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakeformat.codec.avro_schema import to_avro
-from lakeformat.codec.conform import conform
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
-from lakeformat.index.tagging import TagCounts, Tagged, TagSettings, tag_partition
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.files import BaseFileName, FileGroupId
 from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.write import claims
 from lakeformat.write.base_file import ROW_GROUP_ROWS
-from lakeformat.write.buckets import Bucket, FileSizing, assign, derive_file_id
-from lakeformat.write.commit import CommitProtocol, OpenCommit, profile_metadata
+from lakeformat.write.buckets import Bucket
+from lakeformat.write.commit import CommitProtocol, OpenCommit
 from lakeformat.write.handles import HandleSettings, create, merge
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.markers import announce, prepare_partition
-from lakeformat.write.prepare import ANY_PARTITION, combine
-from lakeformat.write.report import REPORT_KEY, Report
+from lakeformat.write.profile import BucketPlan, new_key_check, plan_buckets, workload_profile
+from lakeformat.write.report import REPORT_KEY, Report, progress, summary
 from lakeformat.write.rollback import recover
 from lakeformat.write.stage import stage_folder
 
 __all__ = ["Engine", "WriteResult", "WriteSession", "Written"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-_SAMPLE_ROWS: Final = 16384
 
 
 @dataclass(frozen=True)
@@ -68,6 +62,10 @@ class WriteResult:
     operation: str
     report: Mapping[str, Any]
 
+    def __str__(self) -> str:
+        """One line: rows, files, seconds."""
+        return summary(self.instant_time, self.operation, self.report)
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -75,15 +73,6 @@ class Written:
 
     staged_path: str
     stat: WriteStat
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Buckets of all partitions, with the rows they point into."""
-
-    rows: Mapping[str, pa.Table]
-    buckets: tuple[Bucket, ...]
-    new_keys: Mapping[str, pa.ChunkedArray]
 
 
 class WriteSession:
@@ -143,14 +132,16 @@ class WriteSession:
             commit = OpenCommit(commit.instant, commit.token, known)
         with self.undone_on_failure(commit):
             self.report.rows["incoming"] = arrived
-            plan = self._plan(rows, snapshot, schema)
-            commit = self.protocol.inflight(commit, self._profile(plan.buckets))
+            plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.report)
+            profile = workload_profile(self.job.operation, plan.buckets, ())
+            commit = self.protocol.inflight(commit, profile)
             handles = self.job.handles(commit.time, schema)
             with self.report.step("write") as counted:
                 stats = self._handle(plan, handles)
                 counted["buckets"] = len(plan.buckets)
             overwritten = self._overwritten(rows, snapshot)
-            self.finish(commit, schema, stats, snapshot, overwritten, self._key_check(plan))
+            check = new_key_check(self.storage, plan) if self.job.operation is Operation.UPSERT else None
+            self.finish(commit, schema, stats, snapshot, overwritten, check)
         self.protocol.tidy(commit)
         return self._result(commit)
 
@@ -166,102 +157,15 @@ class WriteSession:
                 self.protocol.undo(self.job.config, commit)
             raise
 
-    # --- tag, profile, buckets ------------------------------------------------------------------------
-
-    def _plan(self, rows: Mapping[str, pa.Table], snapshot: Snapshot, schema: pa.Schema) -> _Plan:
-        with self.report.step("combine") as counted:
-            if self.job.combine:
-                rows = {p: combine(table, self.job.prepare.ordering) for p, table in rows.items()}
-            counted["rows"] = sum(table.num_rows for table in rows.values())
-        rows = {
-            partition: table
-            for path, table in rows.items()
-            for partition, table in (
-                ((p, table) for p in snapshot.by_partition) if path == ANY_PARTITION else ((path, table),)
-            )
-        }
-        with self.report.step("tag") as counted:
-            tagged = self._tag(rows, snapshot)
-            counts = TagCounts()
-            for found in tagged.values():
-                counts.add(found.counts)
-            counted.update({name: getattr(counts, name) for name in counts.__dataclass_fields__})
-        with self.report.step("profile") as counted:
-            buckets: list[Bucket] = []
-            sizing = self._sizing(rows, schema)
-            numbers = iter(range(1 << 62))
-            for partition, found in tagged.items():
-                files = self._mergeable(snapshot, partition)
-                new = found.new if self.job.operation is not Operation.DELETE else found.new[:0]
-                buckets += assign(
-                    partition,
-                    files,
-                    (found.keys, found.files),
-                    new,
-                    sizing,
-                    lambda: derive_file_id(self.job.write_id, -1, next(numbers)),
-                )
-            counted["row_bytes"] = round(sizing.row_bytes, 1)
-        new_keys = {p: rows[p].column(RECORD_KEY).take(pa.array(t.new)) for p, t in tagged.items()}
-        return _Plan(rows, tuple(buckets), new_keys)
-
-    def _mergeable(self, snapshot: Snapshot, partition: str) -> Sequence[BaseFile]:
-        return () if self.job.operation.overwrites else snapshot.by_partition.get(partition, ())
-
-    def _tag(self, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> dict[str, Tagged]:
-        with ThreadPoolExecutor(self._threads) as outer, ThreadPoolExecutor(self._threads) as inner:
-
-            def one(partition: str) -> Tagged:
-                return self._locate(rows[partition].column(RECORD_KEY), snapshot, partition, inner)
-
-            return dict(zip(rows, outer.map(one, rows), strict=True))
-
-    def _locate(self, keys: pa.ChunkedArray, snapshot: Snapshot, partition: str, pool: Executor) -> Tagged:
-        if self.job.operation.tags:
-            files = snapshot.by_partition.get(partition, ())
-            return tag_partition(self.storage, files, keys, self.job.tagging, pool)
-        nothing = np.empty(0, np.int64)
-        order = np.asarray(pc.sort_indices(keys)).astype(np.int64)
-        return Tagged(nothing, nothing, order, TagCounts(keys=len(keys)))
-
-    def _sizing(self, rows: Mapping[str, pa.Table], schema: pa.Schema) -> FileSizing:
-        options = self.job.options
-        return FileSizing(
-            self._row_bytes(rows, schema),
-            options["hoodie.parquet.max.file.size"],
-            options["hoodie.parquet.small.file.limit"],
-        )
-
-    def _row_bytes(self, rows: Mapping[str, pa.Table], schema: pa.Schema) -> float:
-        """Bytes of a row as it will stand in a file, measured on a sample of the input."""
-        sample = next((table.slice(0, _SAMPLE_ROWS) for table in rows.values() if table.num_rows), None)
-        if sample is None or self.job.operation is Operation.DELETE:
-            return float(self.job.options["hoodie.copyonwrite.record.size.estimate"])
-        sink = pa.BufferOutputStream()
-        data = conform(sample, schema).append_column(RECORD_KEY, sample.column(RECORD_KEY))
-        pq.write_table(data, sink, compression=self.job.options["hoodie.parquet.compression.codec"])
-        size: int = sink.tell()
-        rows_sampled: int = sample.num_rows
-        return max(1.0, size / rows_sampled)
-
-    def _profile(self, buckets: Iterable[Bucket]) -> CommitMetadata:
-        planned: dict[str, list[tuple[str, str | None, int, int]]] = {}
-        for bucket in buckets:
-            entries = planned.setdefault(bucket.partition_path, [])
-            inserts = len(bucket.rows) - bucket.lookups
-            if bucket.base is None:
-                entries.append(("", None, 0, inserts))
-            else:
-                entries.append((bucket.file_id, bucket.base.name.instant_time, bucket.lookups, inserts))
-        return profile_metadata(self.job.operation.name, planned)
-
     # --- handles --------------------------------------------------------------------------------------
 
-    def _handle(self, plan: _Plan, handles: HandleSettings) -> list[WriteStat]:
+    def _handle(self, plan: BucketPlan, handles: HandleSettings) -> list[WriteStat]:
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
         def one(task: int) -> WriteStat | None:
+            if not self.storage.has_lock:
+                claims.beat(self.storage, handles.instant_time)
             bucket = plan.buckets[task]
             name = BaseFileName(bucket.file_id, f"{task}-0-0", handles.instant_time)
             path = f"{bucket.partition_path}/{name}" if bucket.partition_path else str(name)
@@ -272,7 +176,8 @@ class WriteSession:
         # Large buckets first, so that no thread is left with one at the end.
         order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))
         with ThreadPoolExecutor(self._threads) as pool:
-            return [stat for stat in pool.map(one, order) if stat is not None]
+            done = progress(pool.map(one, order), len(order), self.job.operation.value)
+            return [stat for stat in done if stat is not None]
 
     def place(self, commit: OpenCommit, written: Iterable[Written]) -> list[WriteStat]:
         """Move tasks' finished base files into their partitions, each announced first."""
@@ -300,8 +205,9 @@ class WriteSession:
         """
         try:
             self._run_direct(commit, written, tails, arrived)
-        finally:
+        except BaseException:
             self.forget_stage()
+            raise
         self.protocol.tidy(commit)
         return self._result(commit)
 
@@ -312,14 +218,10 @@ class WriteSession:
         schema = self.job.final_schema(snapshot)
         self.report.rows["incoming"] = arrived
         packs = self.job.operation is Operation.INSERT
-        plan = self._plan(tails, snapshot if packs else _without_files(snapshot), schema)
-        entries = [*self._profile(plan.buckets).stats.items()]
-        profile = profile_metadata(
-            self.job.operation.name,
-            {stat.stat.partition_path: [("", None, 0, stat.stat.num_inserts)] for stat in written},
-        )
-        whole = CommitMetadata(profile.operation, {**profile.stats, **dict(entries)})
-        commit = self.protocol.inflight(commit, whole)
+        mergeable = snapshot if packs else _without_files(snapshot)
+        plan = plan_buckets(self.storage, self.job, tails, mergeable, schema, self.report)
+        profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
+        commit = self.protocol.inflight(commit, profile)
         with self.report.step("write") as counted:
             stats = self._handle(plan, self.job.handles(commit.time, schema))
             stats += self.place(commit, written)
@@ -389,31 +291,10 @@ class WriteSession:
             bytes=sum(stat.size_bytes for stat in stats),
         )
 
-    def _key_check(self, plan: _Plan) -> Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None:
-        """Two writers may insert one new key into different files; Hudi does not look, we do."""
-        if self.job.operation is not Operation.UPSERT:
-            return None
-
-        def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-            for time, metadata in others:
-                for partition, keys in plan.new_keys.items():
-                    stats = [s for s in metadata.stats.get(partition, ()) if s.path and s.num_writes]
-                    files = [
-                        BaseFile(partition, BaseFileName.parse(s.path.rpartition("/")[2]), s.size_bytes) for s in stats
-                    ]
-                    with ThreadPoolExecutor(self._threads) as pool:
-                        found = tag_partition(self.storage, files, keys, TagSettings("SIMPLE"), pool)
-                    if len(found.keys):
-                        raise WriteConflictError(
-                            f"commit {time} inserted {len(found.keys)} of the same new keys, e.g. "
-                            f"{keys[int(found.keys[0])].as_py()!r}; run the write again, it will start from {time}"
-                        )
-
-        return check
-
     def _result(self, commit: OpenCommit) -> WriteResult:
-        _LOG.info("%s", self.report.summary(commit.time))
-        return WriteResult(commit.time, self.job.operation.value, self.report.as_dict())
+        result = WriteResult(commit.time, self.job.operation.value, self.report.as_dict())
+        _LOG.info("%s", result)
+        return result
 
     def forget_stage(self) -> None:
         """Remove the write's stage folder; what fails here goes with a later write."""

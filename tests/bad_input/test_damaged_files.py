@@ -263,8 +263,8 @@ def test_a_flipped_bit_in_a_page_never_goes_unnoticed(tmp_path: Path) -> None:
     whole = base.read_bytes()
     pages_end = len(whole) - 8 - struct.unpack("<I", whole[-8:-4])[0]
     # Page headers carry no checksum: their count of values, for one, must not end a file early and silently.
-    noticed = [at for at in range(4, pages_end, 23) if is_noticed(table, base, whole, at, wanted)]
-    assert len(noticed) > 0.8 * (pages_end // 23)
+    noticed = [at for at in range(4, pages_end, 37) if is_noticed(table, base, whole, at, wanted)]
+    assert len(noticed) > 0.8 * (pages_end // 37)
 
 
 def is_noticed(table: Table, base: Path, whole: bytes, at: int, wanted: pa.Table) -> bool:
@@ -422,4 +422,30 @@ def test_a_rollback_plan_that_cannot_be_read(data: bytes, tmp_path: Path) -> Non
     with pytest.raises(LakeformatError) as caught:
         table.upsert(ROWS)
     named(caught, CorruptTableError, f"{time}.rollback.requested")
+    assert table.to_arrow().equals(rows)
+
+
+@pytest.mark.parametrize("data", [b"Obj", b"not avro at all", b"Obj\x01\xff\xff\xff\xff\xff\xff"])
+def test_a_clean_that_cannot_be_read_stops_time_travel_alone(data: bytes, tmp_path: Path) -> None:
+    """What it has left is not known any more; the present is."""
+    table = new_table(tmp_path)
+    time = table.history()[0].instant_time
+    name = f"{int(time) + 1}.clean"
+    table.engine.storage.create(f"{HOODIE}/{name}", data)
+    with pytest.raises(LakeformatError) as caught:
+        table.to_arrow(as_of=time)
+    named(caught, CorruptTableError, name)
+    assert table.to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("data", [b"Obj", b"not avro at all"])
+def test_a_clustering_plan_that_cannot_be_read_stops_writers(data: bytes, tmp_path: Path) -> None:
+    """Its file groups must not be written, and nobody can tell which they are."""
+    table = new_table(tmp_path)
+    rows = table.to_arrow()
+    name = f"{int(table.history()[0].instant_time) + 1}.replacecommit.requested"
+    table.engine.storage.create(f"{HOODIE}/{name}", data)
+    with pytest.raises(LakeformatError) as caught:
+        table.upsert(ROWS)
+    named(caught, CorruptTableError, name)
     assert table.to_arrow().equals(rows)

@@ -64,9 +64,7 @@ def write_file(storage: Storage, number: int, keys: Sequence[str], fpp: float = 
     return BaseFile("", name, size)
 
 
-def rewrite(
-    storage: Storage, file: BaseFile, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]]
-) -> None:
+def rewrite(storage: Storage, file: BaseFile, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]]) -> None:
     """The same rows with another footer; every row its own row group."""
     with storage.open_input(file.path) as source:
         parquet = pq.ParquetFile(source)
@@ -218,9 +216,7 @@ def test_a_file_without_keys_is_named() -> None:
     file = write_file(storage, 0, ["a"])
     with storage.open_output(file.path) as sink:
         pq.write_table(pa.table({"v": [1]}), sink)
-    with pytest.raises(
-        CorruptTableError, match=r"file-0_0-0-0_\d+\.parquet has no column _hoodie_record_key"
-    ):
+    with pytest.raises(CorruptTableError, match=r"file-0_0-0-0_\d+\.parquet has no column _hoodie_record_key"):
         tag_partition(storage, [file], pa.chunked_array([["a"]]), TagSettings("SIMPLE"), POOL)
 
 

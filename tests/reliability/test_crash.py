@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import hudi_rs
-import pyarrow as pa
 import pytest
 from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at
-from reliability.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from reliability.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
@@ -19,20 +17,6 @@ from lakeformat.write.rollback import recover
 #: hudi-rs looks at one case in so many, and a second crash follows the first in one case in so many.
 HUDI_RS_EVERY = 7
 TWICE_EVERY = 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Calls come in one order only if one thread makes them."""
-    threads = pa.cpu_count()
-    pa.set_cpu_count(1)
-    yield
-    pa.set_cpu_count(threads)
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
-    return make_template(tmp_path_factory.mktemp("crash"))
 
 
 def calls_of(write: Write, storage: LocalStorage) -> list[Call]:

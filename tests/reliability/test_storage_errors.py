@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from reliability.faulty import Call, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from reliability.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
 from lakeformat.storage import LocalStorage
@@ -23,11 +23,6 @@ _COMPLETED = re.compile(r"\.hoodie/\d{17}\.(commit|replacecommit)")
 def completes(_: int, call: Call) -> bool:
     """The call that makes a commit visible."""
     return call.name == "create" and _COMPLETED.fullmatch(call.path) is not None
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
-    return make_template(tmp_path_factory.mktemp("errors"))
 
 
 def attempt(write: Write, storage: FaultyStorage) -> LakeformatError | None:

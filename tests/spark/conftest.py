@@ -14,8 +14,8 @@ from lakeformat.spark import register
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session as a user has it who calls nothing: the source is found by its package's name, nothing is pushed."""
-    # Three attempts a task: what a first attempt leaves behind is a case of its own.
-    builder = SparkSession.builder.master("local[2,3]").appName("lakeformat tests")
+    # Two attempts a task: what a failed first one leaves behind is a case of its own.
+    builder = SparkSession.builder.master("local[2,2]").appName("lakeformat tests")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fixture_tables import unpack
-from lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
+from lakehouse import FLIGHT_COLUMNS, FLIGHTS, Refusal, commits, contents, flights, leftovers, read, refusal, write
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -46,8 +47,8 @@ def writing_rows(*expressions: str, **options: object) -> Act:
     ("act", "error", "text"),
     [
         (reading(wher="id = 1"), "InvalidOptionError", r"unknown option 'wher'; did you mean 'where'\?.*"),
-        (reading(where="id = "), "InvalidInputError", r".*id = .*"),
-        (reading(where="idd = 1"), "InvalidInputError", r".*'idd'; did you mean 'id'\?.*"),
+        (reading(where="id = "), "InvalidInputError", r"cannot read the filter 'id =': not Spark SQL.*"),
+        (reading(where="idd = 1"), "InvalidInputError", r"column 'idd' is not in the table; did you mean 'id'\?"),
         (reading(columns="id,y"), "InvalidInputError", r"unknown column 'y'.*the table has .*"),
         (reading(columns="id,id"), "InvalidInputError", r"columns=id,id names a column twice; name each once"),
         (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: write true or false"),
@@ -68,6 +69,7 @@ def writing_rows(*expressions: str, **options: object) -> Act:
         (writing_rows("string(id) id", "part", "ts", "x"), "SchemaMismatchError", r"column 'id' is string.*"),
         (writing_rows("int(null) id", "part", "ts", "x"), "InvalidInputError", r"record key column 'id' is null at row \d+.*"),
     ],
+    ids=lambda value: "" if callable(value) else value,
 )  # fmt: skip
 def test_refusals_leave_the_table_as_it_was(
     act: Act, error: str, text: str, spark: SparkSession, table: Path
@@ -119,11 +121,10 @@ def test_no_table(session: SparkSession, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("act", [lambda s: s.read.format("lakehouse").load(), lambda s: flights(s, ROWS).write.format("lakehouse").mode("append").save()])  # fmt: skip
-def test_no_path(act: Callable[[SparkSession], object], spark: SparkSession) -> None:
-    assert refusal(lambda: act(spark)) == Refusal(
-        "InvalidOptionError", "no path given; write .load(path) or .save(path)"
-    )
+def test_no_path(spark: SparkSession) -> None:
+    writer = flights(spark, ROWS).write.format("lakehouse").options(**FLIGHTS).mode("append")
+    for act in (spark.read.format("lakehouse").load, writer.save):
+        assert refusal(act) == Refusal("InvalidOptionError", "no path given; write .load(path) or .save(path)")
 
 
 @pytest.mark.parametrize("name", ["hudi_v8_v9/v9_cow_commit_time", "hudi_v8_v9/v9_mor_commit_time"])
@@ -133,7 +134,7 @@ def test_a_newer_table_is_refused_by_its_version_and_not_touched(
     path = unpack(name, tmp_path)
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     for act in (reading(), writing()):
-        refused = refusal(lambda act=act: act(spark, path))  # type: ignore[misc]  # mypy cannot type the default.
+        refused = refusal(partial(act, spark, path))
         assert refused.error in {"UnsupportedTableError", "InvalidOptionError"}
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
@@ -141,8 +142,8 @@ def test_a_newer_table_is_refused_by_its_version_and_not_touched(
 def test_a_key_that_is_null_in_a_task_names_column_and_row(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, ROWS), tmp_path)
     rows = spark.createDataFrame([(50, "p1", 1, 1.0), (None, "p1", 1, 1.0)], FLIGHT_COLUMNS).coalesce(1)
-    for operation in ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite"):
-        refused = refusal(lambda how=operation: write(rows, tmp_path, operation=how))  # type: ignore[misc]
+    for operation in ("upsert", "bulk_insert"):
+        refused = refusal(partial(write, rows, tmp_path, operation=operation))
         assert refused == Refusal(
             "InvalidInputError", "record key column 'id' is null at row 1; give every row a key"
         )

@@ -51,9 +51,7 @@ def test_upsert_and_delete(name: str, tmp_path: Path) -> None:
     rows = hudi_rs.rows_by_key(table.to_arrow())
     model, schema = by_key(rows), table.schema
     assert table.config.has_metadata_table
-    before = {
-        instant.time: hudi_rs.rows_by_key(table.to_arrow(as_of=instant.time)) for instant in commits(table)
-    }
+    before = {instant.time: hudi_rs.rows_by_key(table.to_arrow(as_of=instant.time)) for instant in commits(table)}
 
     changed = {key: {**row, ordering: later(row[ordering])} for key, row in list(model.items())[::2]}
     path, sample = rows[0]["_hoodie_partition_path"], bare(rows[0])

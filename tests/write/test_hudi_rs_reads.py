@@ -89,17 +89,14 @@ NESTED = pa.schema(
 
 def people(names: Iterable[str], ts: int) -> pa.Table:
     rows = [
-        {"id": str(ts), "who": {"name": n, "team": {"code": len(n)}}, "size": len(n), "at": {"ts": ts}}
-        for n in names
+        {"id": str(ts), "who": {"name": n, "team": {"code": len(n)}}, "size": len(n), "at": {"ts": ts}} for n in names
     ]
     return pa.Table.from_pylist(rows, NESTED)
 
 
 @pytest.mark.parametrize("partition", ["size", "who.team.code"])
 def test_key_partition_and_ordering_inside_structs(partition: str, tmp_path: Path) -> None:
-    table = lakeformat.create(
-        tmp_path / "t", NESTED, record_key="who.name", partition_by=partition, ordering="at.ts"
-    )
+    table = lakeformat.create(tmp_path / "t", NESTED, record_key="who.name", partition_by=partition, ordering="at.ts")
     table.upsert(people(["ann", "bob", "carla"], 1))
     table.upsert(people(["bob", "dora"], 3))
     table.upsert(people(["bob", "ann"], 2))

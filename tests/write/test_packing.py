@@ -126,10 +126,7 @@ def test_a_row_larger_than_a_file_gets_a_file_of_its_own() -> None:
     st.integers(0, 60),
 )
 def test_assignment_loses_and_doubles_no_row(sizes: list[int], owners: list[int], new: int) -> None:
-    files = [
-        BaseFile("p", BaseFileName(f"f{at}", "0-0-0", "20240101000000000"), size)
-        for at, size in enumerate(sizes)
-    ]
+    files = [BaseFile("p", BaseFileName(f"f{at}", "0-0-0", "20240101000000000"), size) for at, size in enumerate(sizes)]
     pairs = [(row, owner % len(files)) for row, owner in enumerate(owners)]
     located = (np.array([r for r, _ in pairs], np.int64), np.array([f for _, f in pairs], np.int64))
     fresh = np.arange(len(owners), len(owners) + new)
@@ -147,9 +144,7 @@ def test_assignment_loses_and_doubles_no_row(sizes: list[int], owners: list[int]
 
 
 def test_file_ids_follow_from_the_work_alone() -> None:
-    ids = {
-        derive_file_id(f"w{w}", task, index) for w in range(3) for task in range(-1, 3) for index in range(3)
-    }
+    ids = {derive_file_id(f"w{w}", task, index) for w in range(3) for task in range(-1, 3) for index in range(3)}
     assert len(ids) == 36
     assert derive_file_id("w1", 2, 0) in ids
     assert all(BaseFileName.match(f"{id_}_0-0-0_20240101000000000.parquet") for id_ in ids)

@@ -120,9 +120,7 @@ def test_every_form_of_a_column(column: pa.ChunkedArray) -> None:
     assert paths(column.slice(2), by("p")) == ["b", "a"]
 
 
-@pytest.mark.parametrize(
-    "settings", [by(), by("p"), by("p", timestamp_type="SCALAR", output_dateformat="yyyy")]
-)
+@pytest.mark.parametrize("settings", [by(), by("p"), by("p", timestamp_type="SCALAR", output_dateformat="yyyy")])
 def test_no_rows_have_no_paths(settings: KeySettings) -> None:
     assert paths(pa.array([], pa.int64()), settings) == []
 
@@ -320,9 +318,7 @@ names_of_folders = st.one_of(st.none(), st.text(st.sampled_from("ab/=%.: ä\n"),
 
 
 @given(st.lists(st.tuples(names_of_folders, st.integers(-5, 5)), min_size=1), st.booleans(), st.booleans())
-def test_a_path_never_lies_about_its_rows(
-    rows: list[tuple[str | None, int]], hive: bool, encode: bool
-) -> None:
+def test_a_path_never_lies_about_its_rows(rows: list[tuple[str | None, int]], hive: bool, encode: bool) -> None:
     settings = by("s", "i", hive=hive, encode=encode)
     table = pa.table({"s": pa.array([s for s, _ in rows], pa.string()), "i": [i for _, i in rows]})
     try:
@@ -349,9 +345,7 @@ def stored_settings(table: Path) -> KeySettings:
         return [field for field in properties.get(name, "").split(",") if field]
 
     keys, partitions = fields("hoodie.table.recordkey.fields"), fields("hoodie.table.partition.fields")
-    named = properties.get("hoodie.table.keygenerator.class") or properties.get(
-        "hoodie.table.keygenerator.type"
-    )
+    named = properties.get("hoodie.table.keygenerator.class") or properties.get("hoodie.table.keygenerator.type")
     return KeySettings(
         KeyGeneratorKind.parse(named) if named else KeyGeneratorKind.infer(keys, partitions),
         tuple(keys),

@@ -1,0 +1,76 @@
+"""Secrets among the options reach the storage, and nothing else: no error, no log, no commit, no text of an object."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+from refusal import ROWS, SCHEMA, named, new_table
+
+import lakeformat
+from lakeformat import InvalidOptionError, LakeformatError
+from lakeformat.config.resolve import resolve
+from lakeformat.storage import open_storage
+
+SECRET = "hunter2"
+
+
+def everything_written(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fs.s3a.secret.key",
+        "hoodie.write.lock.zookeeper.password",
+        "_password",
+        "_api_token",
+        "_aws_secret_access_key",
+        "_db_credentials",
+        "_sas",
+    ],
+)
+def test_options_that_hold_secrets(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    table = new_table(tmp_path, **{name: SECRET})
+    table.bulk_insert(ROWS)
+    with pytest.raises(LakeformatError) as caught:
+        table.upsert(ROWS.drop_columns(["id"]))
+    seen = [str(caught.value), repr(table), caplog.text, str(table.history())]
+    assert not any(SECRET in text for text in seen)
+    assert SECRET.encode() not in everything_written(tmp_path)
+
+
+def test_a_marked_option_goes_into_the_commit_without_its_secret(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"_password": SECRET, "_job": "nightly"})
+    store = table.engine.store
+    extra = store.commit(store.load().commits[-1]).extra
+    assert (extra["_job"], extra["_password"]) == ("nightly", "***")
+
+
+def test_an_unknown_option_is_told_without_its_value(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(LakeformatError) as caught:
+        resolve({"aws_secret_access_key": SECRET})
+    assert SECRET not in named(caught, InvalidOptionError, "'aws_secret_access_key'")
+    resolve({"hoodie.my.password": SECRET})
+    assert "hoodie.my.password is not known" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_users_and_passwords_of_urls_are_not_shown() -> None:
+    storage = open_storage(f"s3://user:{SECRET}@bucket/table", secret=SECRET)
+    assert storage.location == "s3://bucket/table"
+    assert SECRET not in f"{storage.location}"
+
+
+def test_storage_options_are_neither_shown_nor_stored(tmp_path: Path) -> None:
+    storage = open_storage("memory://table", password=SECRET)
+    assert SECRET not in repr(storage)
+    assert SECRET.encode() in pickle.dumps(storage)  # Tasks need them.
+    with pytest.raises(LakeformatError) as caught:
+        lakeformat.create("memory://table", SCHEMA, record_key="id", storage_options={"password": SECRET})
+    message = named(caught, type(caught.value), "memory://")
+    assert SECRET not in message

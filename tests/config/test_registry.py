@@ -1,0 +1,116 @@
+"""The registry of options: each name means one thing, and the README says what the code does."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakeformat.config.registry import IGNORED, OPTIONS, REFUSED, Effect, Option, options_table
+from lakeformat.config.resolve import resolve
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- options:begin -->", "<!-- options:end -->"
+
+
+def names(option: Option) -> tuple[str, ...]:
+    return (option.key, *option.aliases)
+
+
+def test_every_name_means_one_option() -> None:
+    times = Counter(name.lower() for option in OPTIONS for name in names(option))
+    times.update(name.lower() for name in (*IGNORED, *REFUSED))
+    assert [name for name, count in times.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_an_option_describes_itself(option: Option) -> None:
+    assert option.doc.endswith(".")
+    assert "|" not in option.doc
+    assert option.doc[0].isupper() or option.doc.split()[0].strip(",").islower()
+    assert isinstance(option.effect, Effect)
+    for name in names(option):
+        assert re.fullmatch(r"[a-z0-9_.]+", name), name
+
+
+def spelt(value: Any) -> str:
+    """A default as a user would write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_the_default_is_a_value_the_option_takes(option: Option) -> None:
+    if option.default is not None:
+        assert option.parse(spelt(option.default)) == option.default
+    assert resolve({})[option.key] == option.default
+    for name in names(option):
+        assert resolve({})[name] == option.default
+
+
+@pytest.mark.parametrize("option", [o for o in OPTIONS if o.default is not None], ids=lambda o: o.key)
+def test_every_alias_in_any_case_sets_the_option(option: Option) -> None:
+    text = spelt(option.default)
+    for name in names(option):
+        for said in (name, name.upper(), name.title()):
+            options = resolve({said: text})
+            assert options.given(option.key)
+            assert options[option.key] == option.default
+
+
+def test_values_come_as_texts_numbers_flags_and_lists() -> None:
+    options = resolve(
+        {
+            "hive_style": True,
+            "hoodie.parquet.max.file.size": 5,
+            "recordkey": ["a", "b"],
+            "partitionpath": " a , ,b ",
+            "where": None,
+            "OPERATION": " Bulk_Insert ",
+        }
+    )
+    assert options["hoodie.datasource.write.hive_style_partitioning"] is True
+    assert options["hoodie.parquet.max.file.size"] == 5
+    assert options["hoodie.datasource.write.recordkey.field"] == ("a", "b")
+    assert options["hoodie.datasource.write.partitionpath.field"] == ("a", "b")
+    assert not options.given("where")
+    assert options["hoodie.datasource.write.operation"] == "bulk_insert"
+
+
+def test_only_options_of_the_wanted_kind_are_read() -> None:
+    options = resolve({"where": "a > 1", "operation": "insert"}, effects=[Effect.READ])
+    assert options["where"] == "a > 1"
+    assert not options.given("hoodie.datasource.write.operation")
+
+
+def test_marked_options_and_those_of_the_timestamp_generator_are_kept_apart() -> None:
+    options = resolve({"_job": "nightly", "Hoodie.Keygen.Timebased.Timezone": "UTC"})
+    assert options.extra_metadata == {"_job": "nightly"}
+    assert options.timestamp == {"hoodie.keygen.timebased.timezone": "UTC"}
+    prefixed = resolve({"hoodie.datasource.write.commitmeta.key.prefix": "meta.", "meta.job": "x"})
+    assert prefixed.extra_metadata == {"meta.job": "x"}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_is_not_built_may_only_be_switched_off(name: str) -> None:
+    assert resolve({name: REFUSED[name]}).values == {}
+    assert resolve({name: REFUSED[name].upper()}).values == {}
+
+
+def test_the_table_lists_every_option_once() -> None:
+    lines = options_table().splitlines()
+    assert len(lines) == len(OPTIONS) + 2
+    assert {line.count("|") for line in lines} == {5}
+    assert [line.split("`")[1] for line in lines[2:]] == [option.key for option in OPTIONS]
+
+
+def test_the_readme_has_the_table_as_it_is_now() -> None:
+    text = README.read_text(encoding="utf-8")
+    shown = text.split(BEGIN)[1].split(END)[0].strip().splitlines()
+    wanted = options_table().strip().splitlines()
+    assert not list(difflib.unified_diff(shown, wanted, "README.md", "options_table()", lineterm=""))

@@ -1,0 +1,24 @@
+"""The small table, made once, and a single thread: calls to storage come in one order only if one makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from reliability.flights import Model, make_template
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = pa.cpu_count()
+    pa.set_cpu_count(1)
+    yield
+    pa.set_cpu_count(threads)
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    """Folder of the table, and its rows; copy it, never write to it."""
+    return make_template(tmp_path_factory.mktemp("reliability"))

@@ -1,0 +1,228 @@
+"""Other programs on the same table: what they have pending, and what they do to what we have pending."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reliability.faulty import Call, FaultyStorage, SteppingClock
+from reliability.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
+
+import lakeformat
+from lakeformat.errors import WriteConflictError
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.storage import LocalStorage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
+from lakeformat.write.commit import CommitProtocol
+from lakeformat.write.rollback import roll_back
+
+UPSERT = WRITES[0]
+FOREIGN = "20250101000001000"  # Later than the table's past, earlier than what a real clock gives.
+SECOND_MS = 1000
+
+
+def age(path: Path, age_ms: int) -> None:
+    """Make a file so old."""
+    then = time.time() - age_ms / 1000
+    os.utime(path, (then, then))
+
+
+def put_pending(storage: LocalStorage, age_ms: int, heartbeat_age_ms: int | None, *, inflight: bool = True) -> Path:
+    """What a writer that is not ours has on the table while it runs. Returns its data file."""
+    hoodie = Path(storage.root, ".hoodie")
+    for name in (f"{FOREIGN}.commit.requested", f"{FOREIGN}.inflight")[: 1 + inflight]:
+        (hoodie / name).write_bytes(b"")
+        age(hoodie / name, age_ms)
+    if heartbeat_age_ms is not None:
+        (hoodie / ".heartbeat").mkdir(exist_ok=True)
+        (hoodie / ".heartbeat" / FOREIGN).write_bytes(b"")
+        age(hoodie / ".heartbeat" / FOREIGN, heartbeat_age_ms)
+    data = Path(storage.root, "r0", f"0f-0_1-2-3_{FOREIGN}.parquet")
+    data.write_bytes(b"half a file")
+    return data
+
+
+@pytest.mark.parametrize("inflight", [True, False], ids=["inflight", "requested"])
+@pytest.mark.parametrize(
+    ("age_ms", "heartbeat_age_ms", "is_respected"),
+    [
+        (0, None, True),
+        (FOREIGN_GRACE_MS - 30 * SECOND_MS, None, True),
+        (FOREIGN_GRACE_MS + 30 * SECOND_MS, None, False),
+        (FOREIGN_GRACE_MS * 10, DEAD_AFTER_MS - 30 * SECOND_MS, True),
+        (30 * SECOND_MS, DEAD_AFTER_MS + 30 * SECOND_MS, False),
+    ],
+    ids=["new", "young", "old", "old but alive", "young but dead"],
+)
+def test_a_foreign_pending_write(
+    age_ms: int,
+    heartbeat_age_ms: int | None,
+    is_respected: bool,
+    inflight: bool,
+    template: tuple[Path, Model],
+    tmp_path: Path,
+) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    data = put_pending(storage, age_ms, heartbeat_age_ms, inflight=inflight)
+    table = lakeformat.Table(storage)
+    assert rows_of(storage) == before
+    if is_respected:
+        name = f"{FOREIGN}.inflight" if inflight else f"{FOREIGN}.commit.requested"
+        with pytest.raises(WriteConflictError, match=f"{name} is pending.*10 minutes after it died"):
+            NEXT.run(table)
+        assert rows_of(storage) == before
+        assert data.exists()
+    else:
+        NEXT.run(table)
+        assert rows_of(storage) == NEXT.applied(before)
+        assert not data.exists()
+        assert leftovers(storage) == []
+
+
+def test_a_foreign_plan_of_clustering_is_nobodys_failure(template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    plan = Path(storage.root, ".hoodie", f"{FOREIGN}.replacecommit.requested")
+    plan.write_bytes(b"")
+    age(plan, FOREIGN_GRACE_MS * 10)
+    NEXT.run(lakeformat.Table(storage))
+    assert rows_of(storage) == NEXT.applied(before)
+    assert plan.exists()
+
+
+def once(when: Callable[[Call], bool], act: Callable[[Call], None]) -> Callable[[Call], None]:
+    """Act before the first such call, and never again."""
+    done: list[Call] = []
+
+    def meanwhile(call: Call) -> None:
+        if not done and when(call):
+            done.append(call)
+            act(call)
+
+    return meanwhile
+
+
+def roll_back_pending(storage: LocalStorage) -> None:
+    """What another program does that takes our write for dead."""
+    store = TimelineStore(storage)
+    for instant in store.load().pending:
+        roll_back(store, store.config(), SteppingClock(), instant)
+
+
+def last_look() -> Callable[[Call], bool]:
+    """The listing of the timeline from which the commit is decided: the first one after inflight."""
+    seen: list[Call] = []
+
+    def when(call: Call) -> bool:
+        if call.path.endswith("inflight"):
+            seen.append(call)
+        return bool(seen) and (call.name, call.path) == ("list", ".hoodie")
+
+    return when
+
+
+MOMENTS: dict[str, Callable[[], Callable[[Call], bool]]] = {
+    "before inflight": lambda: lambda call: call.name == "create" and call.path.endswith("inflight"),
+    "before the first file": lambda: lambda call: call.name == "touch" and "/.temp/" in call.path,
+    "during the first file": lambda: lambda call: call.name in {"open_output", "move"},
+    "before the commit": last_look,
+}
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_foreign_rollback_of_our_pending_instant(
+    moment: str, write: Write, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """Nobody sees half of it, and the files written since its rollback do not stay."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    faulty = FaultyStorage(storage, meanwhile=once(MOMENTS[moment](), lambda _: roll_back_pending(storage)))
+    with pytest.raises(WriteConflictError, match="another writer"):
+        write.run(open_at(faulty, "writer"))
+    assert rows_of(storage) == before
+    assert leftovers(storage) == []
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied(before)
+
+
+def test_a_foreign_rollback_of_the_first_write_of_all(tmp_path: Path) -> None:
+    """Files older than the first commit pass for archived ones: none may stay."""
+    path = tmp_path / "new"
+    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
+    storage = LocalStorage(str(path))
+    faulty = FaultyStorage(
+        storage, meanwhile=once(lambda call: call.name == "open_output", lambda _: roll_back_pending(storage))
+    )
+    with pytest.raises(WriteConflictError):
+        UPSERT.run(open_at(faulty, "writer"))
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied({})
+    assert leftovers(storage) == []
+
+
+def test_an_instant_time_taken_by_a_foreign_writer(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """We take the next one, and theirs stays theirs: nothing of ours makes it look like our dead write."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    taken: list[Path] = []
+
+    def take_first(call: Call) -> None:
+        taken.append(Path(storage.root, call.path))
+        taken[0].write_bytes(b"")
+
+    is_request = once(lambda call: call.path.endswith(".commit.requested"), take_first)
+    UPSERT.run(open_at(FaultyStorage(storage, meanwhile=is_request), "writer"))
+    assert rows_of(storage) == UPSERT.applied(before)
+    with pytest.raises(WriteConflictError, match=f"{taken[0].name} is pending"):
+        NEXT.run(lakeformat.Table(storage))
+    assert taken[0].exists()
+
+
+def test_a_write_of_ours_that_lives_by_its_heartbeat_is_left_alone(
+    template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """A Spark job holds no lock while its tasks run; others commit beside it, and it after them."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    store = TimelineStore(storage)
+    table = lakeformat.Table(storage)
+    protocol = CommitProtocol(store, table.engine.clock)
+    with storage.lock(1):
+        job = protocol.begin(table.config, Action.COMMIT, token=table.engine.ids.token(), lives_by="heartbeat")
+    NEXT.run(table)
+    assert rows_of(storage) == NEXT.applied(before)
+    assert [instant.time for instant in store.load().pending] == [job.time]
+
+    age(Path(storage.root, ".hoodie/.heartbeat", job.time), DEAD_AFTER_MS + SECOND_MS)
+    UPSERT.run(table)
+    assert rows_of(storage) == UPSERT.applied(NEXT.applied(before))
+    assert leftovers(storage) == []
+
+
+def test_two_overwrites_of_one_past(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """An overwrite that was decided before another commit landed would drop rows nobody asked to drop."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    overwrite = WRITES[4]
+    faulty = FaultyStorage(
+        storage, meanwhile=once(lambda call: call.name == "lock", lambda _: NEXT.run(lakeformat.Table(storage)))
+    )
+    with pytest.raises(WriteConflictError, match="run the write again"):
+        overwrite.run(open_at(faulty, "writer"))
+    assert rows_of(storage) == NEXT.applied(before)
+    assert leftovers(storage) == []
+
+
+def test_pending_actions_that_are_no_writes_do_not_matter(template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    clean = Instant(FOREIGN, Action.CLEAN, State.REQUESTED)
+    Path(storage.root, ".hoodie", clean.file_name).write_bytes(b"")
+    NEXT.run(lakeformat.Table(storage))
+    assert rows_of(storage) == NEXT.applied(before)

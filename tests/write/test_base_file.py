@@ -1,0 +1,113 @@
+"""What stands in a base file besides the rows: key range, filter, checksums, schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakeformat import Table
+from lakeformat.codec.bloom import BloomFilter, hash_chain
+from lakeformat.config.resolve import resolve
+from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
+from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.storage import MemoryStorage, SystemClock
+from lakeformat.write.base_file import KeyRange
+from lakeformat.write.table_settings import create_table
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+
+
+def new_table(**options: Any) -> Table:
+    table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t", **options}))
+    create_table(table.engine.store, table.options, SCHEMA, SystemClock())
+    return table
+
+
+def rows(keys: list[str]) -> pa.Table:
+    return pa.table({"id": keys, "v": list(range(len(keys)))}, schema=SCHEMA)
+
+
+def only_file(table: Table) -> pq.ParquetFile:
+    (file,) = table.snapshot().files
+    return pq.ParquetFile(table.engine.storage.open_input(file.path))
+
+
+def java_order(text: str) -> bytes:
+    """How Java compares strings: by UTF-16 units."""
+    return text.encode("utf-16-be")
+
+
+TEXTS = st.text(st.sampled_from("az~é\u07ff\ud7ff\ue000\uffff\U00010000\U0010ffff"), min_size=1, max_size=4)
+
+
+@given(st.lists(st.lists(TEXTS, max_size=5), max_size=4))
+def test_the_range_is_javas(parts: list[list[str]]) -> None:
+    found = KeyRange()
+    for part in parts:
+        found.add(pa.chunked_array([part], pa.string()))
+    keys = [key for part in parts for key in part]
+    wanted = (min(keys, key=java_order), max(keys, key=java_order)) if keys else (None, None)
+    assert (found.minimum, found.maximum) == wanted
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(TEXTS, min_size=1, max_size=12, unique=True), min_size=1, max_size=4))
+def test_after_any_merges_filter_and_range_know_every_key(batches: list[list[str]]) -> None:
+    table = new_table()
+    for keys in batches:
+        table.upsert(rows(keys))
+    parquet = only_file(table)
+    footer = parquet.metadata.metadata
+    keys = parquet.read([RECORD_KEY]).column(0)
+    listed = keys.to_pylist()
+    assert sorted(listed) == sorted({key for batch in batches for key in batch})
+    assert footer[MIN_KEY].decode() == min(listed, key=java_order)
+    assert footer[MAX_KEY].decode() == max(listed, key=java_order)
+    bloom = BloomFilter.decode(footer[BLOOM], footer[BLOOM_TYPE].decode())
+    assert bloom.might_contain(hash_chain(keys, bloom.hashes)).all()
+    assert bloom.used >= len(listed)
+
+
+def test_the_filter_is_sized_by_the_rows_and_keeps_its_rate() -> None:
+    table = new_table(**{"hoodie.index.bloom.fpp": 0.01})
+    sizes = []
+    for number in range(6):
+        table.upsert(rows([f"k{n}" for n in range(number * 500, number * 500 + 500)]))
+        footer = only_file(table).metadata.metadata
+        bloom = BloomFilter.decode(footer[BLOOM], footer[BLOOM_TYPE].decode())
+        sizes.append(len(footer[BLOOM]))
+        absent = pa.array([f"absent-{n}" for n in range(2000)])
+        assert bloom.might_contain(hash_chain(absent, bloom.hashes)).mean() < 0.03
+    assert sizes[0] < 1_500
+    assert sizes[-1] < 6 * 1_500
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "uncompressed"])
+def test_the_file_as_readers_find_it(codec: str) -> None:
+    table = new_table(**{"hoodie.parquet.compression.codec": codec})
+    table.bulk_insert(rows(["a", "b"]))
+    parquet = only_file(table)
+    assert parquet.schema_arrow.names == [*META_COLUMNS, *SCHEMA.names]
+    assert parquet.schema_arrow.metadata is None or b"ARROW:schema" not in parquet.schema_arrow.metadata
+    chunk = parquet.metadata.row_group(0).column(0)
+    assert chunk.compression == codec.upper()
+    avro = json.loads(parquet.metadata.metadata[b"parquet.avro.schema"])
+    assert [field["name"] for field in avro["fields"]] == [*META_COLUMNS, *SCHEMA.names]
+    names = set(parquet.read(["_hoodie_file_name"]).column(0).to_pylist())
+    assert names == {str(table.snapshot().files[0].name)}
+
+
+def test_a_file_without_rows_has_no_range() -> None:
+    table = new_table()
+    table.upsert(rows(["a"]))
+    table.delete(rows(["a"]))
+    metadata = only_file(table).metadata
+    assert (metadata.num_rows, metadata.num_row_groups) == (0, 0)
+    assert BLOOM in metadata.metadata
+    assert MIN_KEY not in metadata.metadata
