@@ -52,8 +52,7 @@ class Row:
 
 def batch(rows: Sequence[Row]) -> pa.Table:
     listed = [
-        {"id": r.id, "ts": r.ts, "v": r.v, "_hoodie_is_deleted": r.deleted, "tags": [r.id] * (r.v % 3)}
-        for r in rows
+        {"id": r.id, "ts": r.ts, "v": r.v, "_hoodie_is_deleted": r.deleted, "tags": [r.id] * (r.v % 3)} for r in rows
     ]
     return pa.Table.from_pylist(listed, SCHEMA)
 
@@ -108,9 +107,7 @@ def test_distinct_keys_are_all_kept(keys: list[list[str]]) -> None:
         (0.0, -0.0, False),
     ],
 )
-def test_the_stored_row_stays_only_if_it_is_newer(
-    stored: float | None, incoming: float | None, stays: bool
-) -> None:
+def test_the_stored_row_stays_only_if_it_is_newer(stored: float | None, incoming: float | None, stays: bool) -> None:
     found = stored_wins(pa.array([stored], pa.float64()), pa.array([incoming], pa.float64()))
     assert found.tolist() == [stays]
 

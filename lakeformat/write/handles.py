@@ -21,7 +21,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, open_parquet, row_batches
 from lakeformat.merge import deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.model.files import BaseFile, BaseFileName, join_path
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.write.base_file import (
@@ -86,14 +86,14 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
     return WriteStat(bucket.file_id, path, bucket.partition_path, None, written, num_inserts=written, size_bytes=size)
 
 
-def merge(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> WriteStat | None:
-    """The next version of a file group. None, and no file, if nothing changes.
+def merge(
+    storage: Storage, bucket: Bucket, base: BaseFile, source: pa.Table, task: int, settings: HandleSettings
+) -> WriteStat | None:
+    """The next version of a file group, made from its ``base``. None, and no file, if nothing changes.
 
     Source: Hudi's ``HoodieMergeHandle``: an updated row keeps its place, inserts follow; a row that is only
     copied keeps its meta columns but the file name.
     """
-    base = bucket.base
-    assert base is not None  # noqa: S101  A create bucket has no base; callers dispatch on it.
     name = BaseFileName(bucket.file_id, f"{task}-0-0", settings.instant_time)
     path = join_path(bucket.partition_path, str(name))
     incoming = _incoming(source, bucket.rows, task, 0, settings)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakeformat.codec.avro_schema import to_avro
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFileName, FileGroupId
+from lakeformat.model.files import BaseFileName, FileGroupId, join_path
 from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -168,10 +168,12 @@ class WriteSession:
                 claims.beat(self.storage, handles.instant_time)
             bucket = plan.buckets[task]
             name = BaseFileName(bucket.file_id, f"{task}-0-0", handles.instant_time)
-            path = f"{bucket.partition_path}/{name}" if bucket.partition_path else str(name)
+            path = join_path(bucket.partition_path, str(name))
             announce(self.storage, handles.instant_time, path, merge=bucket.base is not None)
-            handle = create if bucket.base is None else merge
-            return handle(self.storage, bucket, plan.rows[bucket.partition_path], task, handles)
+            rows = plan.rows[bucket.partition_path]
+            if bucket.base is None:
+                return create(self.storage, bucket, rows, task, handles)
+            return merge(self.storage, bucket, bucket.base, rows, task, handles)
 
         # Large buckets first, so that no thread is left with one at the end.
         order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))

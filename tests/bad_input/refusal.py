@@ -14,7 +14,7 @@ import lakeformat
 from lakeformat import LakeformatError, Table
 from lakeformat.timeline.file_groups import list_base_files
 
-__all__ = ["ROWS", "SCHEMA", "named", "new_table", "refused"]
+__all__ = ["ROWS", "SCHEMA", "named", "new_table", "refused", "tree"]
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("n", pa.int32()), ("ts", pa.int64()), ("p", pa.string()), ("v", pa.float64())]
@@ -59,3 +59,13 @@ def refused(table: Table, error: type[LakeformatError], *parts: str) -> Iterator
     named(caught, error, *parts)
     assert state(table) == before
     table.upsert(table.to_arrow(meta_columns=False).slice(0, 1))  # And the table takes writes as before.
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file but those of our own corner, and what rollbacks add."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_file() and ".lakeformat/" not in name and ".rollback" not in name:
+            found[name] = path.read_bytes()
+    return found

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from refusal import ROWS, named, new_table
+from refusal import ROWS, named, new_table, tree
 
 import lakeformat
 from lakeformat import CorruptTableError, LakeformatError, Table, TableNotFoundError, UnsupportedTableError
@@ -19,16 +19,6 @@ from lakeformat.index.footers import BLOOM, MIN_KEY
 
 Damage = Callable[[bytes], bytes]
 HOODIE = ".hoodie"
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    """Every file but those of our own corner, and what rollbacks add."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_file() and ".lakeformat/" not in name and ".rollback" not in name:
-            found[name] = path.read_bytes()
-    return found
 
 
 def ask(path: Path) -> dict[str, Callable[[], Any]]:

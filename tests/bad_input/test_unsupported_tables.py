@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from fixture_tables import names, unpack
-from refusal import named
-from test_damaged_files import tree
+from refusal import named, tree
 
 import lakeformat
 from lakeformat import LakeformatError, UnsupportedTableError

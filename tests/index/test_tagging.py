@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fixture_tables import names, unpack
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError
+from lakeformat.index import tagging
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, read_footer
 from lakeformat.index.tagging import Tagged, TagSettings, tag_partition
 from lakeformat.model.files import BaseFile, BaseFileName
@@ -64,23 +65,27 @@ def write_file(storage: Storage, number: int, keys: Sequence[str], fpp: float = 
     return BaseFile("", name, size)
 
 
-def rewrite(storage: Storage, file: BaseFile, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]]) -> None:
+Change = Callable[[dict[bytes, bytes]], dict[bytes, bytes]]
+
+
+def rewrite(storage: Storage, file: BaseFile, change: Change, *, statistics: bool = True) -> None:
     """The same rows with another footer; every row its own row group."""
     with storage.open_input(file.path) as source:
         parquet = pq.ParquetFile(source)
         rows, footer = parquet.read(), parquet.metadata.metadata
     with storage.open_output(file.path) as sink:
-        writer = pq.ParquetWriter(sink, rows.schema.remove_metadata(), store_schema=False)
+        schema = rows.schema.remove_metadata()
+        writer = pq.ParquetWriter(sink, schema, store_schema=False, write_statistics=statistics)
         writer.write_table(rows.replace_schema_metadata(None), 1)
         writer.add_key_value_metadata(change(dict(footer)))
         writer.close()
 
 
-def without(*names: bytes) -> Callable[[dict[bytes, bytes]], dict[bytes, bytes]]:
+def without(*names: bytes) -> Change:
     return lambda footer: {name: value for name, value in footer.items() if name not in names}
 
 
-def with_filter(value: bytes) -> Callable[[dict[bytes, bytes]], dict[bytes, bytes]]:
+def with_filter(value: bytes) -> Change:
     return lambda footer: {**footer, BLOOM: value}
 
 
@@ -91,7 +96,7 @@ def as_simple(footer: dict[bytes, bytes]) -> dict[bytes, bytes]:
     return {**without(BLOOM, BLOOM_TYPE)(footer), BLOOM: simple.encode().encode()}
 
 
-FOOTERS: dict[str, Callable[[dict[bytes, bytes]], dict[bytes, bytes]]] = {
+FOOTERS: dict[str, Change] = {
     "as written": lambda footer: footer,
     "simple filter": as_simple,
     "no filter": without(BLOOM, BLOOM_TYPE),
@@ -151,22 +156,37 @@ KEYS = st.one_of(
 )
 
 
-@settings(max_examples=60)
+#: Bounds that choose how the same is found: as they are, and so small that a few keys and files pass them.
+BOUNDS = {"as they are": {}, "small": {"_FEW_FILES": 0, "_BLOCK_KEYS": 5, "_BLOCK_ROWS": 7}}
+FILES = st.tuples(st.sets(KEYS, max_size=12), st.sampled_from(sorted(FOOTERS)), st.booleans())
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.tuples(st.sets(KEYS, max_size=12), st.sampled_from(sorted(FOOTERS))), max_size=5),
-    st.sets(KEYS, max_size=30),
-    st.randoms(use_true_random=False),
+    files=st.lists(FILES, max_size=5),
+    more=st.sets(KEYS, max_size=30),
+    random=st.randoms(use_true_random=False),
 )
-def test_any_keys_over_any_files(files: list[tuple[set[str], str]], more: set[str], random: Any) -> None:
+def test_any_keys_over_any_files(
+    bounds: str,
+    monkeypatch: pytest.MonkeyPatch,
+    files: list[tuple[set[str], str, bool]],
+    more: set[str],
+    random: Any,
+) -> None:
+    for name, value in BOUNDS[bounds].items():
+        monkeypatch.setattr(tagging, name, value)
     storage = MemoryStorage()
     written = []
-    for number, (keys, footer) in enumerate(files):
+    for number, (keys, footer, statistics) in enumerate(files):
         file = write_file(storage, number, sorted(keys, key=lambda key: random.random()), fpp=0.3)
-        rewrite(storage, file, FOOTERS[footer])
+        rewrite(storage, file, FOOTERS[footer], statistics=statistics)
         written.append(file)
-    wanted = sorted(more | {key for keys, _ in files for key in keys if random.random() < 0.5})
+    held = [keys for keys, _, _ in files]
+    wanted = sorted(more | {key for keys in held for key in sorted(keys) if random.random() < 0.5})
     random.shuffle(wanted)
-    check(storage, written, [keys for keys, _ in files], wanted)
+    check(storage, written, held, wanted)
 
 
 @pytest.mark.parametrize("footer", sorted(FOOTERS))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from reliability.flights import Model, make_template
+from reliability.flights import MEMORY_DISK, Model, make_template
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +17,13 @@ def _one_thread() -> Iterator[None]:
     pa.set_cpu_count(1)
     yield
     pa.set_cpu_count(threads)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder of the test's own."""
+    with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

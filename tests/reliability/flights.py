@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.timeline.store import TimelineStore
 
 __all__ = [
+    "MEMORY_DISK",
     "NEXT",
     "WRITES",
     "Model",
@@ -78,6 +80,9 @@ WRITES = (
     Write("overwrite", (1, 50, 51), "overwritten"),
 )
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
+
+#: Thousands of files are flushed here; a folder in memory, where there is one, does that at once.
+MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  Names come from tempfile.
 
 _NUMBERS = itertools.count()
 _PAST = (Write("bulk_insert", tuple(range(9)), "first"), Write("upsert", (0, 4, 8, 9), "second"))

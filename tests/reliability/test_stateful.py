@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from reliability.faulty import CountingIds, SteppingClock
+from reliability.flights import MEMORY_DISK
 
 import lakeformat
 from lakeformat.config.resolve import resolve
@@ -98,6 +99,16 @@ def wins(stored: Row, incoming: Row) -> bool:
     return old is None or (new is not None and new >= old)
 
 
+def assert_hudi_rs_agrees(table: lakeformat.Table, as_of: str | None) -> None:
+    """The same rows, meta columns included; hudi-rs shows the past with the columns of the present, empty."""
+    ours = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of))
+    theirs = hudi_rs.rows_by_key(hudi_rs.read(table.engine.storage.location, as_of))
+    columns = {*ADDED, *(ours[0] if ours else ())}
+    assert [{name: row.get(name) for name in columns} for row in theirs] == [
+        {name: row.get(name) for name in columns} for row in ours
+    ]
+
+
 class TableMachine(RuleBasedStateMachine):
     """One table, its model, and the past of both."""
 
@@ -106,7 +117,7 @@ class TableMachine(RuleBasedStateMachine):
     @initialize(variant=VARIANTS)
     def create(self, variant: Variant) -> None:
         self.variant = variant
-        self.folder = Path(tempfile.mkdtemp(prefix="stateful-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="stateful-", dir=MEMORY_DISK))
         self.path = self.folder / "table"
         self.clock, self.ids = SteppingClock(), CountingIds("stateful")
         self.columns = dict(COLUMNS)
@@ -123,9 +134,8 @@ class TableMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             try:
-                hudi_rs.assert_same_rows(self.table)
-                for instant, _ in self.past[-2:]:
-                    hudi_rs.assert_same_rows(self.table, instant)
+                for instant in (None, *(instant for instant, _ in self.past[-2:-1])):
+                    assert_hudi_rs_agrees(self.table, instant)
             finally:
                 shutil.rmtree(self.folder)
 
@@ -256,7 +266,7 @@ class TableMachine(RuleBasedStateMachine):
 
 def test_tables_follow_a_dictionary() -> None:
     TableMachine.steps = 0
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]  It has no annotations.
+    run_state_machine_as_test(
         TableMachine,
         settings=settings(
             stateful_step_count=STEPS, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -1,0 +1,154 @@
+"""Executors of their own, on a cluster of two hosts: one that is killed, one that is too slow."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyspark
+import pytest
+from lakehouse import SETTINGS, leftovers, run_application
+
+import lakeformat
+
+# Speculation starts no second attempt on the host of the first, which rules out ``local-cluster``: all its
+# workers have one name. Linux answers on every address of 127.0.0.0/8.
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs several loopback addresses"),
+]
+
+APPLICATION = """
+import json, os, signal, sys, threading, time
+from pathlib import Path
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+master, path, flags, trouble, operation, settings = sys.argv[1:]
+builder = SparkSession.builder.master(master).appName("lakeformat tests")
+for name, value in json.loads(settings).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+
+def executor():
+    # The worker's parent is a daemon, and the daemon's parent the executor.
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("PPid")).split()[1])
+
+
+def wait_for(flag):
+    deadline = time.monotonic() + 120
+    while not os.path.exists(flag):
+        assert time.monotonic() < deadline, f"{flag} never came"
+        threading.Event().wait(0.05)
+
+
+def troubled(batches):
+    # Partition 1 writes half, and then its first attempt meets its fate.
+    context = TaskContext.get()
+    for batch in batches:
+        half = batch.num_rows // 2
+        yield batch.slice(0, half)
+        if context.partitionId() == 1:
+            first = not os.path.exists(os.path.join(flags, "first"))
+            Path(flags, "first" if first else "second").touch()
+            if first and trouble == "killed":
+                os.kill(executor(), signal.SIGKILL)
+                threading.Event().wait()
+            if first and trouble == "slow":
+                wait_for(os.path.join(flags, "second"))
+        yield batch.slice(half)
+
+
+def rows(first, time):
+    # No shuffle: with an executor its shuffle files would go, and Spark would begin the whole stage anew.
+    numbers = spark.range(first, first + 3000, numPartitions=4)
+    return numbers.selectExpr("id", "concat('p', id % 3) as part", f"{time}L as ts", "id / 2 as x")
+
+
+options = {"recordkey": "id", "partitionpath": "part", "ordering": "ts", "lakeformat.write.buffer.bytes": "1",
+           "hoodie.parquet.small.file.limit": "0"}
+
+
+def save(frame, how):
+    frame.write.format("lakehouse").options(operation=how, **options).mode("append").save(path)
+
+
+save(rows(0, 1), "bulk_insert")
+changes = rows(1500, 2)
+save(changes.mapInArrow(troubled, changes.schema), operation)
+print(json.dumps({"rows": spark.read.format("lakehouse").load(path).count()}))
+spark.stop()
+"""
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.25",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.minTaskRuntime": "50ms",
+}
+
+
+def start(stack: ExitStack, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """One of the cluster's processes; it ends with the stack."""
+    launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    environ = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    daemon = {**environ, "SPARK_DAEMON_MEMORY": "256m", "SPARK_WORKER_DIR": str(folder)}
+    command = [str(launcher), *arguments]
+    process = stack.enter_context(
+        subprocess.Popen(command, cwd=folder, env=daemon, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    )
+    stack.callback(process.terminate)
+    return process
+
+
+def line_with(process: subprocess.Popen[str], pattern: str) -> str:
+    """Read the log until a line matches; returns the first group."""
+    assert process.stderr is not None
+    seen: list[str] = []
+    for line in process.stderr:
+        seen.append(line)
+        if found := re.search(pattern, line):
+            return found[1]
+    raise AssertionError("".join(seen))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a master with two workers of one core each, on two hosts."""
+    folder = tmp_path_factory.mktemp("cluster")
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as stack:
+        at = ("--port", "0", "--webui-port", "0")
+        master = start(stack, folder, f"{deploy}.master.Master", "--host", "127.0.0.1", *at)
+        url = line_with(master, r"Starting Spark master at (spark://\S+)")
+        for host in ("127.0.0.2", "127.0.0.3"):
+            size = ("--cores", "1", "--memory", "1g")
+            worker = start(stack, folder, f"{deploy}.worker.Worker", "--host", host, *size, *at, url)
+            line_with(worker, r"(Successfully registered) with master")
+        yield url
+
+
+@pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
+@pytest.mark.parametrize("trouble", ["killed", "slow"])
+def test_rows_are_exact_after(trouble: str, operation: str, cluster: str, tmp_path: Path) -> None:
+    path, flags = tmp_path / "t", tmp_path / "flags"
+    flags.mkdir()
+    own = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
+    settings = {**SETTINGS, **own, **(SPECULATION if trouble == "slow" else {})}
+    arguments = (cluster, path, flags, trouble, operation, json.dumps(settings))
+    answer = json.loads(run_application(APPLICATION, *arguments, cwd=tmp_path))
+    expected = 4500 if operation == "upsert" else 6000
+    assert answer == {"rows": expected}
+    assert {file.name for file in flags.iterdir()} == {"first", "second"}
+    table = lakeformat.open(path).to_arrow(["id", "ts"])
+    assert table.num_rows == expected
+    assert sorted(table.filter(table["ts"].to_numpy() == 2)["id"].to_pylist()) == list(range(1500, 4500))
+    assert leftovers(path) == []
