@@ -27,6 +27,7 @@ from lakeformat.read.session import ReadPlan, plan_read, read_all
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.claims import Heart
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.job import Operation, WriteJob, plan_job
 from lakeformat.write.prepare import prepare
@@ -274,7 +275,8 @@ class Table:
                     tail_bytes=_tail_bytes(job),
                     buffer_bytes=job.options["lakeformat.write.buffer.bytes"] * 2,
                 )
-                writer = DirectWriter(self.engine.storage, job.prepare, job.files(schema), settings, pool)
+                heart = Heart(self.engine.storage, commit.time, self.engine.clock)
+                writer = DirectWriter(self.engine.storage, job.prepare, job.files(schema), settings, pool, heart.beat)
                 try:
                     with session.report.step("encode") as counted:
                         for batch in reader:

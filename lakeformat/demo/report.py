@@ -50,18 +50,21 @@ def shown(value: object) -> str:
 
 
 def report_text(report: Mapping[str, Any]) -> str:
-    """A write's report, whatever it holds: its plain values in one line, then its nested parts, indented.
+    """A write's report, whatever it holds: its plain values in one line, then each nested part.
 
-    A list of mappings becomes a table with the union of their keys as columns.
+    A mapping of plain values takes one line, a list of mappings is a table: what all of them have stands in
+    columns, the rest of each in a last one.
     """
     parts: list[str] = []
-    plain = [f"{name} {shown(value)}" for name, value in report.items() if not _is_nested(value)]
+    plain = {name: value for name, value in report.items() if not _is_nested(value)}
     if plain:
-        parts.append(", ".join(plain))
+        parts.append(_in_one_line(plain))
     for name, value in report.items():
         match value:
-            case Mapping() if value:
+            case Mapping() if any(_is_nested(inner) for inner in value.values()):
                 parts.append(f"{name}:\n{indented(report_text(value))}")
+            case Mapping() if value:
+                parts.append(f"{name}: {_in_one_line(value)}")
             case [_, *_] if all(isinstance(item, Mapping) for item in value):
                 parts.append(f"{name}:\n{indented(_mappings_table(value))}")
             case [_, *_]:
@@ -73,16 +76,24 @@ def _is_nested(value: object) -> bool:
     return isinstance(value, Mapping | list | tuple)
 
 
+def _in_one_line(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{_words(name)} {_flat(value)}" for name, value in values.items())
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _flat(value: object) -> str:
+    return f"({_in_one_line(value)})" if isinstance(value, Mapping) else shown(value)
+
+
 def _mappings_table(rows: Sequence[Mapping[str, object]]) -> str:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return text_table(names, [[_flat(row.get(name)) for name in names] for row in rows])
-
-
-def _flat(value: object) -> object:
-    """A mapping inside a table's cell, in one line."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {shown(inner)}" for name, inner in value.items())
-    return value
+    shared = [name for name in rows[0] if all(name in row and not _is_nested(row[name]) for row in rows)]
+    rest = [_in_one_line({name: row[name] for name in row if name not in shared}) for row in rows]
+    names = [*map(_words, shared), *(["counts"] if any(rest) else [])]
+    cells = ([*(row[name] for name in shared), more][: len(names)] for row, more in zip(rows, rest, strict=True))
+    return text_table(names, cells)
 
 
 def indented(text: str) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
-from lakeformat.errors import CorruptTableError
+from lakeformat.errors import CorruptTableError, StorageError
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -72,6 +72,8 @@ def open_parquet(source: Any, path: str, **options: Any) -> pq.ParquetFile:
     try:
         parquet = pq.ParquetFile(source, page_checksum_verification=True, **options)
         parquet.schema_arrow  # noqa: B018  Made on demand; damaged names are found out here.
+    except StorageError:
+        raise
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise CorruptTableError(
             f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}); restore it from a copy"
@@ -97,6 +99,8 @@ def row_batches(
             for batch in parquet.iter_batches(rows, row_groups=[group], columns=list(columns)):
                 missing -= batch.num_rows
                 yield batch
+        except StorageError:
+            raise
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             raise CorruptTableError(
                 f"{path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.errors import CorruptTableError
-from lakeformat.index.footers import KeyFooter, open_parquet, read_footer
+from lakeformat.index.footers import KeyFooter, open_parquet, read_footer, row_batches
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -235,12 +235,7 @@ class _Block:
     def _key_columns(self, files: Sequence[int]) -> pa.ChunkedArray:
         bases = [self.footers[file].file for file in files]
         chunks: list[pa.Array] = []
-        read = self.pool.map(lambda base: read_keys(self.storage, base), bases)
-        for file, (column, size_bytes) in zip(files, read, strict=True):
-            if len(column) != self.footers[file].rows:
-                raise CorruptTableError(
-                    f"{self.footers[file].file.path} lost rows while it was read; restore it from a copy"
-                )
+        for column, size_bytes in self.pool.map(lambda base: read_keys(self.storage, base), bases):
             self.counts.files_read += 1
             self.counts.bytes_read += size_bytes
             chunks += column.chunks
@@ -258,12 +253,8 @@ def read_keys(storage: Storage, file: BaseFile) -> tuple[pa.ChunkedArray, int]:
             parquet.metadata.row_group(group).column(at.index(RECORD_KEY)).total_compressed_size
             for group in range(parquet.metadata.num_row_groups)
         )
-        try:
-            return parquet.read(columns=[RECORD_KEY]).column(0), size
-        except (pa.ArrowInvalid, OSError) as error:
-            raise CorruptTableError(
-                f"{file.path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
-            ) from None
+        batches = row_batches(parquet, file.path, _BLOCK_ROWS, columns=[RECORD_KEY])
+        return pa.chunked_array([batch.column(0) for batch in batches], pa.string()), size
 
 
 def _batches(files: Sequence[int], rows_of: Callable[[int], int]) -> Iterator[list[int]]:

@@ -53,9 +53,3 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
                 f"{part.path} vanished while it was read; read again, or keep more history "
                 "(hoodie.cleaner.commits.retained)"
             ) from None
-        except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, CorruptTableError):
-                raise
-            raise CorruptTableError(
-                f"{part.path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
-            ) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ from lakeformat.write.table_settings import open_or_create
 __all__ = ["make_writer"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-_BEAT_SECONDS: Final = claims.HEARTBEAT_MS / 3000
 #: bulk_insert: a task's rest of a partition smaller than this many bytes of Arrow is packed by ``commit()``.
 _SMALL_TAIL_BYTES: Final = 8 << 20
 #: Staged input beyond this many bytes is worth a word: the driver merges it alone.
@@ -130,7 +128,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
                 tail_bytes=_tail_bytes(job),
                 buffer_bytes=job.options["lakeformat.write.buffer.bytes"],
             )
-            heart = _Heart(self._engine, self._commit.time)
+            heart = claims.Heart(storage, self._commit.time, self._engine.clock)
             writer = DirectWriter(storage, job.prepare, job.files(self._schema), settings, pool, heart.beat)
             try:
                 for batch in iterator:
@@ -183,16 +181,3 @@ def _task() -> tuple[int, int]:
     """Number of the task, the same for every attempt, and of the attempt, never used twice."""
     context = TaskContext.get()
     return (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
-
-
-class _Heart:
-    """Renews the instant's heartbeat while a task writes, not more often than needed."""
-
-    def __init__(self, engine: Engine, instant_time: str) -> None:
-        self._engine, self._time = engine, instant_time
-        self._last = time.monotonic()
-
-    def beat(self) -> None:
-        if time.monotonic() - self._last >= _BEAT_SECONDS:
-            self._last = time.monotonic()
-            claims.beat(self._engine.storage, self._time)

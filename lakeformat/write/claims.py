@@ -22,6 +22,7 @@ __all__ = [
     "FOREIGN_GRACE_MS",
     "HEARTBEAT_MS",
     "Claim",
+    "Heart",
     "beat",
     "heartbeat_alive",
     "read_claim",
@@ -113,6 +114,21 @@ def read_claim(storage: Storage, instant_time: str) -> Claim | None:
 def beat(storage: Storage, instant_time: str) -> None:
     """Renew the heartbeat."""
     storage.touch(_heartbeat(instant_time))
+
+
+class Heart:
+    """Renews an instant's heartbeat from wherever its work goes on, not more often than needed."""
+
+    def __init__(self, storage: Storage, instant_time: str, clock: Clock) -> None:
+        self._storage, self._time, self._clock = storage, instant_time, clock
+        self._last = clock.seconds()
+
+    def beat(self) -> None:
+        """Renew, if the last time is a third of the interval ago."""
+        now = self._clock.seconds()
+        if now - self._last >= HEARTBEAT_MS / 3000:
+            self._last = now
+            beat(self._storage, self._time)
 
 
 def heartbeat_alive(storage: Storage, instant: Instant, clock: Clock, *, without: int) -> bool:

@@ -116,6 +116,7 @@ class WriteSession:
                 if not tries:
                     raise
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
+                known = None  # The next try starts from what is there now.
                 self.report = Report(self.engine.clock, self.job.operation.value)
 
     def begin(self, *, lives_by: str) -> OpenCommit:
@@ -163,9 +164,10 @@ class WriteSession:
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
+        heart = claims.Heart(self.storage, handles.instant_time, self.engine.clock)
+
         def one(task: int) -> WriteStat | None:
-            if not self.storage.has_lock:
-                claims.beat(self.storage, handles.instant_time)
+            heart.beat()
             bucket = plan.buckets[task]
             name = BaseFileName(bucket.file_id, f"{task}-0-0", handles.instant_time)
             path = join_path(bucket.partition_path, str(name))

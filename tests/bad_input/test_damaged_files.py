@@ -324,7 +324,7 @@ HOSTILE = ["..", "../../outside", "/etc", "a/../..", "x\0y", "C:\\x"]
 
 def outside(tmp_path: Path) -> tuple[Path, bytes]:
     """A file beside the table that a path with dots would reach."""
-    victim = tmp_path / "outside" / "f-0_0-0-0_20240101000000000.parquet"
+    victim = tmp_path / "outside" / "z-0_0-0-0_20240101000000000.parquet"
     victim.parent.mkdir(exist_ok=True)
     victim.write_bytes(b"not yours")
     return victim, victim.read_bytes()

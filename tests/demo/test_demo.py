@@ -42,19 +42,13 @@ def test_the_main_job_ends_with_three_readers_agreeing(tmp_path: Path, flights: 
         ("upsert", f"{known:,}"),
         ("delete", f"{flights.final.num_rows:,}"),
     ]
-    readers = re.findall(
-        r"^(expected|Spark|hudi-rs)\b.* ([\d,]+)  ([0-9a-f]{16}) ", run.stdout, flags=re.MULTILINE
-    )
+    readers = re.findall(r"^(expected|Spark|hudi-rs)\b.* ([\d,]+)  ([0-9a-f]{16}) ", run.stdout, flags=re.MULTILINE)
     expected = checksum(flights.final, flights.final.schema, by=RECORD_KEY)
-    assert readers == [
-        (reader, f"{flights.final.num_rows:,}", expected) for reader in ("expected", "Spark", "hudi-rs")
-    ]
+    assert readers == [(reader, f"{flights.final.num_rows:,}", expected) for reader in ("expected", "Spark", "hudi-rs")]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("rows", "reason"), [("5000", "is not empty"), ("10", "leaves some days without flights")]
-)
+@pytest.mark.parametrize(("rows", "reason"), [("5000", "is not empty"), ("10", "leaves some days without flights")])
 def test_the_demo_refuses_what_it_cannot_do_in_one_line(tmp_path: Path, rows: str, reason: str) -> None:
     kept = tmp_path / "kept.txt"
     kept.write_text("mine")
@@ -114,18 +108,23 @@ def test_reports_of_any_shape_are_printed() -> None:
         "rows": 12_345,
         "seconds": 1.23456,
         "files": {"added": 3, "replaced": 1},
-        "steps": [{"step": "ranges", "candidates": 1200}, {"step": "bloom", "candidates": 7, "seconds": 0.5}],
+        "steps": [
+            {"step": "ranges", "seconds": 0.0, "after_ranges": 1200},
+            {"step": "bloom", "seconds": 0.5, "hits": 7, "files": {"read": 2, "left_out": 3}},
+        ],
+        "deeper": {"levels": [1, 2]},
         "partitions": ["1", "2"],
         "nothing": [],
     }
     assert report_text(report).splitlines() == [
         "rows 12,345, seconds 1.235",
-        "files:",
-        "  added 3, replaced 1",
+        "files: added 3, replaced 1",
         "steps:",
-        "  step    candidates  seconds",
-        "  ranges       1,200        -",
-        "  bloom            7      0.5",
+        "  step    seconds  counts",
+        "  ranges        0  after ranges 1,200",
+        "  bloom       0.5  hits 7, files (read 2, left out 3)",
+        "deeper:",
+        "  levels: 1, 2",
         "partitions: 1, 2",
     ]
 

@@ -27,7 +27,7 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
-def reading(**options: object) -> Act:
+def reading(**options: str) -> Act:
     return lambda spark, path: read(spark, path, **options).collect()
 
 
@@ -35,12 +35,12 @@ def reading_as(schema: str) -> Act:
     return lambda spark, path: spark.read.format("lakehouse").schema(schema).load(str(path)).collect()
 
 
-def writing(mode: str = "append", **options: object) -> Act:
+def writing(mode: str = "append", **options: str) -> Act:
     return lambda spark, path: write(flights(spark, ROWS), path, mode, **options)
 
 
-def writing_rows(*expressions: str, **options: object) -> Act:
-    return lambda spark, path: write(flights(spark, ROWS).selectExpr(*expressions), path, **options)
+def writing_rows(*expressions: str) -> Act:
+    return lambda spark, path: write(flights(spark, ROWS).selectExpr(*expressions), path)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def writing_rows(*expressions: str, **options: object) -> Act:
         (reading(where="idd = 1"), "InvalidInputError", r"column 'idd' is not in the table; did you mean 'id'\?"),
         (reading(columns="id,y"), "InvalidInputError", r"unknown column 'y'.*the table has .*"),
         (reading(columns="id,id"), "InvalidInputError", r"columns=id,id names a column twice; name each once"),
-        (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: write true or false"),
-        (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r"as\.of\.instant='yesterday' is no instant.*"),
+        (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: .*"),
+        (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r".*='yesterday' is no instant; write .*"),
         (reading(**{"hoodie.datasource.query.type": "incremental"}), "InvalidOptionError", r".*write one of snapshot"),
         (reading_as("id long, y int"), "SchemaMismatchError", r".*names 'y', which the table lacks.*leave it out"),
         (reading_as("id int"), "SchemaMismatchError", r".*'id' as int32, which cannot hold the table's int64.*"),
         (reading_as("x string"), "SchemaMismatchError", r".*'x' as string, which cannot hold the table's double.*"),
         (writing(operation="upsrt"), "InvalidOptionError", r"option operation='upsrt' is not valid: write one of .*"),
-        (writing(partitionby="part"), "InvalidOptionError", r"unknown option 'partitionby'; did you mean 'partition_by'.*"),
+        (writing(partitionby="part"), "InvalidOptionError", r".*'partitionby'; did you mean 'partition_by'.*"),
         (writing(precombine="x"), "InvalidOptionError", r"options .* mean the same and differ; give one of them"),
         (writing("overwrite", operation="delete"), "InvalidOptionError", r".*contradict each other; use mode append"),
         (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*what lakeformat does not do.*"),
@@ -67,13 +67,11 @@ def writing_rows(*expressions: str, **options: object) -> Act:
         (writing_rows("id", "part", "ts", "'x' x"), "SchemaMismatchError", r"column 'x' is string in the input.*"),
         (writing_rows("id", "part", "ts", "x", "x X"), "SchemaMismatchError", r"columns 'x' and 'X' have one name.*"),
         (writing_rows("string(id) id", "part", "ts", "x"), "SchemaMismatchError", r"column 'id' is string.*"),
-        (writing_rows("int(null) id", "part", "ts", "x"), "InvalidInputError", r"record key column 'id' is null at row \d+.*"),
+        (writing_rows("int(null) id", "part", "ts", "x"), "InvalidInputError", r"record key column 'id' is null at .*"),
     ],
     ids=lambda value: "" if callable(value) else value,
 )  # fmt: skip
-def test_refusals_leave_the_table_as_it_was(
-    act: Act, error: str, text: str, spark: SparkSession, table: Path
-) -> None:
+def test_refusals_leave_the_table_as_it_was(act: Act, error: str, text: str, spark: SparkSession, table: Path) -> None:
     before = sorted(table.rglob("*.parquet")), commits(table)
     refused = refusal(lambda: act(spark, table))
     assert refused.error == error
@@ -144,9 +142,7 @@ def test_a_key_that_is_null_in_a_task_names_column_and_row(spark: SparkSession, 
     rows = spark.createDataFrame([(50, "p1", 1, 1.0), (None, "p1", 1, 1.0)], FLIGHT_COLUMNS).coalesce(1)
     for operation in ("upsert", "bulk_insert"):
         refused = refusal(partial(write, rows, tmp_path, operation=operation))
-        assert refused == Refusal(
-            "InvalidInputError", "record key column 'id' is null at row 1; give every row a key"
-        )
+        assert refused == Refusal("InvalidInputError", "record key column 'id' is null at row 1; give every row a key")
     assert contents(spark, tmp_path) == ROWS
     assert leftovers(tmp_path) == []
 
@@ -166,7 +162,7 @@ def test_streams_are_refused_by_name(spark: SparkSession, table: Path, tmp_path:
     sink = ticks.writeStream.format("lakehouse").option("checkpointLocation", str(tmp_path / "checkpoint"))
     source = spark.readStream.format("lakehouse").load(str(table)).writeStream.format("noop")
     before = commits(table)
-    for start in (lambda: sink.start(str(table)), lambda: source.start()):
+    for stream in (sink.option("path", str(table)), source):
         with pytest.raises(PySparkException, match=re.escape(text)):
-            start().awaitTermination(60)
+            stream.start().awaitTermination(60)
     assert commits(table) == before

@@ -50,7 +50,7 @@ CONDITIONS = [
     *("b = X'6162'", "b > X'7f'", "b in (X'', X'ff')", "b <= X'00'"),
     *("day = '2024-01-01'", "day > DATE '2023-12-31'", "day <= DATE '0001-01-01'", "day in (DATE '2024-02-29')"),
     *("at = '2024-01-01 00:00:00.000002'", "at > '2024-01-01'", "at < TIMESTAMP '1970-01-01 00:00:00Z'"),
-    *("at in (TIMESTAMP '2024-01-02 00:00:00Z', TIMESTAMP '2100-01-01 00:00:00Z')", "at >= '2024-01-01 00:00:00.000003'"),
+    *("at in (TIMESTAMP '2024-01-02 00:00:00Z', TIMESTAMP '2100-01-01 00:00:00Z')", "at is null"),
     *("wall = TIMESTAMP_NTZ '2024-01-01 03:00:00'", "wall > TIMESTAMP_NTZ '2024-01-01 04:00:00'"),
     *("wall < TIMESTAMP_NTZ '1970-01-01 00:00:00'", "wall is null"),
     *("flag", "not flag", "flag = false", "flag is null", "flag <=> null"),
@@ -67,8 +67,7 @@ def rows() -> list[tuple[Any, ...]]:
     """Eight full rows, eight with holes, one of nulls; four partitions."""
     full = [(n, *(values[n] for _, _, values in COLUMNS)) for n in range(8)]
     holes = [
-        (n + 8, *(None if (n + at) % 2 else values[n] for at, (_, _, values) in enumerate(COLUMNS)))
-        for n in range(8)
+        (n + 8, *(None if (n + at) % 2 else values[n] for at, (_, _, values) in enumerate(COLUMNS))) for n in range(8)
     ]
     nulls = [(16, *(None for _ in COLUMNS))]
     return [(row[0], f"p{row[0] // 5}", *row[1:]) for row in [*full, *holes, *nulls]]
@@ -112,7 +111,7 @@ def test_pushed_conditions_select_the_same_rows(
 
 def parts(frame: DataFrame) -> int:
     """How many portions Spark is going to read."""
-    return frame.rdd.getNumPartitions()
+    return int(frame.rdd.getNumPartitions())
 
 
 #: Condition -> how many of the four files may hold a match; in the last one ``i`` is null throughout.
@@ -179,10 +178,8 @@ def test_filters_as_spark_hands_them_over(
 
 @pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="PySpark 4.0 pushes no filters")
 def test_filters_that_cannot_be_used_are_left_to_spark(table: Path) -> None:
-    class Novel(datasource.Filter):
-        """A kind that a later Spark may bring."""
-
-    pushed = [Novel(), datasource.Not(Novel()), datasource.EqualTo(("i",), "seven"), datasource.EqualTo(("no",), 1)]
+    novel = type("Novel", (datasource.Filter,), {})()  # A kind that a later Spark may bring.
+    pushed = [novel, datasource.Not(novel), datasource.EqualTo(("i",), "seven"), datasource.EqualTo(("no",), 1)]
     assert read_in_process(table, *pushed) == list(range(17))
     assert read_in_process(table, *pushed, datasource.EqualTo(("id",), 3)) == [3]
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -51,7 +52,7 @@ def dated(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def keyed(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+def keyed(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: row[0])
 
 
@@ -97,9 +98,9 @@ def test_as_of_instant(as_of: str, rows: list[object], spark: SparkSession, date
     ],
 )
 def test_where_and_columns(
-    options: dict[str, str], columns: list[str], ids: set[int], session: SparkSession, table: Path
+    options: dict[str, str], columns: list[str], ids: set[int], spark: SparkSession, table: Path
 ) -> None:
-    frame = read(session, table, **options)
+    frame = read(spark, table, **options)
     assert frame.columns == columns
     assert {row.id for row in frame.collect()} == ids
     assert frame.count() == len(ids)
@@ -120,20 +121,20 @@ def test_options_and_filters_of_the_frame_add_up(session: SparkSession, table: P
     ],
 )
 def test_a_users_schema_prunes_and_reorders(
-    schema: str, row: tuple[object, ...], session: SparkSession, table: Path
+    schema: str, row: tuple[object, ...], registered: SparkSession, table: Path
 ) -> None:
-    frame = session.read.format("lakehouse").schema(schema).load(str(table))
+    frame = registered.read.format("lakehouse").schema(schema).load(str(table))
     assert frame.count() == len(NOW)
     assert [tuple(found) for found in frame.where("id = 7").collect()] == [row]
 
 
-def test_a_users_schema_widens(session: SparkSession, tmp_path: Path) -> None:
+def test_a_users_schema_widens(registered: SparkSession, tmp_path: Path) -> None:
     narrow = "id int, f float, d decimal(5,2), s struct<a: int, b: string>, l array<int>"
-    frame = session.createDataFrame([(7, 1.5, Decimal("2.25"), (1, "x"), [1, None])], narrow)
+    frame = registered.createDataFrame([(7, 1.5, Decimal("2.25"), (1, "x"), [1, None])], narrow)
     frame.write.format("lakehouse").option("recordkey", "id").mode("append").save(str(tmp_path))
-    assert read(session, tmp_path, meta_columns=False).schema == frame.schema
+    assert read(registered, tmp_path, meta_columns=False).schema == frame.schema
     wider = "l array<long>, id long, f double, d decimal(9,2), s struct<a: long, b: string>"
-    (row,) = session.read.format("lakehouse").schema(wider).load(str(tmp_path)).collect()
+    (row,) = registered.read.format("lakehouse").schema(wider).load(str(tmp_path)).collect()
     assert tuple(row) == ([1, None], 7, 1.5, Decimal("2.25"), (1, "x"))
 
 
@@ -156,9 +157,9 @@ def contents_of(frame: DataFrame) -> list[tuple[object, ...]]:
     return keyed([tuple(row) for row in frame.collect()])
 
 
-def test_joins_and_aggregates_over_two_reads(session: SparkSession, table: Path) -> None:
-    then = read(session, table, columns="id,ts", **{"as.of.instant": commits(table)[0]})
-    now = read(session, table, columns="id,ts")
+def test_joins_and_aggregates_over_two_reads(registered: SparkSession, table: Path) -> None:
+    then = read(registered, table, columns="id,ts", **{"as.of.instant": commits(table)[0]})
+    now = read(registered, table, columns="id,ts")
     changed = now.alias("n").join(then.alias("t"), "id").where("n.ts > t.ts").count()
     assert changed == len({row[0] for row in EARLY} & {row[0] for row in LATE})
 

@@ -74,7 +74,9 @@ def rows_of(frame: DataFrame) -> list[Any]:
     return sorted((nested(tuple(row)) for row in frame.collect()), key=lambda row: row[0])
 
 
-@pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
+@pytest.mark.parametrize(
+    ("session", "operation"), [("default", "upsert"), ("registered", "bulk_insert")], indirect=["session"]
+)
 def test_all_types_come_back(operation: str, session: SparkSession, tmp_path: Path) -> None:
     frame = session.createDataFrame(ROWS, SCHEMA)
     save(frame, tmp_path, operation)
@@ -83,11 +85,11 @@ def test_all_types_come_back(operation: str, session: SparkSession, tmp_path: Pa
     assert rows_of(back) == rows_of(frame) == ROWS
 
 
-def test_all_types_survive_a_merge(session: SparkSession, tmp_path: Path) -> None:
-    save(session.createDataFrame(ROWS, SCHEMA), tmp_path)
+def test_all_types_survive_a_merge(spark: SparkSession, tmp_path: Path) -> None:
+    save(spark.createDataFrame(ROWS, SCHEMA), tmp_path)
     swapped = [(1, *ROWS[0][1:]), (3, *ROWS[1][1:])]
-    save(session.createDataFrame(swapped, SCHEMA), tmp_path)
-    assert rows_of(read(session, tmp_path, meta_columns=False)) == [ROWS[0], swapped[0], ROWS[2], swapped[1]]
+    save(spark.createDataFrame(swapped, SCHEMA), tmp_path)
+    assert rows_of(read(spark, tmp_path, meta_columns=False)) == [ROWS[0], swapped[0], ROWS[2], swapped[1]]
 
 
 def test_plain_python_reads_the_instants_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
@@ -107,25 +109,25 @@ def test_the_sessions_zone_does_not_move_instants(spark: SparkSession, tmp_path:
     assert [tuple(row) for row in texts] == [("2024-06-01 08:00:00", "2024-06-01 12:00:00")]
 
 
-def test_columns_that_are_never_null(session: SparkSession, tmp_path: Path) -> None:
+def test_columns_that_are_never_null(spark: SparkSession, tmp_path: Path) -> None:
     """Spark 4.3 checks each batch against the frame's schema, nullability included."""
-    frame = session.sql(
+    frame = spark.sql(
         "SELECT int(id) id, 'x' word, named_struct('a', 1, 'b', array(1L)) tree, map('k', 1) pairs FROM range(3)"
     )
     assert not any(field.nullable for field in frame.schema)
     save(frame, tmp_path)
-    back = read(session, tmp_path, meta_columns=False)
+    back = read(spark, tmp_path, meta_columns=False)
     assert all(field.nullable for field in back.schema)
     save(back, tmp_path)
     assert rows_of(back) == rows_of(frame)
-    required = session.read.format("lakehouse").schema(frame.schema).load(str(tmp_path))
+    required = spark.read.format("lakehouse").schema(frame.schema).load(str(tmp_path))
     assert rows_of(required) == rows_of(frame)
 
 
-def test_names_that_need_quotes(session: SparkSession, tmp_path: Path) -> None:
-    frame = session.sql("SELECT 1 id, 2 _under, 3 CamelCase, named_struct('Inner_1', 4) `order`")
+def test_names_that_need_quotes(registered: SparkSession, tmp_path: Path) -> None:
+    frame = registered.sql("SELECT 1 id, 2 _under, 3 CamelCase, named_struct('Inner_1', 4) `order`")
     save(frame, tmp_path)
-    back = read(session, tmp_path, meta_columns=False)
+    back = read(registered, tmp_path, meta_columns=False)
     assert back.columns == frame.columns
     assert rows_of(back.where("CamelCase = 3 and `order`.Inner_1 = 4")) == [(1, 2, 3, (4,))]
 

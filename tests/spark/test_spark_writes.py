@@ -133,9 +133,7 @@ def _made(spark: SparkSession, folder: Path) -> Path:
         ("overwrite", None, []),
     ],
 )
-def test_no_rows(
-    mode: str, operation: str | None, kept: list[Any], spark: SparkSession, tmp_path: Path
-) -> None:
+def test_no_rows(mode: str, operation: str | None, kept: list[Any], spark: SparkSession, tmp_path: Path) -> None:
     options = {"operation": operation} if operation else {}
     empty = spark.createDataFrame([], FLIGHT_COLUMNS)
     write(flights(spark, FIRST), tmp_path)

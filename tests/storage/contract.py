@@ -252,8 +252,7 @@ class StorageContract:
         storage.move(f".hoodie/{name}/staged", f"{name}/moved")
         storage.touch(f"{name}/touched")
         assert {e.path: e.size_bytes for e in storage.list(name)} == {
-            f"{name}/{child}": size
-            for child, size in {"created": 2, "moved": 3, "neighbour": 5, "touched": 0}.items()
+            f"{name}/{child}": size for child, size in {"created": 2, "moved": 3, "neighbour": 5, "touched": 0}.items()
         }
         assert storage.delete(f"{name}/moved") is True
         storage.create(f".hoodie/{name}/gone", b"1")

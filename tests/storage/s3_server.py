@@ -12,7 +12,7 @@ from moto.server import ThreadedMotoServer
 
 from lakeformat.storage import FsspecStorage
 
-SECRET = "very-secret-canary"  # noqa: S105  Opens nothing.
+SECRET = "very-secret-canary"
 BUCKET = "lake"
 
 _NUMBERS = itertools.count()
