@@ -41,9 +41,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="leave the tables in .work/bench")
     parser.add_argument("--timeout", type=float, default=3_600, help="seconds for one engine's process")
     parser.add_argument("--readme", action="store_true", help="no run: put the last results into README.md")
-    parser.add_argument(
-        "--targets", action="store_true", help="no run: hold the last results against the targets"
-    )
+    parser.add_argument("--targets", action="store_true", help="no run: hold the last results against the targets")
     return parser.parse_args(arguments)
 
 
@@ -94,9 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     save_results(RESULTS, load_results(RESULTS) | {variant.name: found})
     print(section(found))
     problems = contradictions(runner.dataset, found.engines)
-    problems += [
-        f"{name} failed: {result.failure}" for name, result in found.engines.items() if result.failure
-    ]
+    problems += [f"{name} failed: {result.failure}" for name, result in found.engines.items() if result.failure]
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

@@ -56,18 +56,14 @@ def _missing(spec: EngineSpec, python: Path) -> list[str]:
         "    try:\n        version(re.split('[<>=]', wanted)[0])\n"
         "    except PackageNotFoundError:\n        print(wanted)\n"
     )
-    found = subprocess.run(
-        [str(python), "-c", probe, *spec.requirements], capture_output=True, text=True, check=False
-    )
+    found = subprocess.run([str(python), "-c", probe, *spec.requirements], capture_output=True, text=True, check=False)
     if found.returncode:
         raise SetupError(f"{spec.name}: {spec.venv} cannot run Python; remove it and run again")
     return found.stdout.split()
 
 
 def _run(spec: EngineSpec, *command: str | Path) -> None:
-    print(
-        f"setting up {spec.name}: {' '.join(str(part) for part in command[1:])}", file=sys.stderr, flush=True
-    )
+    print(f"setting up {spec.name}: {' '.join(str(part) for part in command[1:])}", file=sys.stderr, flush=True)
     done = subprocess.run([str(part) for part in command], cwd=ROOT, check=False)
     if done.returncode:
         raise SetupError(

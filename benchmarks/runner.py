@@ -127,9 +127,7 @@ def contradictions(dataset: Dataset, results: dict[str, EngineResult]) -> list[s
         for one, other in pairwise(names):
             first, second = sound[one].steps, sound[other].steps
             for step in sorted(first.keys() & second.keys()):
-                answers = [
-                    answer for answer in first[step].answers + second[step].answers if answer is not None
-                ]
+                answers = [answer for answer in first[step].answers + second[step].answers if answer is not None]
                 if any(answer != answers[0] for answer in answers):
                     found.append(f"{one} and {other} answer {step} differently: {answers}")
     return found

@@ -42,9 +42,7 @@ def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: in
             return (lambda: method(dataset.sample(samples[run]))) if samples else method
 
 
-def run_steps(
-    engine: Engine, steps: list[Step], dataset: Dataset, table: Path, tell: Callable[..., None]
-) -> None:
+def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, tell: Callable[..., None]) -> None:
     """Run and time every step; the content is told once after the last write."""
     last_write = max((i for i, step in enumerate(steps) if step.writes), default=-1)
     for position, step in enumerate(steps):

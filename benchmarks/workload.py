@@ -111,9 +111,7 @@ class Content:
 
     def agrees(self, other: Content) -> bool:
         """Equal counts, and sums equal but for the order in which doubles were added."""
-        return self.rows == other.rows and abs(self.amount - other.amount) <= 1e-9 * max(
-            1.0, abs(other.amount)
-        )
+        return self.rows == other.rows and abs(self.amount - other.amount) <= 1e-9 * max(1.0, abs(other.amount))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +186,7 @@ def _write_base_file(dataset: Dataset, file: int) -> None:
         parts = rng.integers(0, variant.partitions, end - first)
         ids = _hex_strings(rng, end - first)
     rows = _rows(rng, ids, _FIRST_TS_MS + numbers, _dates(variant, parts))
-    pq.write_table(
-        rows, dataset.base_files()[file], compression="zstd", use_dictionary=list(DICTIONARY_COLUMNS)
-    )
+    pq.write_table(rows, dataset.base_files()[file], compression="zstd", use_dictionary=list(DICTIONARY_COLUMNS))
 
 
 def _write_sample(dataset: Dataset, sample: str, rng: np.random.Generator) -> None:
@@ -227,9 +223,7 @@ def _choose(dataset: Dataset, name: str, count: int, rng: np.random.Generator) -
         pool = np.arange(max(0, variant.rows - 4 * count), variant.rows)
     elif name == "u5":
         last = variant.dates()[-1]
-        pool = np.flatnonzero(
-            np.concatenate([_column(path, "part") == last for path in dataset.base_files()])
-        )
+        pool = np.flatnonzero(np.concatenate([_column(path, "part") == last for path in dataset.base_files()]))
     else:
         pool = np.arange(variant.rows)
     chosen: Rows = np.sort(rng.choice(pool, size=min(count, len(pool)), replace=False))

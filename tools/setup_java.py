@@ -88,15 +88,11 @@ def install_with_apt() -> bool:
     def apt_get(*arguments: str) -> bool:
         command = ["apt-get", "--quiet", "--yes", *arguments]
         # Standard output carries the answer of this script.
-        finished = subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False
-        )
+        finished = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
         return finished.returncode == 0
 
     print(f"no Java {OLDEST} found, installing OpenJDK with apt-get", file=sys.stderr)
-    Path("/usr/share/man/man1").mkdir(
-        parents=True, exist_ok=True
-    )  # Slim images lack it; the package links there.
+    Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)  # Slim images lack it; the package links there.
     apt_get("update")  # A stale list may still do: the install decides.
     return any(apt_get("install", "--no-install-recommends", package) for package in APT_PACKAGES)
 

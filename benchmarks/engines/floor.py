@@ -22,10 +22,7 @@ from benchmarks.workload import CORES, DICTIONARY_COLUMNS, SCHEMA, Content, Data
 
 ROW_GROUP_ROWS: Final = 131_072
 POINT: Final = (
-    (pc.field("x") >= 500_000)
-    & (pc.field("x") <= 505_000)
-    & (pc.field("y") >= 200_000)
-    & (pc.field("y") <= 700_000)
+    (pc.field("x") >= 500_000) & (pc.field("x") <= 505_000) & (pc.field("y") >= 200_000) & (pc.field("y") <= 700_000)
 )
 In = TypeVar("In")
 Out = TypeVar("Out")

@@ -21,9 +21,7 @@ class Iceberg(SparkReads):
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
-        self.spark = open_spark(
-            table, PACKAGE, {**_SETTINGS, "spark.sql.catalog.bench.warehouse": str(table.parent)}
-        )
+        self.spark = open_spark(table, PACKAGE, {**_SETTINGS, "spark.sql.catalog.bench.warehouse": str(table.parent)})
 
     def load(self, table: Path) -> None:
         rows = self.spark.read.parquet(*map(str, self._dataset.base_files()))

@@ -44,12 +44,7 @@ class LakeformatSpark(SparkReads):
         return self._read().option("columns", ",".join(columns)).load(str(self._table))
 
     def filtered(self, predicate: str) -> Any:
-        return (
-            self._read()
-            .option("columns", ",".join(SCHEMA.names))
-            .option("where", predicate)
-            .load(str(self._table))
-        )
+        return self._read().option("columns", ",".join(SCHEMA.names)).option("where", predicate).load(str(self._table))
 
     def native(self) -> None:
         try:

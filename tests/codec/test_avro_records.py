@@ -258,9 +258,7 @@ def deflate(plain: bytes) -> bytes:
     return packer.compress(plain) + packer.flush()
 
 
-def framed(
-    schema: Any, block: bytes, *, compression: str = "null", count: int = 1, sync: bytes = b"s" * 16
-) -> bytes:
+def framed(schema: Any, block: bytes, *, compression: str = "null", count: int = 1, sync: bytes = b"s" * 16) -> bytes:
     """A container with any schema and any block in it."""
     text = schema if isinstance(schema, str) else json.dumps(schema)
     file = io.BytesIO()
@@ -303,15 +301,9 @@ def deep(levels: int) -> Any:
 
 
 BOMBS = {
-    "snappy that lies": framed(
-        codec.ROLLBACK_PLAN, b"\xff\xff\xff\xff\x0f" + b"\0" * 9, compression="snappy"
-    ),
-    "array of nothing": framed(
-        plan_with({"type": "array", "items": "null"}), b"\xfe\xff\xff\xff\xff\xff\x01\0"
-    ),
-    "array of empty records": framed(
-        plan_with({"type": "array", "items": record_schema("e")}), b"\xfe\xff\xff\x7f\0"
-    ),
+    "snappy that lies": framed(codec.ROLLBACK_PLAN, b"\xff\xff\xff\xff\x0f" + b"\0" * 9, compression="snappy"),
+    "array of nothing": framed(plan_with({"type": "array", "items": "null"}), b"\xfe\xff\xff\xff\xff\xff\x01\0"),
+    "array of empty records": framed(plan_with({"type": "array", "items": record_schema("e")}), b"\xfe\xff\xff\x7f\0"),
     "record in itself": framed(plan_with(["null", PLAN]), b"\x02" * 1_000_000),
     "array in itself": framed(plan_with({"type": "array", "items": PLAN}), b"\x02" * 1_000_000),
     "references": framed(chain(40), b""),
@@ -337,9 +329,7 @@ DAMAGED = {
     "schema": framed([7], PLAN_BLOCK),
     "type": framed(plan_with("no_such"), PLAN_BLOCK),
     "field": framed(record_schema(PLAN, {"name": 7, "type": "int"}), b"\0"),
-    "instant of another type": framed(
-        record_schema(PLAN, {"name": "instantToRollback", "type": "int"}), b"\2"
-    ),
+    "instant of another type": framed(record_schema(PLAN, {"name": "instantToRollback", "type": "int"}), b"\2"),
     "not utf-8": framed(codec.ROLLBACK_PLAN, PLAN_BLOCK.replace(b"7", b"\xff")),
 }
 

@@ -377,9 +377,7 @@ def test_storage_schema_keeps_nullability_and_drops_metadata() -> None:
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,3}", fullmatch=True)
 LEAVES = st.one_of(
-    st.sampled_from(
-        [*(stored for _, stored in STORED), *(given for given, _ in STORED), pa.bool_(), pa.int64()]
-    ),
+    st.sampled_from([*(stored for _, stored in STORED), *(given for given, _ in STORED), pa.bool_(), pa.int64()]),
     st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s))),
 )
 

@@ -64,9 +64,7 @@ FLOATS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("type_", "table"), [(pa.float64(), DOUBLES), (pa.float32(), FLOATS)], ids=["double", "float"]
-)
+@pytest.mark.parametrize(("type_", "table"), [(pa.float64(), DOUBLES), (pa.float32(), FLOATS)], ids=["double", "float"])
 def test_floats_read_as_in_java(type_: pa.DataType, table: dict[float, str]) -> None:
     assert java_text(pa.array(table, type_)).to_pylist() == list(table.values())
 

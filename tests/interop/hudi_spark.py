@@ -96,11 +96,7 @@ class Hudi:
                 text=True,
                 encoding="utf-8",
                 cwd=folder,
-                env={
-                    k: v
-                    for k, v in os.environ.items()
-                    if not k.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))
-                },
+                env={k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))},
             )
 
     def __enter__(self) -> Hudi:
@@ -111,9 +107,7 @@ class Hudi:
     ) -> None:
         self._server.communicate(timeout=60)
 
-    def read(
-        self, table: Path, as_of: str | None = None, options: Mapping[str, str] | None = None
-    ) -> pa.Table:
+    def read(self, table: Path, as_of: str | None = None, options: Mapping[str, str] | None = None) -> pa.Table:
         """The table's rows, meta columns included, now or at the instant ``as_of``; raises `HudiError`."""
         asked = dict(options or {}) | ({} if as_of is None else {"as.of.instant": as_of})
         return self._fetch({"command": "read", "path": str(table), "options": asked})

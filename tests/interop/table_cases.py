@@ -68,9 +68,7 @@ TYPES: Final = pa.schema(
 
 def plain_row(number: int, edition: int) -> dict[str, Any]:
     """A flat row with every kind of key and partition column."""
-    moment = dt.datetime(2024, 1, 1, 22, tzinfo=dt.timezone.utc) + dt.timedelta(
-        minutes=number, microseconds=number
-    )
+    moment = dt.datetime(2024, 1, 1, 22, tzinfo=dt.timezone.utc) + dt.timedelta(minutes=number, microseconds=number)
     return {
         "id": f"key-{number:04}",
         "n": number * 10_000_000_000,
@@ -225,8 +223,7 @@ KEY_GENERATORS: Final = (
         INSERT,
         partition_by=("region:SIMPLE", "epoch_ms:TIMESTAMP"),
         options=CUSTOM,
-        hudi_options=CUSTOM
-        | {"hoodie.datasource.write.partitionpath.field": "region:SIMPLE,epoch_ms:TIMESTAMP"},
+        hudi_options=CUSTOM | {"hoodie.datasource.write.partitionpath.field": "region:SIMPLE,epoch_ms:TIMESTAMP"},
         from_path=frozenset({"epoch_ms"}),
     ),
 )

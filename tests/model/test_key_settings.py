@@ -42,9 +42,7 @@ def test_other_names_of_generators(name: str, kind: KeyGeneratorKind) -> None:
     assert KeyGeneratorKind.parse(name) is kind
 
 
-@pytest.mark.parametrize(
-    "name", ["", "SimpelKeyGenerator", "GLOBAL_DELETE", "com.example.SimpleKeyGenerator"]
-)
+@pytest.mark.parametrize("name", ["", "SimpelKeyGenerator", "GLOBAL_DELETE", "com.example.SimpleKeyGenerator"])
 def test_unknown_generators_are_refused(name: str) -> None:
     with pytest.raises(InvalidOptionError, match=re.escape(repr(name))):
         KeyGeneratorKind.parse(name)

@@ -50,22 +50,18 @@ EDGE = 2**53
 
 texts = st.text(alphabet="a%_\\\nzé\U0001f600\uffff\x00", max_size=4) | st.text(max_size=3)
 doubles = st.sampled_from([0.0, -0.0, 1.5, -1.5, math.nan, math.inf, -math.inf, 0.1, 5e-324]) | st.floats()
-floats32 = st.sampled_from(
-    [0.0, -0.0, 1.5, -1.5, math.nan, math.inf, -math.inf, float(np.float32(0.1))]
-) | st.floats(width=32)
-int32s = st.integers(-3, 3) | st.integers(-(2**31), 2**31 - 1)
-int64s = (
-    st.integers(-3, 3) | st.sampled_from([EDGE + 1, -(2**63), 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
+floats32 = st.sampled_from([0.0, -0.0, 1.5, -1.5, math.nan, math.inf, -math.inf, float(np.float32(0.1))]) | st.floats(
+    width=32
 )
+int32s = st.integers(-3, 3) | st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-3, 3) | st.sampled_from([EDGE + 1, -(2**63), 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
 decimals = st.sampled_from([Decimal("1.500"), Decimal("0.000"), Decimal("-0.100")]) | st.decimals(
     -(10**9) + 1, 10**9 - 1, places=3
 )
 days = st.dates(date(1969, 12, 29), date(1970, 1, 3)) | st.dates()
-moments = st.sampled_from(
-    [datetime(1970, 1, 1), datetime(1970, 1, 1, 0, 0, 0, 1), datetime(1969, 12, 31, 12)]
-).map(lambda wall: wall.replace(tzinfo=timezone.utc)) | st.datetimes(
-    datetime(1600, 1, 1), datetime(2400, 1, 1), timezones=st.just(timezone.utc)
-)
+moments = st.sampled_from([datetime(1970, 1, 1), datetime(1970, 1, 1, 0, 0, 0, 1), datetime(1969, 12, 31, 12)]).map(
+    lambda wall: wall.replace(tzinfo=timezone.utc)
+) | st.datetimes(datetime(1600, 1, 1), datetime(2400, 1, 1), timezones=st.just(timezone.utc))
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int32(): int32s,
@@ -124,9 +120,7 @@ def filters_on(draw: st.DrawFn, path: str) -> Predicate:
         st.just(IsNull(path)),
     ]
     if of == pa.string():
-        patterns = st.lists(st.sampled_from(["%", "_", "a", "é", r"\%", r"\\", "\n", "z"]), max_size=4).map(
-            "".join
-        )
+        patterns = st.lists(st.sampled_from(["%", "_", "a", "é", r"\%", r"\\", "\n", "z"]), max_size=4).map("".join)
         choices.append(st.builds(Like, st.just(path), patterns))
         choices.extend(st.builds(kind, st.just(path), texts) for kind in (StartsWith, EndsWith, Contains))
     return draw(st.one_of(choices))

@@ -31,9 +31,7 @@ def footer(table: pa.Table, row_group_size: int, store_schema: bool) -> pq.FileM
 
 @settings(max_examples=150, deadline=None)
 @given(anything, rows())
-def test_mask_selects_the_rows_that_the_evaluator_selects(
-    predicate: Predicate, table: list[dict[str, Any]]
-) -> None:
+def test_mask_selects_the_rows_that_the_evaluator_selects(predicate: Predicate, table: list[dict[str, Any]]) -> None:
     bound = bind(predicate, SCHEMA)
     batch = pa.RecordBatch.from_pylist(table, SCHEMA)
     assert mask(bound, batch).to_pylist() == selected(predicate, table)
@@ -44,9 +42,7 @@ def test_mask_selects_the_rows_that_the_evaluator_selects(
 @settings(max_examples=150, deadline=None)
 @given(
     anything,
-    st.lists(
-        st.tuples(rows(), st.sets(st.sampled_from(SCHEMA.names)), st.booleans()), min_size=1, max_size=3
-    ),
+    st.lists(st.tuples(rows(), st.sets(st.sampled_from(SCHEMA.names)), st.booleans()), min_size=1, max_size=3),
     st.integers(1, 4),
 )
 def test_no_row_group_or_file_with_a_selected_row_is_left_out(
@@ -56,16 +52,10 @@ def test_no_row_group_or_file_with_a_selected_row_is_left_out(
 ) -> None:
     footers, wanted_units = [], []
     for table, missing, store_schema in files:
-        kept = (
-            SCHEMA
-            if missing == set(SCHEMA.names)
-            else pa.schema([f for f in SCHEMA if f.name not in missing])
-        )
+        kept = SCHEMA if missing == set(SCHEMA.names) else pa.schema([f for f in SCHEMA if f.name not in missing])
         footers.append(footer(pa.Table.from_pylist(table, kept), row_group_size, store_schema))
         truths = selected(predicate, [{name: row[name] for name in kept.names} for row in table])
-        wanted_units.append(
-            [any(truths[i : i + row_group_size]) for i in range(0, len(table), row_group_size)]
-        )
+        wanted_units.append([any(truths[i : i + row_group_size]) for i in range(0, len(table), row_group_size)])
     bounds, row_counts, file_index = row_group_bounds(footers, sorted(PATHS), SCHEMA)
     bound = bind(predicate, SCHEMA)
 

@@ -64,9 +64,7 @@ def bounds_of(stored: pa.Array, wanted: pa.DataType, **options: Any) -> tuple[An
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"store_schema": False}, {"store_decimal_as_integer": True}])
-def test_every_type_comes_back_as_written(
-    of: pa.DataType, low: Any, high: Any, options: dict[str, Any]
-) -> None:
+def test_every_type_comes_back_as_written(of: pa.DataType, low: Any, high: Any, options: dict[str, Any]) -> None:
     assert bounds_of(pa.array([high, None, low], of), of, **options) == (low, high, 1)
 
 
@@ -158,8 +156,7 @@ def test_names_reach_through_structs_and_absence_means_all_null() -> None:
     paths = ["s.a", "s.deep.b", "s.new", "`a.b`", "late", "late_items", "items", "s"]
     bounds, _, _ = row_group_bounds([pq.ParquetFile(sink).metadata], paths, NESTED)
     found = {
-        path: (of.minimum[0].as_py(), of.maximum[0].as_py(), of.null_count[0].as_py())
-        for path, of in bounds.items()
+        path: (of.minimum[0].as_py(), of.maximum[0].as_py(), of.null_count[0].as_py()) for path, of in bounds.items()
     }
     assert found == {
         "s.a": (1, 1, 2),
@@ -181,9 +178,7 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct() -> None:
 
 
 def test_a_struct_where_the_table_has_a_value_is_unknown() -> None:
-    bounds, _, _ = row_group_bounds(
-        [footer({"c": pa.array([{"x": 1}])})], ["c"], pa.schema([("c", pa.int64())])
-    )
+    bounds, _, _ = row_group_bounds([footer({"c": pa.array([{"x": 1}])})], ["c"], pa.schema([("c", pa.int64())]))
     assert bounds["c"].null_count.to_pylist() == [None]
 
 
