@@ -30,6 +30,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.claims import Heart
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.memory import reused_memory
 from lakeformat.write.prepare import prepare
 from lakeformat.write.report import read_report
 from lakeformat.write.schema import incoming_schema
@@ -255,11 +256,12 @@ class Table:
         snapshot = load_snapshot(self.engine.store, config=config)
         job = plan_job(self.engine.store, snapshot, options, reader.schema, self.engine.ids)
         session = WriteSession(self.engine, job)
-        if job.staged:
-            table = reader.read_all()
-            known = frozenset(i.time for i in snapshot.timeline.commits)
-            return session.run_staged(prepare(table, job.prepare), table.num_rows, known)
-        return self._write_direct(session, job, reader)
+        with reused_memory():
+            if job.staged:
+                table = reader.read_all()
+                known = frozenset(i.time for i in snapshot.timeline.commits)
+                return session.run_staged(prepare(table, job.prepare), table.num_rows, known)
+            return self._write_direct(session, job, reader)
 
     def _write_direct(self, session: WriteSession, job: WriteJob, reader: Iterable[pa.RecordBatch]) -> WriteResult:
         with session.locked():

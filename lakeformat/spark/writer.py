@@ -21,6 +21,7 @@ from lakeformat.write import claims
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.memory import reused_memory
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteSession, Written
 from lakeformat.write.stage import StagedTask, StageReader, StageWriter, stage_folder
@@ -69,7 +70,7 @@ class StagedWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: one stage file."""
-        with plain_errors():
+        with plain_errors(), reused_memory():
             task, attempt = _task()
             path = f"{stage_folder(self._job.write_id)}/{task}-{attempt}.arrow"
             buffer: int = self._job.options["lakeformat.write.buffer.bytes"]
@@ -81,7 +82,7 @@ class StagedWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: merge and publish."""
-        with plain_errors():
+        with plain_errors(), reused_memory():
             tasks = sorted((m for m in messages if isinstance(m, _StagedMessage)), key=lambda m: m.task)
             arrived = sum(m.staged.rows for m in tasks)
             if arrived > _LARGE_STAGE_ROWS:
@@ -113,7 +114,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: base files in the stage folder, and a stage file for the rest."""
-        with plain_errors(), ThreadPoolExecutor(1) as pool:
+        with plain_errors(), reused_memory(), ThreadPoolExecutor(1) as pool:
             task, attempt = _task()
             context = TaskContext.get()
             stage = context.stageId() if context else 0
@@ -147,7 +148,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: pack, move, publish."""
-        with plain_errors():
+        with plain_errors(), reused_memory():
             done = sorted((m for m in messages if isinstance(m, _DirectMessage)), key=lambda m: m.task)
             claims.beat(self._engine.storage, self._commit.time)
             session = WriteSession(self._engine, self._job)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.model.files import BaseFileName
-from lakeformat.model.record import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 __all__ = [
     "ROW_GROUP_ROWS",
@@ -163,19 +163,21 @@ class BaseFileWriter:
 
     def _open(self, sample: pa.Table | None) -> pq.ParquetWriter:
         if self._writer is None:
+            leaves = [path for field in self._schema for path in _leaves(field, field.name)]
             self._writer = pq.ParquetWriter(
                 self.sink,
                 self._schema,
-                compression=self._codecs(sample),
+                compression=self._codecs(leaves, sample),
                 use_dictionary=[*_REPEATED, *_dictionary_columns(self.settings.schema, sample)],
+                write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
                 store_schema=False,
                 write_page_checksum=True,
             )
         return self._writer
 
-    def _codecs(self, sample: pa.Table | None) -> dict[str, str]:
+    def _codecs(self, leaves: Sequence[str], sample: pa.Table | None) -> dict[str, str]:
         """Codec by leaf column; random keys, which hardly shrink, stay as they are: a merge is a tenth faster."""
-        codecs = {path: self.settings.codec for field in self._schema for path in _leaves(field, field.name)}
+        codecs = dict.fromkeys(leaves, self.settings.codec)
         if sample is not None and not _shrinks(sample.column(RECORD_KEY).slice(0, _SAMPLE_ROWS)):
             codecs[RECORD_KEY] = "none"
         return codecs

@@ -28,6 +28,8 @@ from lakeformat.write.session import Written
 __all__ = ["DirectSettings", "DirectWriter"]
 
 _MAX_OPEN: Final = 16
+#: Rows that are split by partition at a time; in plenty a split costs less, in few it waits less.
+_ENOUGH_ROWS: Final = 262_144
 #: A file this near to its limit is done: what still fits would make a tiny row group.
 _FULL: Final = 0.9
 #: Sequence numbers of direct files: above those of the buckets, numbered from 0, that a commit packs tails into.
@@ -100,7 +102,7 @@ class DirectWriter:
         self.pool, self.beat = pool, beat
         self.rows = 0
         self._incoming: list[pa.RecordBatch] = []
-        self._incoming_bytes = 0
+        self._incoming_bytes = self._incoming_rows = 0
         self._partitions: dict[str, _Partition] = {}
         self._written: list[Written] = []
         self._counter = 0
@@ -110,7 +112,8 @@ class DirectWriter:
         self.rows += batch.num_rows
         self._incoming.append(batch)
         self._incoming_bytes += batch.nbytes
-        if self._incoming_bytes >= self.settings.buffer_bytes // 2:
+        self._incoming_rows += batch.num_rows
+        if self._incoming_rows >= _ENOUGH_ROWS or self._incoming_bytes >= self.settings.buffer_bytes // 2:
             self._distribute()
 
     def _distribute(self) -> None:
@@ -118,7 +121,7 @@ class DirectWriter:
         if not self._incoming:
             return
         rows = pa.Table.from_batches(self._incoming)
-        self._incoming, self._incoming_bytes = [], 0
+        self._incoming, self._incoming_bytes, self._incoming_rows = [], 0, 0
         for path, part in prepare(rows, self.prepare_settings).items():
             partition = self._partitions.setdefault(path, _Partition())
             partition.waiting.append(part)

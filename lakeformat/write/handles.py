@@ -48,12 +48,14 @@ class HandleSettings:
     Attributes:
         ordering: event-time rule by this column; None lets the incoming row win.
         delete: the rows are keys to delete.
+        idle_cores: there are fewer buckets than cores, so a merge may decode on one while it encodes on another.
     """
 
     instant_time: str
     files: FileSettings
     ordering: str | None
     delete: bool
+    idle_cores: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ def merge(
         nothing = pa.array([], pa.string())
         merger = _Merger(incoming, bucket.lookups, task, settings)
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, bloom) as writer:
-            for batch in ahead(_batches(parquet, base.path, settings.files.schema)):
+            batches = _batches(parquet, base.path, settings.files.schema, threads=settings.idle_cores)
+            for batch in ahead(batches) if settings.idle_cores else batches:
                 writer.write(merger.apply(batch), new_keys=nothing if grows else None)
             appended = merger.rest()
             writer.write(appended)
@@ -229,7 +232,7 @@ def _without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
     return rows.filter(pa.array(~dropped)) if dropped.any() else rows
 
 
-def _batches(parquet: Any, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(parquet: Any, path: str, schema: pa.Schema, *, threads: bool) -> Iterator[pa.RecordBatch]:
     """The base file by row groups, in the shape of `_incoming`'s rows; columns it lacks are null."""
     wanted = pa.schema([
         pa.field(COMMIT_TIME, pa.dictionary(pa.int32(), pa.string())),
@@ -241,7 +244,7 @@ def _batches(parquet: Any, path: str, schema: pa.Schema) -> Iterator[pa.RecordBa
     if RECORD_KEY not in present:
         raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
     columns = [name for name in wanted.names if name in present]
-    for batch in row_batches(parquet, path, ROW_GROUP_ROWS, columns=columns):
+    for batch in row_batches(parquet, path, ROW_GROUP_ROWS, columns=columns, threads=threads):
         yield conform(batch, wanted)
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -164,6 +164,7 @@ class WriteSession:
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
+        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads)
         heart = claims.Heart(self.storage, handles.instant_time, self.engine.clock)
 
         def one(task: int) -> WriteStat | None:
