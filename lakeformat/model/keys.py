@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
@@ -57,6 +57,12 @@ class KeyGeneratorKind(Enum):
         raise InvalidOptionError(
             f"key generator {name!r} is not supported; use one of {', '.join(known)}{nearest(name, known)}"
         )
+
+    @classmethod
+    def of_table(cls, name: str, record_fields: Iterable[str], partition_fields: Sequence[str]) -> KeyGeneratorKind:
+        """The generator of an existing table: the stored one (``""`` if none is), but none without partitions."""
+        kind = cls.parse(name) if name else cls.infer(record_fields, partition_fields)
+        return kind if partition_fields else cls.NON_PARTITIONED
 
     @classmethod
     def infer(cls, record_fields: Iterable[str], partition_fields: Iterable[str]) -> KeyGeneratorKind:

@@ -21,13 +21,7 @@ __all__ = ["prune_by_name", "reading_keys"]
 def reading_keys(config: TableConfig) -> KeySettings:
     """How partition paths are to be read. Types of custom generators are not stored: those paths tell nothing."""
     fields = config.partition_fields
-    kind = (
-        KeyGeneratorKind.parse(config.key_generator)
-        if config.key_generator
-        else KeyGeneratorKind.infer(config.record_fields, fields)
-    )
-    if not fields:
-        kind = KeyGeneratorKind.NON_PARTITIONED
+    kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
     part = PartitionKind.UNKNOWN if kind is KeyGeneratorKind.CUSTOM else PartitionKind.SIMPLE
     return KeySettings(
         kind,

@@ -9,11 +9,12 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeformat.codec.avro_records import decode_clean
 from lakeformat.codec.avro_schema import from_avro, storage_schema, without_meta
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId
-from lakeformat.model.instant import Action, Instant
+from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE
 from lakeformat.timeline.file_groups import check_complete, list_base_files, visible_files
@@ -105,9 +106,6 @@ class _Names:
 
 
 def _check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
-    from lakeformat.codec.avro_records import decode_clean
-    from lakeformat.model.instant import State
-
     cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
     if not cleans:
         return

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
+from lakeformat.codec.conform import conform
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
@@ -25,6 +26,7 @@ __all__ = [
     "constant",
     "roomy_filter",
     "seqnos",
+    "stamped",
     "stored_schema",
 ]
 
@@ -207,6 +209,23 @@ class BaseFileWriter:
         if self._closed_bytes is None and self._writer is not None:
             with suppress(pa.ArrowException, OSError):
                 self._writer.close()
+
+
+def stamped(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, first: int) -> pa.Table:
+    """Prepared rows as rows of this instant: commit time, seqno and record key before the table's columns.
+
+    Args:
+        first: counter of the first row's seqno.
+    """
+    data = conform(rows, schema)
+    table = pa.table({
+        COMMIT_TIME: constant(instant_time, rows.num_rows),
+        COMMIT_SEQNO: seqnos(instant_time, task, first, rows.num_rows),
+        RECORD_KEY: rows.column(RECORD_KEY),
+    })  # fmt: skip
+    for field in data.schema:
+        table = table.append_column(field, data.column(field.name))
+    return table
 
 
 def roomy_filter(rows: int, fpp: float) -> BloomFilter:

@@ -14,12 +14,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.codec.conform import conform
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
-from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant, seqnos
+from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
 from lakeformat.write.buckets import derive_file_id
 from lakeformat.write.handles import deleted_rows_of
 from lakeformat.write.prepare import PrepareSettings, prepare
@@ -178,14 +176,8 @@ class DirectWriter:
     def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
         """One partition's rows; runs in the pool, never twice at once for one partition."""
         rows = rows.filter(pa.array(~deleted_rows_of(rows)))
-        data = conform(rows, self.files.schema)
-        time = self.settings.instant_time
-        meta = {
-            COMMIT_TIME: constant(time, rows.num_rows),
-            COMMIT_SEQNO: seqnos(time, _FIRST_TASK + self.settings.task, first, rows.num_rows),
-            RECORD_KEY: rows.column(RECORD_KEY),
-        }
-        whole = pa.table({**meta, **{name: data.column(name) for name in data.schema.names}})
+        task = _FIRST_TASK + self.settings.task
+        whole = stamped(rows, self.files.schema, self.settings.instant_time, task, first)
         start = 0
         while start < whole.num_rows:
             partition.open = partition.open or self._new_file(path, partition)

@@ -28,9 +28,9 @@ from lakeformat.write.base_file import (
     ROW_GROUP_ROWS,
     BaseFileWriter,
     FileSettings,
-    constant,
     roomy_filter,
     seqnos,
+    stamped,
 )
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.keys import field_column
@@ -209,18 +209,8 @@ def _incoming(
     source: pa.Table, rows: npt.NDArray[np.int64], task: int, first: int, settings: HandleSettings
 ) -> _Incoming:
     taken = source.take(pa.array(rows))
-    keys = taken.column(RECORD_KEY)
     deleted = np.ones(len(rows), bool) if settings.delete else deleted_rows_of(taken)
-    data = conform(taken, settings.files.schema)
-    instant = settings.instant_time
-    meta = pa.table({
-        COMMIT_TIME: constant(instant, len(rows)),
-        COMMIT_SEQNO: seqnos(instant, task, first, len(rows)),
-        RECORD_KEY: keys,
-    })  # fmt: skip
-    for field in data.schema:
-        meta = meta.append_column(field, data.column(field.name))
-    return _Incoming(meta, deleted)
+    return _Incoming(stamped(taken, settings.files.schema, settings.instant_time, task, first), deleted)
 
 
 def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:

@@ -247,13 +247,7 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
             options do not say.
     """
     fields = config.partition_fields
-    kind = (
-        KeyGeneratorKind.parse(config.key_generator)
-        if config.key_generator
-        else KeyGeneratorKind.infer(config.record_fields, fields)
-    )
-    if not fields:
-        kind = KeyGeneratorKind.NON_PARTITIONED
+    kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
     partitions = tuple(PartitionField(name) for name in fields)
     if kind is KeyGeneratorKind.CUSTOM:
         given = {f.name: f for f in (PartitionField.parse(t) for t in options[_PARTITION] if ":" in t)}
