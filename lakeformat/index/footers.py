@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ __all__ = [
     "KeyFooter",
     "open_parquet",
     "read_footer",
+    "read_footers",
     "read_metadata",
     "row_batches",
 ]
@@ -34,6 +36,10 @@ BLOOM: Final = b"org.apache.hudi.bloomfilter"
 BLOOM_TYPE: Final = b"hoodie_bloom_filter_type_code"
 MIN_KEY: Final = b"hoodie_min_record_key"
 MAX_KEY: Final = b"hoodie_max_record_key"
+
+#: Parsed footers kept in memory, most of them filters, and footers read before some are let go of again.
+_KEPT_BYTES: Final = 64 << 20
+_AT_A_TIME: Final = 64
 
 #: Keys compare as Java strings, by UTF-16 units; that is UTF-8's order for text without these lead bytes.
 _OTHER_ORDER: Final = 0xEE
@@ -46,22 +52,28 @@ class KeyFooter:
     Attributes:
         rows: row count.
         minimum, maximum: bounds of the keys in UTF-8 order; None where no bound can be trusted.
-        filter_text, filter_type: the encoded bloom filter, decoded only when asked.
+        filter_bytes: length of the encoded bloom filter, 0 if there is none.
+        footer_bytes: length of the footer.
+        metadata: the parsed footer; None if it was let go of to save memory, and is read again when needed.
     """
 
     file: BaseFile
     rows: int
     minimum: str | None
     maximum: str | None
-    filter_text: bytes | None = field(repr=False)
-    filter_type: str | None
+    filter_bytes: int
+    footer_bytes: int
+    metadata: pq.FileMetaData | None = field(repr=False)
 
-    def bloom(self) -> BloomFilter | None:
+    def bloom(self, storage: Storage) -> BloomFilter | None:
         """The filter; None if there is none or it cannot be decoded, which is logged: then keys are read."""
-        if not self.filter_text:
+        if not self.filter_bytes:
             return None
+        metadata = self.metadata or read_metadata(storage, self.file)
+        found = metadata.metadata or {}
+        kind = found.get(BLOOM_TYPE)
         try:
-            return BloomFilter.decode(self.filter_text, self.filter_type)
+            return BloomFilter.decode(found.get(BLOOM, b""), kind.decode("utf-8", "replace") if kind else None)
         except CorruptTableError as error:
             _LOG.warning("bloom filter of %s cannot be used, its keys are read instead: %s", self.file.path, error)
             return None
@@ -131,16 +143,22 @@ def read_footer(storage: Storage, file: BaseFile) -> KeyFooter:
     """What the file's footer says of its keys."""
     metadata = read_metadata(storage, file)
     found = metadata.metadata or {}
-    kind = found.get(BLOOM_TYPE)
     minimum, maximum = _range(metadata, found)
     return KeyFooter(
-        file,
-        metadata.num_rows,
-        minimum,
-        maximum,
-        found.get(BLOOM),
-        kind.decode("utf-8", "replace") if kind else None,
+        file, metadata.num_rows, minimum, maximum, len(found.get(BLOOM, b"")), metadata.serialized_size, metadata
     )
+
+
+def read_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor) -> list[KeyFooter]:
+    """The footers of many files, in order. Memory: parsed footers up to 64 MB, the others' ranges alone."""
+    footers: list[KeyFooter] = []
+    kept = 0
+    # Some at a time: a pool reads ahead without end.
+    for start in range(0, len(files), _AT_A_TIME):
+        for footer in pool.map(lambda file: read_footer(storage, file), files[start : start + _AT_A_TIME]):
+            kept += footer.footer_bytes
+            footers.append(footer if kept <= _KEPT_BYTES else replace(footer, metadata=None))
+    return footers
 
 
 def _range(metadata: pq.FileMetaData, found: dict[bytes, bytes]) -> tuple[str | None, str | None]:

@@ -1,18 +1,22 @@
-"""Tagging: which file group does each key of a partition belong to (Hudi: ``HoodieBloomIndex.tagLocation``).
+"""Tagging by narrowing: which files hold which keys (Hudi: ``HoodieBloomIndex.tagLocation``).
 
-Narrow step by step, never key x file pairs at any length: key ranges over sorted keys, footer filters with one
-hash chain per key, then the key column of the files still in question. A key left with one candidate by its
-filters needs no check: the merge of that file finds out. Files without ranges or filter stay candidates.
+Step by step, and never key x file pairs: key ranges over sorted keys, footer filters with one hash chain per key,
+then the key columns of the files still in question, of their row groups only those whose statistics overlap.
+A key left with one candidate by its filters needs no check: the merge of that file finds out. Files without
+ranges or filter stay candidates.
 
-Memory: per block of keys the hash chain (56 bytes a key), the candidate pairs the filters leave, and the key
-columns of a few files at a time.
+Cost: every footer is read, once or twice; every key column at most once, however many keys there are.
+
+Memory, beside the keys: a sorted copy of them (for few files a flag per key and file instead); the hash chain of a
+million keys, 56 MB; 64 MB of parsed footers; 8 bytes per candidate that filters leave, which are fewer than the
+rows of their files; the key columns of two million rows, or of twice as many rows as there are keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,248 +25,215 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import hash_chain
-from lakeformat.errors import CorruptTableError
-from lakeformat.index.footers import KeyFooter, open_parquet, read_footer, row_batches
+from lakeformat.index.footers import KeyFooter, read_footers
+from lakeformat.index.key_columns import KeyColumn, SortedKeys, Wanted, matches, read_keys
+from lakeformat.index.port import Ints, TagCounts, Tagged, in_key_order
 from lakeformat.model.files import BaseFile
-from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 
-__all__ = ["TagCounts", "TagSettings", "Tagged", "tag_partition"]
+__all__ = ["TagSettings", "tag_files"]
 
-Ints = npt.NDArray[np.int64]
-#: Positions of keys: a run of sorted keys, or any.
-Candidates = slice | Ints
+Bools = npt.NDArray[np.bool_]
+#: The keys that may be in a file: a run of sorted keys, or a flag per key.
+Candidates = slice | Bools
 
-#: Keys handled at a time: bounds the hash chain to some 60 MB.
+#: Keys whose hash chains are held at a time.
 _BLOCK_KEYS: Final = 1 << 20
 #: Key-column rows compared at a time.
 _BLOCK_ROWS: Final = 1 << 21
-#: For up to this many files comparing all keys with each range beats sorting the keys.
+#: Up to this many files, and from this many keys on, comparing all keys with each range beats sorting the keys.
 _FEW_FILES: Final = 16
-#: Testing one key against one filter costs about as much as reading this many keys of a file, measured.
-_FILTER_COST_ROWS: Final = 0.4
+_MANY_KEYS: Final = 1 << 16
+#: What filters cost, in rows of a key column that could be read instead, measured: to test a key, to hash a key
+#: (once for all filters), to decode so many bytes of filter.
+_TEST_ROWS: Final = 0.4
+_HASH_ROWS: Final = 1.0
+_DECODED_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class TagSettings:
-    """How to narrow. ``kind`` is AUTO, BLOOM or SIMPLE; ``use_ranges`` Hudi's prune.by.ranges switch."""
+    """How to narrow.
+
+    Attributes:
+        kind: BLOOM, SIMPLE, or AUTO: filters where they cost less than reading the keys.
+        use_ranges, use_tree: Hudi's switches; without the tree every range is compared with every key.
+        exact: check all candidates, also a key's only one.
+    """
 
     kind: str = "AUTO"
     use_ranges: bool = True
+    use_tree: bool = True
+    exact: bool = False
 
 
-@dataclass(slots=True)
-class TagCounts:
-    """What each narrowing step left over, for the report."""
-
-    keys: int = 0
-    files: int = 0
-    after_ranges: int = 0
-    after_filters: int = 0
-    files_read: int = 0
-    bytes_read: int = 0
-    false_positives: int = 0
-
-    def add(self, other: TagCounts) -> None:
-        """Sum up, partition by partition."""
-        for part in fields(self):
-            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
-
-
-@dataclass(frozen=True)
-class Tagged:
-    """Where the keys of one partition are.
-
-    Attributes:
-        keys: positions of keys that have a file, one entry per (key, file) pair.
-        files: for each entry the position of the file among the partition's files.
-        new: positions of keys that no file holds, in key order.
-    """
-
-    keys: Ints
-    files: Ints
-    new: Ints
-    counts: TagCounts = field(default_factory=TagCounts)
-
-
-def tag_partition(
-    storage: Storage,
-    files: Sequence[BaseFile],
-    keys: pa.ChunkedArray,
-    settings: TagSettings,
-    pool: Executor,
+def tag_files(
+    storage: Storage, files: Sequence[BaseFile], keys: pa.ChunkedArray, settings: TagSettings, pool: Executor
 ) -> Tagged:
-    """Locate distinct keys among the live files of their partition."""
-    footers = list(pool.map(lambda file: read_footer(storage, file), files))
-    counts = TagCounts(keys=len(keys), files=len(files))
-    few = len(files) <= _FEW_FILES
-    order = np.arange(len(keys)) if few else _sorted(keys)
-    found: list[tuple[Ints, Ints]] = []
-    for start in range(0, len(order), _BLOCK_KEYS):
-        block = order[start : start + _BLOCK_KEYS]
-        some = _one_array(keys.slice(start, len(block)) if few else keys.take(pa.array(block)))
-        candidates = (_few_candidates if few else _many_candidates)(some, footers, settings.use_ranges)
-        pairs = _Block(storage, footers, some, candidates, settings, counts, pool).pairs()
-        found += [(block[at], np.full(len(at), file, np.int64)) for file, at in pairs.items() if len(at)]
-    located = np.concatenate([at for at, _ in found]) if found else np.empty(0, np.int64)
-    in_files = np.concatenate([file for _, file in found]) if found else np.empty(0, np.int64)
+    """Locate distinct keys among files.
+
+    Args:
+        pool: reads files side by side; must not be one that this call itself runs in.
+    """
+    footers = read_footers(storage, files, pool)
+    by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= _MANY_KEYS)
+    order = None if by_list else in_key_order(keys)
+    narrowing = _Narrowing(storage, footers, keys if order is None else keys.take(pa.array(order)), settings, pool)
+    found = narrowing.pairs(by_list=by_list)
+    empty = [np.empty(0, np.int64)]
+    located = np.concatenate([*found.values(), *empty])
+    in_files = np.repeat(np.array([*found], np.int64), [len(at) for at in found.values()])
     is_new = np.ones(len(keys), bool)
-    is_new[located] = False
-    new = np.flatnonzero(is_new)
-    return Tagged(located, in_files, new[_sorted(keys.take(pa.array(new)))] if few else order[is_new[order]], counts)
+    if order is None:
+        is_new[located] = False
+        new = np.flatnonzero(is_new)
+        new = new[in_key_order(keys.take(pa.array(new)))]
+    else:
+        is_new[located] = False
+        located, new = order[located], order[is_new]
+    return Tagged(located, in_files, new, narrowing.counts, tuple(files))
 
 
-def _sorted(keys: pa.ChunkedArray) -> Ints:
-    order: Ints = np.asarray(pc.sort_indices(keys)).astype(np.int64)
-    return order
-
-
-def _one_array(keys: pa.ChunkedArray) -> pa.Array:
-    return keys.chunk(0) if keys.num_chunks == 1 else keys.combine_chunks()
-
-
-def _few_candidates(keys: pa.Array, footers: Sequence[KeyFooter], use_ranges: bool) -> list[Candidates]:
-    """Per file the positions of keys its range lets through: two comparisons of all keys a file."""
-    found: list[Candidates] = []
-    for footer in footers:
-        if not footer.rows:
-            found.append(slice(0, 0))
-        elif footer.minimum is None or not use_ranges:
-            found.append(slice(0, len(keys)))
-        else:
-            inside = pc.and_(pc.greater_equal(keys, footer.minimum), pc.less_equal(keys, footer.maximum))
-            found.append(np.flatnonzero(np.asarray(inside)))
-    return found
-
-
-def _many_candidates(keys: pa.Array, footers: Sequence[KeyFooter], use_ranges: bool) -> list[Candidates]:
-    """Per file the slice of sorted keys its range lets through, by one sort of all keys and ends of ranges."""
-    total = len(keys)
-    found: list[Candidates] = [slice(0, total if footer.rows else 0) for footer in footers]
-    bounded = [at for at, f in enumerate(footers) if use_ranges and f.rows and f.minimum is not None]
-    minima = pa.array([footers[at].minimum for at in bounded], keys.type)
-    maxima = pa.array([footers[at].maximum for at in bounded], keys.type)
-    # A stable sort puts equal minima before the keys and equal maxima behind them: bounds are inclusive.
-    order = np.asarray(pc.sort_indices(pa.concat_arrays([minima, keys, maxima])))
-    n = len(bounded)
-    is_key = (order >= n) & (order < n + total)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.cumsum(is_key) - is_key
-    for at, low, high in zip(bounded, place[:n].tolist(), place[n + total :].tolist(), strict=True):
-        found[at] = slice(low, max(low, high))
-    return found
-
-
-def _count(candidates: Candidates) -> int:
-    return candidates.stop - candidates.start if isinstance(candidates, slice) else len(candidates)
-
-
-class _Block:
-    """A million keys at most against all files of the partition."""
+class _Narrowing:
+    """All keys against all files; positions are those of the keys as given here."""
 
     def __init__(
         self,
         storage: Storage,
         footers: Sequence[KeyFooter],
-        keys: pa.Array,
-        candidates: Sequence[Candidates],
+        keys: pa.ChunkedArray,
         settings: TagSettings,
-        counts: TagCounts,
         pool: Executor,
     ) -> None:
-        self.storage, self.footers, self.keys, self.candidates = storage, footers, keys, candidates
-        self.settings, self.counts, self.pool = settings, counts, pool
+        self.storage, self.footers, self.keys, self.settings, self.pool = storage, footers, keys, settings, pool
+        footer_bytes = sum(footer.footer_bytes for footer in footers)
+        self.counts = TagCounts(keys=len(keys), files=len(footers), footer_bytes=footer_bytes)
+        self._sorted: SortedKeys | None = None
+        self._candidates: Mapping[int, Candidates] = {}
 
-    def pairs(self) -> Mapping[int, Ints]:
-        """File -> positions of the block's keys in it."""
-        self.counts.after_ranges += sum(map(_count, self.candidates))
-        by_filter, unfiltered = self._filter()
-        self.counts.after_filters += sum(map(len, by_filter.values()))
-        self.counts.after_filters += sum(_count(self.candidates[file]) for file in unfiltered)
-        to_read = self._in_question(by_filter, unfiltered)
+    def pairs(self, *, by_list: bool) -> Mapping[int, Ints]:
+        """File -> positions of the keys in it."""
+        self._sorted = None if by_list else SortedKeys(self.keys)
+        self._candidates = {at: self._in_range(footer) for at, footer in enumerate(self.footers) if footer.rows}
+        spans = {file: _count(candidates) for file, candidates in self._candidates.items()}
+        spans = {file: span for file, span in spans.items() if span}
+        self.counts.after_ranges = sum(spans.values())
+        chosen, unfiltered = self._filter(spans)
+        self.counts.after_filters = sum(map(len, chosen.values())) + sum(spans[file] for file in unfiltered)
+        to_read = self._in_question(chosen, unfiltered)
+        self.counts.checked = sum(len(chosen[file]) if file in chosen else spans[file] for file in to_read)
         exact = self._read(to_read)
         for file in to_read:
-            if file in by_filter:
-                self.counts.false_positives += len(np.setdiff1d(by_filter[file], exact[file], assume_unique=True))
-        return {**by_filter, **exact}
+            if file in chosen:
+                self.counts.false_positives += len(np.setdiff1d(chosen[file], exact[file], assume_unique=True))
+        return {**chosen, **exact}
 
-    def _filter(self) -> tuple[dict[int, Ints], list[int]]:
+    def _in_range(self, footer: KeyFooter) -> Candidates:
+        """The keys that the file's range lets through: two searches in sorted keys, or two comparisons with all."""
+        low, high = footer.minimum, footer.maximum
+        if low is None or high is None or not self.settings.use_ranges:
+            return slice(0, len(self.keys))
+        if self._sorted is not None:
+            return self._sorted.between(low.encode(), high.encode())
+        inside = pc.and_(pc.greater_equal(self.keys, low), pc.less_equal(self.keys, high))
+        return np.asarray(inside).astype(bool)
+
+    def _filter(self, spans: Mapping[int, int]) -> tuple[dict[int, Ints], list[int]]:
         """Candidates by filter, and the files whose keys must be read instead."""
-        chosen: dict[int, Ints] = {}
-        unfiltered: list[int] = []
-        chain: npt.NDArray[np.uint32] | None = None
-        for file, candidates in enumerate(self.candidates):
-            if not _count(candidates):
-                continue
+        worth = self._worth_filtering(spans)
+        parts: dict[int, list[Ints]] = {file: [] for file in worth}
+        for start in range(0, len(self.keys) if worth else 0, _BLOCK_KEYS):
+            keys = self.keys.slice(start, _BLOCK_KEYS)
+            chain: npt.NDArray[np.uint32] | None = None
+            for file in list(parts):
+                among = _within(self._candidates[file], start, len(keys))
+                bloom = self.footers[file].bloom(self.storage) if len(among) else None
+                if bloom is None:
+                    if len(among):
+                        del parts[file]
+                    continue
+                if chain is None or len(chain) < bloom.hashes:
+                    chain = hash_chain(keys, bloom.hashes)
+                parts[file].append(among[bloom.might_contain(chain, among)] + start)
+                if sum(map(len, parts[file])) > self.footers[file].rows:
+                    del parts[file]  # A filter that lets more keys through than there are rows says nothing.
+        chosen = {file: np.concatenate([np.empty(0, np.int64), *found]) for file, found in parts.items()}
+        return chosen, [file for file in spans if file not in chosen]
+
+    def _worth_filtering(self, spans: Mapping[int, int]) -> list[int]:
+        """Files whose filter is asked, in order."""
+        having = [file for file in spans if self.footers[file].filter_bytes]
+        if self.settings.kind != "AUTO":
+            return having if self.settings.kind == "BLOOM" else []
+        saved = {}
+        for file in having:
             footer = self.footers[file]
-            bloom = footer.bloom() if self._worth_filtering(_count(candidates), footer.rows) else None
-            if bloom is None:
-                unfiltered.append(file)
-                continue
-            if chain is None or len(chain) < bloom.hashes:
-                chain = hash_chain(self.keys, bloom.hashes)
-            among = np.arange(candidates.start, candidates.stop) if isinstance(candidates, slice) else candidates
-            chosen[file] = among[bloom.might_contain(chain, among)]
-        return chosen, unfiltered
+            saved[file] = footer.rows - _TEST_ROWS * spans[file] - footer.filter_bytes / _DECODED_BYTES
+        worth = [file for file in having if saved[file] > 0]
+        hashed = min(len(self.keys), sum(spans[file] for file in worth))
+        return worth if sum(saved[file] for file in worth) > _HASH_ROWS * hashed else []
 
-    def _worth_filtering(self, span: int, rows: int) -> bool:
-        if self.settings.kind == "AUTO":
-            return span * _FILTER_COST_ROWS <= rows
-        return self.settings.kind == "BLOOM"
-
-    def _in_question(self, by_filter: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
+    def _in_question(self, chosen: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
         """Files whose key column must be read: those unfiltered, and those that share a key with another."""
+        if self.settings.exact:
+            return sorted([*unfiltered, *(file for file, at in chosen.items() if len(at))])
         claims = np.zeros(len(self.keys), np.int32)
         for file in unfiltered:
-            claims[self.candidates[file]] += 1
-        for at in by_filter.values():
+            claims[self._candidates[file]] += 1
+        for at in chosen.values():
             claims[at] += 1
-        shared = [file for file, at in by_filter.items() if len(at) and (claims[at] > 1).any()]
+        shared = [file for file, at in chosen.items() if len(at) and (claims[at] > 1).any()]
         return sorted([*unfiltered, *shared])
 
     def _read(self, files: Sequence[int]) -> dict[int, Ints]:
-        """Exact positions of the block's keys in each of the files."""
-        found: dict[int, Ints] = {file: np.empty(0, np.int64) for file in files}
-        for batch in _batches(files, lambda file: self.footers[file].rows):
-            matches = pc.index_in(self._key_columns(batch), value_set=self.keys)
-            is_hit = np.asarray(pc.is_valid(matches))
-            at = np.asarray(matches.drop_null()).astype(np.int64)
-            owner = np.repeat(batch, [self.footers[file].rows for file in batch])[is_hit]
-            for file in batch:
-                found[file] = np.unique(at[owner == file])
+        """Exact positions of the keys in each of the files."""
+        found: dict[int, Ints] = {}
+        # Each batch hashes all keys once; twice as many stored keys make that cost less than their look-ups.
+        most = max(_BLOCK_ROWS, 2 * len(self.keys))
+        for batch in _batches(files, lambda file: self.footers[file].rows, most):
+            columns = list(self.pool.map(self._read_one, batch))
+            self.counts.files_read += sum(column.size_bytes > 0 for column in columns)
+            self.counts.bytes_read += sum(column.size_bytes for column in columns)
+            found.update(zip(batch, matches(columns, self.keys), strict=True))
         return found
 
-    def _key_columns(self, files: Sequence[int]) -> pa.ChunkedArray:
-        bases = [self.footers[file].file for file in files]
-        chunks: list[pa.Array] = []
-        for column, size_bytes in self.pool.map(lambda base: read_keys(self.storage, base), bases):
-            self.counts.files_read += 1
-            self.counts.bytes_read += size_bytes
-            chunks += column.chunks
-        return pa.chunked_array(chunks, pa.string())
+    def _read_one(self, file: int) -> KeyColumn:
+        footer = self.footers[file]
+        return read_keys(self.storage, footer.file, footer.metadata, self._wanted(self._candidates[file]))
+
+    def _wanted(self, candidates: Candidates) -> Wanted:
+        """Whether a candidate may lie between two bounds; without sorted keys by the outermost ones."""
+        if self._sorted is not None and isinstance(candidates, slice):
+            keys, first, last = self._sorted, candidates.start, candidates.stop
+
+            def among_sorted(low: bytes, high: bytes) -> bool:
+                found = keys.between(low, high, first, last)
+                return bool(found.stop > found.start)
+
+            return among_sorted
+        some = self.keys if isinstance(candidates, slice) else self.keys.filter(pa.array(candidates))
+        ends = pc.min_max(some)
+        least, greatest = ends["min"].as_py().encode(), ends["max"].as_py().encode()
+        return lambda low, high: bool(low <= greatest and least <= high)
 
 
-def read_keys(storage: Storage, file: BaseFile) -> tuple[pa.ChunkedArray, int]:
-    """All record keys of a base file in row order, and the compressed bytes read for them."""
-    with storage.open_input(file.path) as source, open_parquet(source, file.path) as parquet:
-        names = parquet.schema_arrow.names
-        if RECORD_KEY not in names:
-            raise CorruptTableError(f"{file.path} has no column {RECORD_KEY}; restore it from a copy")
-        at = [parquet.metadata.row_group(0).column(c).path_in_schema for c in range(parquet.metadata.num_columns)]
-        size = sum(
-            parquet.metadata.row_group(group).column(at.index(RECORD_KEY)).total_compressed_size
-            for group in range(parquet.metadata.num_row_groups)
-        )
-        batches = row_batches(parquet, file.path, _BLOCK_ROWS, columns=[RECORD_KEY])
-        return pa.chunked_array([batch.column(0) for batch in batches], pa.string()), size
+def _count(candidates: Candidates) -> int:
+    return candidates.stop - candidates.start if isinstance(candidates, slice) else int(candidates.sum())
 
 
-def _batches(files: Sequence[int], rows_of: Callable[[int], int]) -> Iterator[list[int]]:
+def _within(candidates: Candidates, start: int, length: int) -> Ints:
+    """Candidates among the keys from ``start`` on, counted from there."""
+    if isinstance(candidates, slice):
+        return np.arange(max(candidates.start - start, 0), min(candidates.stop - start, length))
+    return np.flatnonzero(candidates[start : start + length])
+
+
+def _batches(files: Sequence[int], rows_of: Callable[[int], int], most: int) -> Iterator[list[int]]:
     """Files in runs whose rows together stay near the bound, at least one each."""
     batch: list[int] = []
     rows = 0
     for file in files:
-        if batch and rows + rows_of(file) > _BLOCK_ROWS:
+        if batch and rows + rows_of(file) > most:
             yield batch
             batch, rows = [], 0
         batch.append(file)

@@ -21,7 +21,7 @@ from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError
 from lakeformat.index import tagging
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, read_footer
-from lakeformat.index.tagging import Tagged, TagSettings, tag_partition
+from lakeformat.index.tagging import Tagged, TagSettings, tag_files
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage, Storage
@@ -123,7 +123,7 @@ def check(storage: Storage, files: Sequence[BaseFile], held: Sequence[set[str]],
     column = pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], pa.string())
     truth = {(at, file) for at, key in enumerate(keys) for file, own in enumerate(held) if key in own}
     for setting in ALL_SETTINGS:
-        tagged = tag_partition(storage, files, column, setting, POOL)
+        tagged = tag_files(storage, files, column, setting, POOL)
         found = locations(tagged)
         assert truth <= found, "a key that is there was taken for a new one"
         candidates = {at for at, _ in found}
@@ -157,7 +157,7 @@ KEYS = st.one_of(
 
 
 #: Bounds that choose how the same is found: as they are, and so small that a few keys and files pass them.
-BOUNDS = {"as they are": {}, "small": {"_FEW_FILES": 0, "_BLOCK_KEYS": 5, "_BLOCK_ROWS": 7}}
+BOUNDS = {"as they are": {}, "small": {"_MANY_KEYS": 0, "_BLOCK_KEYS": 5, "_BLOCK_ROWS": 7}}
 FILES = st.tuples(st.sets(KEYS, max_size=12), st.sampled_from(sorted(FOOTERS)), st.booleans())
 
 
@@ -205,9 +205,9 @@ def test_ranges_and_filters_spare_reading() -> None:
     held = [[f"k{n:05}" for n in range(start, start + 1000)] for start in range(0, 5000, 1000)]
     files = [write_file(storage, number, keys, fpp=1e-6) for number, keys in enumerate(held)]
     keys = pa.chunked_array([[f"k{n:05}" for n in range(1500, 1510)]])
-    counts = tag_partition(storage, files, keys, TagSettings("BLOOM"), POOL).counts
+    counts = tag_files(storage, files, keys, TagSettings("BLOOM"), POOL).counts
     assert (counts.after_ranges, counts.after_filters, counts.files_read, counts.bytes_read) == (10, 10, 0, 0)
-    counts = tag_partition(storage, files, keys, TagSettings("SIMPLE"), POOL).counts
+    counts = tag_files(storage, files, keys, TagSettings("SIMPLE"), POOL).counts
     assert (counts.after_ranges, counts.files_read) == (10, 1)
     assert 0 < counts.bytes_read < files[1].size_bytes
 
@@ -216,7 +216,7 @@ def test_an_empty_file_is_never_in_question() -> None:
     storage = MemoryStorage()
     files = [write_file(storage, 0, []), write_file(storage, 1, ["b"])]
     for setting in ALL_SETTINGS:
-        tagged = tag_partition(storage, files, pa.chunked_array([["a", "b"]]), setting, POOL)
+        tagged = tag_files(storage, files, pa.chunked_array([["a", "b"]]), setting, POOL)
         assert (1, 1) in locations(tagged)
         assert 0 not in tagged.files
 
@@ -225,9 +225,9 @@ def test_no_files_and_no_keys() -> None:
     storage = MemoryStorage()
     nothing = pa.chunked_array([], pa.string())
     for setting in ALL_SETTINGS:
-        tagged = tag_partition(storage, [], pa.chunked_array([["b", "a"]]), setting, POOL)
+        tagged = tag_files(storage, [], pa.chunked_array([["b", "a"]]), setting, POOL)
         assert tagged.new.tolist() == [1, 0]
-        tagged = tag_partition(storage, [write_file(storage, 0, ["a"])], nothing, setting, POOL)
+        tagged = tag_files(storage, [write_file(storage, 0, ["a"])], nothing, setting, POOL)
         assert (len(tagged.keys), len(tagged.new)) == (0, 0)
 
 
@@ -237,7 +237,7 @@ def test_a_file_without_keys_is_named() -> None:
     with storage.open_output(file.path) as sink:
         pq.write_table(pa.table({"v": [1]}), sink)
     with pytest.raises(CorruptTableError, match=r"file-0_0-0-0_\d+\.parquet has no column _hoodie_record_key"):
-        tag_partition(storage, [file], pa.chunked_array([["a"]]), TagSettings("SIMPLE"), POOL)
+        tag_files(storage, [file], pa.chunked_array([["a"]]), TagSettings("SIMPLE"), POOL)
 
 
 @pytest.mark.parametrize("name", names("hudi_v6"))
@@ -252,6 +252,6 @@ def test_files_of_hudi(name: str, tmp_path: Path) -> None:
                 held.append(set(pq.read_table(source, columns=[RECORD_KEY])[RECORD_KEY].to_pylist()))
             footer = read_footer(storage, file)
             assert not held[-1] or (footer.minimum == min(held[-1]) and footer.maximum == max(held[-1]))
-            assert footer.bloom() is not None
+            assert footer.bloom(storage) is not None
         known = sorted(set().union(*held))
         check(storage, files, held, [*known, *(f"{key}-absent" for key in known[:5])])

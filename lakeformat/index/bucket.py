@@ -1,0 +1,154 @@
+"""The bucket index: a hash of the key decides the file group (Hudi: ``HoodieSimpleBucketIndex``, ``BucketIdentifier``).
+
+A file id begins with its bucket's number in eight digits; each bucket of a partition has one file group at most.
+Tables of version 6 store neither the number of buckets nor the hashed fields, so both are held against the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.codec.java_hash import FieldRule, field_list_hashes
+from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
+from lakeformat.index.key_columns import read_keys
+from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, in_key_order
+from lakeformat.model.files import BaseFile
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.snapshot import Snapshot
+
+__all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of"]
+
+_DIGITS: Final = 8
+_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
+_FIELDS: Final = "hoodie.bucket.index.hash.field"
+
+
+def bucket_ids(keys: pa.ChunkedArray, fields: Sequence[str], buckets: int, rule: FieldRule) -> Ints:
+    """The bucket of each key: ``(hash & 0x7fffffff) % buckets``."""
+    hashes = field_list_hashes(keys, fields, rule) & np.uint32(0x7FFFFFFF)
+    return hashes.astype(np.int64) % buckets
+
+
+def bucket_of(file_id: str) -> int | None:
+    """The number a file id begins with; None if it is no file id of a bucket.
+
+    >>> bucket_of("00000012-71b8-4a64-b3a9-6f12217f3341-0")
+    12
+    """
+    digits, dash, _ = file_id.partition("-")
+    is_number = bool(dash) and len(digits) == _DIGITS and digits.isascii() and digits.isdigit()
+    return int(digits) if is_number else None
+
+
+def bucket_file_id(bucket: int, file_id: str) -> str:
+    """A file id for this bucket, made from any other.
+
+    >>> bucket_file_id(12, "6f12217f-71b8-4a64-b3a9-6f12217f3341-0")
+    '00000012-71b8-4a64-b3a9-6f12217f3341-0'
+    """
+    return f"{bucket:0{_DIGITS}}{file_id[_DIGITS:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketIndex:
+    """BUCKET with the engine SIMPLE: no file is opened to find a key, but one to make sure of the settings."""
+
+    settings: IndexSettings
+
+    def locate(
+        self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]
+    ) -> Mapping[str, Tagged]:
+        """Pairs each key with its bucket's file, whether that holds it or not; see `Index.locate`.
+
+        Raises:
+            InvalidOptionError: files hold keys in other buckets than the settings put them.
+            UnsupportedTableError: a file has no bucket.
+            CorruptTableError: a bucket has two files.
+        """
+        files = _files_of_buckets(snapshot, self.settings.buckets)
+        rule = self._rule(storage, snapshot.files, keys.values())
+        return {path: self._locate(column, files.get(path, {}), rule) for path, column in keys.items()}
+
+    def _locate(self, keys: pa.ChunkedArray, files: Mapping[int, BaseFile], rule: FieldRule) -> Tagged:
+        buckets = self._buckets(keys, rule)
+        file_of = np.full(self.settings.buckets, -1)
+        file_of[[*files]] = np.arange(len(files))
+        at = file_of[buckets]
+        located, new = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
+        new = new[in_key_order(keys.take(pa.array(new)))]
+        counts = TagCounts(len(keys), len(files), len(located), len(located))
+        return Tagged(located, at[located], new, counts, tuple(files.values()), buckets[new])
+
+    def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
+        """All keys as new ones, each with its bucket. Raises as `locate` does."""
+        _files_of_buckets(snapshot, self.settings.buckets)
+        rule = self._rule(storage, snapshot.files, keys.values())
+        nothing = np.empty(0, np.int64)
+        placed = {}
+        for path, column in keys.items():
+            order = in_key_order(column)
+            buckets = self._buckets(column, rule)[order]
+            placed[path] = Tagged(nothing, nothing, order, TagCounts(keys=len(column)), (), buckets)
+        return placed
+
+    def _buckets(self, keys: pa.ChunkedArray, rule: FieldRule) -> Ints:
+        return bucket_ids(keys, self.settings.hash_fields, self.settings.buckets, rule)
+
+    def _rule(self, storage: Storage, files: Sequence[BaseFile], keys: Iterable[pa.ChunkedArray]) -> FieldRule:
+        """The rule that the stored keys were placed by, as far as it matters.
+
+        One file is always looked at, to make sure of the settings. More are only if some key goes to different
+        buckets by different rules; a table that has no such key yet follows Hudi 1.
+        """
+        in_doubt = any((self._buckets(c, FieldRule.HUDI_0) != self._buckets(c, FieldRule.HUDI_1)).any() for c in keys)
+        for file in files:
+            rules = self._rules_of(storage, file)
+            if rules is None:
+                continue
+            if len(rules) == 1:
+                return rules[0]
+            if not in_doubt:
+                break
+        return FieldRule.HUDI_1
+
+    def _rules_of(self, storage: Storage, file: BaseFile) -> list[FieldRule] | None:
+        """Rules that put the file's keys into its bucket; None for a file without rows."""
+        keys = read_keys(storage, file).keys
+        if not len(keys):
+            return None
+        bucket = bucket_of(file.name.file_id)
+        fits = [rule for rule in FieldRule if (self._buckets(keys, rule) == bucket).all()]
+        if not fits:
+            raise InvalidOptionError(
+                f"{file.path} holds keys of other buckets, by {_BUCKETS}={self.settings.buckets} and "
+                f"{_FIELDS}={','.join(self.settings.hash_fields)}; give the values that the table was written with"
+            )
+        return fits
+
+
+def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[int, BaseFile]]:
+    """Partition path -> bucket -> its file."""
+    found: dict[str, dict[int, BaseFile]] = {}
+    for file in snapshot.files:
+        bucket = bucket_of(file.name.file_id)
+        if bucket is None:
+            raise UnsupportedTableError(
+                f"{file.path} belongs to no bucket: the table was not written with hoodie.index.type=BUCKET; leave "
+                "the option out"
+            )
+        if bucket >= buckets:
+            raise InvalidOptionError(
+                f"{file.path} belongs to bucket {bucket}, but {_BUCKETS} is {buckets}; give the number that the table "
+                "was written with"
+            )
+        other = found.setdefault(file.partition_path, {}).setdefault(bucket, file)
+        if other is not file:
+            raise CorruptTableError(
+                f"{file.path} and {other.path} both belong to bucket {bucket}; remove one of them by hand"
+            )
+    return found
