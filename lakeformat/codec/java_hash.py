@@ -57,8 +57,8 @@ def field_list_hashes(keys: pa.ChunkedArray, fields: Sequence[str], rule: FieldR
         texts = chunk.cast(pa.large_string())
         if texts.null_count:
             raise InvalidInputError("null record key; every row needs a key")
-        for start in range(0, len(texts), _BLOCK_KEYS):
-            hashes.append(_hash_block(texts.slice(start, _BLOCK_KEYS), fields, rule))
+        starts = range(0, len(texts), _BLOCK_KEYS)
+        hashes += [_hash_block(texts.slice(start, _BLOCK_KEYS), fields, rule) for start in starts]
     return np.concatenate(hashes)
 
 
@@ -70,9 +70,10 @@ def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRul
     owners, starts, ends = _values(data, bounds, [field.encode() for field in fields], rule)
     hashes = _Texts(data).hashes(starts, ends)
     firsts = np.searchsorted(owners, np.arange(len(keys) + 1))
-    return _Sums(hashes).polynomials(firsts[:-1], firsts[1:]) + _powers(_BASE, int(np.diff(firsts).max(initial=0)))[
-        np.diff(firsts)
-    ]
+    return (
+        _Sums(hashes).polynomials(firsts[:-1], firsts[1:])
+        + _powers(_BASE, int(np.diff(firsts).max(initial=0)))[np.diff(firsts)]
+    )
 
 
 class _Sums:
@@ -130,8 +131,8 @@ def _values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule
     owners, starts, ends, names_end = split(owners, starts, ends, names_end)
     named = names_end >= 0
     wanted = ~named | _is_one_of(data, starts, names_end, fields)
-    owners, named, starts, ends, names_end = (x[wanted] for x in (owners, named, starts, ends, names_end))
-    starts = np.where(named, names_end + 1, starts)
+    named, owners, starts, ends = named[wanted], owners[wanted], starts[wanted], ends[wanted]
+    starts = np.where(named, names_end[wanted] + 1, starts)
     blank = named & _is_one_of(data, starts, ends, [text.encode() for text in _PLACEHOLDERS])
     ends = np.where(blank, starts, ends)
     is_whole = ~is_cut

@@ -12,6 +12,13 @@ __all__ = ["IGNORED", "OPTIONS", "REFUSED", "Effect", "Option", "options_table"]
 WRITE: Final = "hoodie.datasource.write."
 
 
+#: Values of ``hoodie.index.type``, and those of Hudi's that lakeformat does not have.
+INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "INMEMORY")
+_UNBUILT_INDEXES: Final = frozenset({
+    "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX", "HBASE", "FLINK_STATE",
+})  # fmt: skip
+
+
 class Effect(enum.Enum):
     """When an option counts."""
 
@@ -53,6 +60,12 @@ def _one_of(*choices: str) -> Callable[[str], str]:
         raise ValueError(f"write one of {', '.join(choices)}")
 
     return parse
+
+
+def _index(text: str) -> str:
+    if text.strip().upper() in _UNBUILT_INDEXES:
+        raise ValueError(f"that index is not built; write one of {', '.join(INDEX_TYPES)}")
+    return _one_of(*INDEX_TYPES)(text)
 
 
 def _codec(text: str) -> str:
@@ -178,14 +191,22 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.index.type",
-        "AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns).",
+        "How keys are found. AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns); "
+        "INMEMORY keeps all keys in the process.",
         _W,
-        _one_of("AUTO", "BLOOM", "SIMPLE"),
+        _index,
         "AUTO",
     ),
     Option("hoodie.index.bloom.fpp", "Share of absent keys a footer filter lets through.", _W, _share, 1e-4),
     Option(
         "hoodie.bloom.index.prune.by.ranges", "Use the files' least and greatest keys when tagging.", _W, _flag, True
+    ),
+    Option(
+        "hoodie.bloom.index.use.treebased.filter",
+        "Search the ranges among sorted keys; false compares each range with all keys.",
+        _W,
+        _flag,
+        True,
     ),
     Option("hoodie.parquet.max.file.size", "Bytes a base file may grow to.", _W, _count, 125829120),
     Option(
@@ -273,8 +294,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
 IGNORED: Final = frozenset({
     "hoodie.upsert.shuffle.parallelism", "hoodie.insert.shuffle.parallelism", "hoodie.bulkinsert.shuffle.parallelism",
     "hoodie.delete.shuffle.parallelism", "hoodie.bloom.index.parallelism", "hoodie.bloom.index.keys.per.bucket",
-    "hoodie.bloom.index.bucketized.checking", "hoodie.bloom.index.use.treebased.filter",
-    "hoodie.bloom.index.use.metadata", "hoodie.bloom.index.filter.type",
+    "hoodie.bloom.index.bucketized.checking", "hoodie.bloom.index.use.metadata", "hoodie.bloom.index.filter.type",
     "hoodie.bloom.index.filter.dynamic.max.entries", "hoodie.index.bloom.num_entries",
     "hoodie.simple.index.parallelism", "hoodie.datasource.write.row.writer.enable", "hoodie.write.markers.type",
     "hoodie.embed.timeline.server", "hoodie.rollback.using.markers", "hoodie.parquet.block.size",

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakeformat.codec.java_hash import FieldRule, field_list_hashes
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
-from lakeformat.index.key_columns import read_keys
+from lakeformat.index.key_columns import matches, read_keys
 from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, in_key_order
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
@@ -60,9 +60,7 @@ class BucketIndex:
 
     settings: IndexSettings
 
-    def locate(
-        self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]
-    ) -> Mapping[str, Tagged]:
+    def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Pairs each key with its bucket's file, whether that holds it or not; see `Index.locate`.
 
         Raises:
@@ -72,7 +70,8 @@ class BucketIndex:
         """
         files = _files_of_buckets(snapshot, self.settings.buckets)
         rule = self._rule(storage, snapshot.files, keys.values())
-        return {path: self._locate(column, files.get(path, {}), rule) for path, column in keys.items()}
+        found = {path: self._locate(column, files.get(path, {}), rule) for path, column in keys.items()}
+        return {path: _checked(storage, at, keys[path]) for path, at in found.items()} if self.settings.exact else found
 
     def _locate(self, keys: pa.ChunkedArray, files: Mapping[int, BaseFile], rule: FieldRule) -> Tagged:
         buckets = self._buckets(keys, rule)
@@ -129,6 +128,25 @@ class BucketIndex:
                 f"{_FIELDS}={','.join(self.settings.hash_fields)}; give the values that the table was written with"
             )
         return fits
+
+
+def _checked(storage: Storage, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
+    """Without the pairs of keys that their file lacks; these keys are new. Memory: one key column."""
+    held = np.zeros(len(keys), bool)
+    counts = TagCounts(checked=len(tagged.keys))
+    for at, file in enumerate(tagged.searched):
+        column = read_keys(storage, file)
+        counts.add(TagCounts(files_read=1, bytes_read=column.size_bytes))
+        mine = tagged.keys[tagged.files == at]
+        held[mine[matches([column], keys.take(pa.array(mine)))[0]]] = True
+    counts.add(tagged.counts)
+    kept = held[tagged.keys]
+    new = np.concatenate([tagged.new, tagged.keys[~kept]])
+    bucket_of_file = np.array([bucket_of(file.name.file_id) for file in tagged.searched], np.int64)
+    known = tagged.new_buckets if tagged.new_buckets is not None else tagged.new[:0]
+    buckets = np.concatenate([known, bucket_of_file[tagged.files[~kept]]])
+    order = in_key_order(keys.take(pa.array(new)))
+    return Tagged(tagged.keys[kept], tagged.files[kept], new[order], counts, tagged.searched, buckets[order])
 
 
 def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[int, BaseFile]]:

@@ -60,17 +60,13 @@ class MemoryIndex:
 
     settings: IndexSettings
 
-    def locate(
-        self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]
-    ) -> Mapping[str, Tagged]:
+    def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """See `Index.locate`; all pairs are certain."""
         known = _map_of(storage.location)
         with known.guard, ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             unread, size_bytes = known.follow(storage, snapshot.files, pool)
             held = dict(known.columns)
-        found = {
-            path: _find(snapshot.by_partition.get(path, ()), held, column) for path, column in keys.items()
-        }
+        found = {path: _find(snapshot.by_partition.get(path, ()), held, column) for path, column in keys.items()}
         if first := next(iter(found.values()), None):
             first.counts.add(TagCounts(files_read=len(unread), bytes_read=size_bytes))
         return found

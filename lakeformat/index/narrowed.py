@@ -18,15 +18,14 @@ __all__ = ["GlobalIndex", "PartitionIndex"]
 
 @dataclass(frozen=True, slots=True)
 class PartitionIndex:
-    """AUTO, BLOOM and SIMPLE: a key is looked for in its own partition (Hudi: ``HoodieBloomIndex``, ``HoodieSimpleIndex``)."""
+    """AUTO, BLOOM and SIMPLE: a key is looked for in its own partition (Hudi: ``HoodieBloomIndex``)."""
 
     settings: IndexSettings
 
-    def locate(
-        self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]
-    ) -> Mapping[str, Tagged]:
+    def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """See `Index.locate`. Memory: that of `tag_files` for as many partitions as there are cores."""
-        narrowing = TagSettings(self.settings.kind, self.settings.use_ranges, self.settings.use_tree)
+        settings = self.settings
+        narrowing = TagSettings(settings.kind, settings.use_ranges, settings.use_tree, settings.exact)
         threads = max(1, pa.cpu_count())
         # Partitions side by side, and the files of each; two pools, so that no task waits for one of its own pool.
         with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
@@ -43,16 +42,14 @@ class PartitionIndex:
 
 @dataclass(frozen=True, slots=True)
 class GlobalIndex:
-    """GLOBAL_BLOOM and GLOBAL_SIMPLE: a key is looked for in every file of the table (Hudi: ``HoodieGlobalBloomIndex``).
+    """GLOBAL_BLOOM and GLOBAL_SIMPLE: a key is looked for in every file (Hudi: ``HoodieGlobalBloomIndex``).
 
     Every candidate is checked: a row must not be taken to a partition on a filter's word.
     """
 
     settings: IndexSettings
 
-    def locate(
-        self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]
-    ) -> Mapping[str, Tagged]:
+    def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """See `Index.locate`."""
         kind = self.settings.kind.removeprefix("GLOBAL_")
         narrowing = TagSettings(kind, self.settings.use_ranges, self.settings.use_tree, exact=True)

@@ -31,6 +31,7 @@ class IndexSettings:
         kind: a value of ``hoodie.index.type``.
         use_ranges: Hudi's ``hoodie.bloom.index.prune.by.ranges``.
         use_tree: Hudi's ``hoodie.bloom.index.use.treebased.filter``.
+        exact: no pair may be a guess: nothing follows that would find out.
         update_partition: a global index moves a row whose partition changes; else the row stays where it was.
         buckets, hash_fields: of the bucket index.
     """
@@ -38,6 +39,7 @@ class IndexSettings:
     kind: str = "AUTO"
     use_ranges: bool = True
     use_tree: bool = True
+    exact: bool = False
     update_partition: bool = True
     buckets: int = 256
     hash_fields: tuple[str, ...] = ()
@@ -105,13 +107,11 @@ class Tagged:
 class Index(Protocol):
     """An index of one table. A value: picklable, without state of its own."""
 
-    def locate(
-        self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]
-    ) -> Mapping[str, Tagged]:
+    def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find distinct keys in the live files of a snapshot.
 
-        A pair of a key that the file in fact lacks is allowed if it is the key's only one and a file of its own
-        partition: the merge of that file finds out, and inserts the row there.
+        Unless the settings are exact, a pair of a key that the file in fact lacks is allowed if it is the key's only
+        one and a file of its own partition: the merge of that file finds out, and inserts the row there.
 
         Args:
             keys: partition path -> keys to find in it; under a global index the names do not matter and every

@@ -11,7 +11,8 @@ import pyarrow as pa
 from lakeformat.codec.avro_schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError
-from lakeformat.index.tagging import TagSettings
+from lakeformat.index.kinds import make_index
+from lakeformat.index.port import Index, IndexSettings
 from lakeformat.model.instant import Action
 from lakeformat.model.keys import KeySettings, PartitionKind
 from lakeformat.model.record import IS_DELETED
@@ -28,6 +29,7 @@ from lakeformat.write.table_settings import key_settings, merge_mode, probe_keys
 __all__ = ["Operation", "WriteJob", "plan_job"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
+_USE_TREE: Final = "hoodie.bloom.index.use.treebased.filter"
 
 
 class Operation(enum.Enum):
@@ -81,9 +83,10 @@ class WriteJob:
         return self.operation.tags or self.combine
 
     @property
-    def tagging(self) -> TagSettings:
-        """How the index narrows."""
-        return TagSettings(self.options["hoodie.index.type"], self.options["hoodie.bloom.index.prune.by.ranges"])
+    def index(self) -> Index:
+        """Where keys are looked for."""
+        ranges, tree = self.options["hoodie.bloom.index.prune.by.ranges"], self.options[_USE_TREE]
+        return make_index(IndexSettings(self.options["hoodie.index.type"], ranges, tree))
 
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
         """The table's schema after this write.

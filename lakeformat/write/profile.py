@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.codec.conform import conform
 from lakeformat.errors import WriteConflictError
-from lakeformat.index.tagging import TagCounts, Tagged, TagSettings, tag_partition
+from lakeformat.index.port import TagCounts, Tagged
+from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.model.record import RECORD_KEY
@@ -84,25 +84,10 @@ def _searched(rows: Mapping[str, pa.Table], snapshot: Snapshot) -> Mapping[str, 
     return dict.fromkeys(snapshot.by_partition, rows[ANY_PARTITION])
 
 
-def _tag(storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> dict[str, Tagged]:
-    threads = max(1, pa.cpu_count())
-    # Partitions side by side, and the files of each; two pools, so that no task waits for one of its own pool.
-    with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
-
-        def one(path: str) -> Tagged:
-            return _locate(storage, job, rows[path].column(RECORD_KEY), snapshot.by_partition.get(path, ()), inner)
-
-        return dict(zip(rows, outer.map(one, rows), strict=True))
-
-
-def _locate(
-    storage: Storage, job: WriteJob, keys: pa.ChunkedArray, files: Sequence[BaseFile], pool: Executor
-) -> Tagged:
-    if job.operation.tags:
-        return tag_partition(storage, files, keys, job.tagging, pool)
-    nothing = np.empty(0, np.int64)
-    order = np.asarray(pc.sort_indices(keys)).astype(np.int64)
-    return Tagged(nothing, nothing, order, TagCounts(keys=len(keys)))
+def _tag(storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> Mapping[str, Tagged]:
+    keys = {path: table.column(RECORD_KEY) for path, table in rows.items()}
+    find = job.index.locate if job.operation.tags else job.index.place
+    return find(storage, snapshot, keys)
 
 
 def _row_bytes(job: WriteJob, rows: Mapping[str, pa.Table], schema: pa.Schema) -> float:
@@ -183,7 +168,7 @@ def new_key_check(storage: Storage, plan: BucketPlan) -> Callable[[Sequence[tupl
                 files = [BaseFile(path, BaseFileName.parse(s.path.rpartition("/")[2]), s.size_bytes) for s in stats]
                 keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new))
                 with ThreadPoolExecutor(1) as pool:
-                    found = tag_partition(storage, files, keys, TagSettings("SIMPLE"), pool)
+                    found = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool)
                 if len(found.keys):
                     raise WriteConflictError(
                         f"commit {time} inserted {len(found.keys)} of the same new keys, e.g. "

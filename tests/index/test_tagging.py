@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -109,7 +110,12 @@ FOOTERS: dict[str, Change] = {
     "range of bytes": lambda footer: {**footer, MIN_KEY: b"\xff\xfe"},
 }
 
-ALL_SETTINGS = [TagSettings(kind, ranges) for kind in ("AUTO", "BLOOM", "SIMPLE") for ranges in (True, False)]
+FLAGS = (True, False)
+ALL_SETTINGS = [
+    TagSettings(kind, ranges, tree, exact)
+    for kind in ("AUTO", "BLOOM", "SIMPLE")
+    for ranges, tree, exact in itertools.product(FLAGS, FLAGS, FLAGS)
+]
 
 
 def locations(tagged: Tagged) -> set[tuple[int, int]]:
@@ -132,7 +138,7 @@ def check(storage: Storage, files: Sequence[BaseFile], held: Sequence[set[str]],
             assert sum(key == at for key, _ in found) == 1
         for at in {at for at, _ in truth}:
             assert {pair for pair in found if pair[0] == at} == {pair for pair in truth if pair[0] == at}
-        if setting.kind == "SIMPLE":
+        if setting.kind == "SIMPLE" or setting.exact:
             assert found == truth
         assert sorted([*tagged.new.tolist(), *candidates]) == list(range(len(keys)))
         in_order = [keys[at].encode() for at in tagged.new]
