@@ -22,17 +22,21 @@ from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.model.instant import parse_as_of
 from lakeformat.model.table_config import TableConfig
-from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
+from lakeformat.predicate import Always, bind, parse_where
+from lakeformat.read.matching import find_matches
+from lakeformat.read.query import ReadQuery, as_of_option, readable_schema, resolve_query
 from lakeformat.read.session import ReadPlan, plan_read, read_all
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.assign import plan_assignments
 from lakeformat.write.claims import Heart
 from lakeformat.write.direct import DirectSettings, DirectWriter
-from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.job import Operation, WriteJob, plan_job, rewrite_job
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.prepare import prepare
 from lakeformat.write.report import read_report
+from lakeformat.write.rewrite import Rewrite, rewrite
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteResult, WriteSession
 from lakeformat.write.stage import stage_folder
@@ -231,14 +235,57 @@ class Table:
         """Add the rows as new files, streaming: memory does not grow with the input."""
         return self.write(rows, Operation.BULK_INSERT)
 
-    def delete(self, keys: Any) -> WriteResult:
-        """Delete the rows with these keys.
+    def delete(self, keys: Any = None, *, where: str | None = None) -> WriteResult:
+        """Delete the rows with these keys, or those that a condition selects.
 
         Args:
             keys: rows with the key columns and the partition columns; without partition columns every
                 partition is searched. Other columns are not looked at.
+            where: a Spark SQL condition; rows for which it is null stay. ``true`` deletes every row.
+
+        Raises:
+            InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
+            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        return self.write(keys, Operation.DELETE)
+        if (keys is None) == (where is None):
+            raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
+        return self.write(keys, Operation.DELETE) if where is None else self._rewrite(Operation.DELETE, None, where)
+
+    def update(self, set: Mapping[str, Any], where: str | None = None) -> WriteResult:  # noqa: A002  SQL's word.
+        """Set columns of the rows that a condition selects; only files that hold such rows are written anew.
+
+        The rows stay where they are, so record key and partition columns cannot be set. The ordering column can:
+        the event-time rule is for rows that meet a stored row of their key, and does not look at updates.
+
+        Args:
+            set: column -> its new value: a Python value, an Arrow scalar, or a function that is given the selected
+                rows (a ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) and returns an Arrow
+                array with one value a row. All functions see the rows as they were.
+            where: a Spark SQL condition; rows for which it is null stay. None is every row.
+
+        Raises:
+            SchemaMismatchError: a column that cannot be set, or a value that would not fit it unchanged.
+            InvalidInputError: the condition cannot be answered exactly, or a function fails.
+            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+        """
+        return self._rewrite(Operation.UPSERT, set, where)
+
+    def _rewrite(self, operation: Operation, values: Mapping[str, Any] | None, where: str | None) -> WriteResult:
+        config = self.config
+        config.check_writable(self.engine.storage.location)
+        snapshot = load_snapshot(self.engine.store, config=config)
+        schema = snapshot.columns(self.engine.storage.location)
+        predicate = (
+            Always(True) if where is None else bind(parse_where(where), readable_schema(schema, meta_columns=True))
+        )
+        assignments = plan_assignments(values, schema, config) if values is not None else ()
+        change = Rewrite(schema, predicate, assignments)
+        skipping = self.options["hoodie.enable.data.skipping"]
+        session = WriteSession(self.engine, rewrite_job(snapshot, self.options, operation, self.engine.ids))
+        with reused_memory():
+            return rewrite(
+                session, change, lambda now: find_matches(self.engine.storage, now, predicate, skipping=skipping)
+            )
 
     def overwrite(self, rows: Any) -> WriteResult:
         """Replace the contents of the table by these rows, in one step."""

@@ -5,10 +5,10 @@ Memory: one row group of the base file plus the bucket's rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from lakeformat.write.base_file import (
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.keys import field_column
 
-__all__ = ["HandleSettings", "create", "deleted_rows_of", "merge"]
+__all__ = ["HandleSettings", "Merger", "create", "deleted_rows_of", "merge", "put_rows", "without"]
 
 #: A stored filter for more than this many times the rows is not worth carrying on.
 _OVERSIZED: Final = 4
@@ -49,6 +49,7 @@ class HandleSettings:
         ordering: event-time rule by this column; None lets the incoming row win.
         delete: the rows are keys to delete.
         idle_cores: there are fewer buckets than cores, so a merge may decode on one while it encodes on another.
+        merger: makes what changes the rows of base files; None for upserts and deletes by key.
     """
 
     instant_time: str
@@ -56,6 +57,20 @@ class HandleSettings:
     ordering: str | None
     delete: bool
     idle_cores: bool = False
+    merger: Callable[[Bucket, BaseFile, pa.Table, int, HandleSettings], Merger] | None = None
+
+
+class Merger(Protocol):
+    """Changes one base file's rows, batch by batch. ``updates``, ``deletes``: rows so far."""
+
+    updates: int
+    deletes: int
+
+    def apply(self, batch: pa.RecordBatch) -> pa.Table:
+        """The batch with changed rows replaced and deleted ones left out; columns as `_batches` gives them."""
+
+    def rest(self) -> pa.Table:
+        """Rows to append, with their meta columns. Asked once, after the last batch."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +93,7 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         for start in range(0, len(bucket.rows), ROW_GROUP_ROWS):
             part = bucket.rows[start : start + ROW_GROUP_ROWS]
             incoming = _incoming(source, part, task, start, settings)
-            writer.write(_without(incoming.rows, incoming.deleted))
+            writer.write(without(incoming.rows, incoming.deleted))
         writer.close()
         written = writer.rows
         size = writer.size_bytes
@@ -98,7 +113,6 @@ def merge(
     """
     name = BaseFileName(bucket.file_id, f"{task}-0-0", settings.instant_time)
     path = join_path(bucket.partition_path, str(name))
-    incoming = _incoming(source, bucket.rows, task, 0, settings)
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0)
     with (
         storage.open_input(base.path) as stored,
@@ -107,7 +121,7 @@ def merge(
     ):
         bloom, grows = _bloom(parquet.metadata, len(bucket.rows), settings.files.fpp)
         nothing = pa.array([], pa.string())
-        merger = _Merger(incoming, bucket.lookups, task, settings)
+        merger = (settings.merger or _Merger)(bucket, base, source, task, settings)
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, bloom) as writer:
             batches = _batches(parquet, base.path, settings.files.schema, threads=settings.idle_cores)
             for batch in ahead(batches) if settings.idle_cores else batches:
@@ -141,10 +155,11 @@ def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class _Merger:
     """Applies a bucket's rows to the base file's batches, remembering which ones found their place."""
 
-    def __init__(self, incoming: _Incoming, lookups: int, task: int, settings: HandleSettings) -> None:
-        self.incoming, self.task, self.settings = incoming, task, settings
+    def __init__(self, bucket: Bucket, _: BaseFile, source: pa.Table, task: int, settings: HandleSettings) -> None:
+        self.incoming = incoming = _incoming(source, bucket.rows, task, 0, settings)
+        self.task, self.settings = task, settings
         self.updates = self.deletes = 0
-        self._keys = incoming.rows.column(RECORD_KEY).slice(0, lookups).combine_chunks()
+        self._keys = incoming.rows.column(RECORD_KEY).slice(0, bucket.lookups).combine_chunks()
         self._found = np.zeros(incoming.rows.num_rows, bool)
         self._first_at = np.zeros(incoming.rows.num_rows, np.int64)
         self._next_seqno = incoming.rows.num_rows
@@ -169,8 +184,8 @@ class _Merger:
         self.deletes += int(gone.sum())
         self.updates += int((~gone).sum())
         if replaced.any():
-            table = _replace(table, replaced, self._taken(rows[~gone], again[~gone]), self.settings.instant_time)
-        return _without(table, dropped) if gone.any() else table
+            table = put_rows(table, replaced, self._taken(rows[~gone], again[~gone]), self.settings.instant_time)
+        return without(table, dropped) if gone.any() else table
 
     def _seen_again(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these incoming rows have met a stored row before: a key that inserts wrote more than once."""
@@ -202,7 +217,7 @@ class _Merger:
 
     def rest(self) -> pa.Table:
         """Rows that no stored row matched, without deletes."""
-        return _without(self.incoming.rows, self._found | self.incoming.deleted)
+        return without(self.incoming.rows, self._found | self.incoming.deleted)
 
 
 def _incoming(
@@ -218,7 +233,8 @@ def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
     return deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
 
 
-def _without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
+def without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
+    """The rows that are not under the mask."""
     return rows.filter(pa.array(~dropped)) if dropped.any() else rows
 
 
@@ -258,13 +274,18 @@ def _bloom(metadata: Any, incoming: int, fpp: float) -> tuple[BloomFilter, bool]
     return roomy_filter(metadata.num_rows + incoming, fpp), False
 
 
-def _replace(
+def put_rows(
     table: pa.Table,
     mask: npt.NDArray[np.bool_],
     rows: pa.Table,
     instant: str,
 ) -> pa.Table:
-    """The table with the rows under the mask replaced by ``rows``, in order."""
+    """The table with the rows under the mask replaced by ``rows``, in order; columns ``rows`` lacks stay.
+
+    Args:
+        table: one chunk a column.
+        instant: the commit time of the new rows.
+    """
     place = np.arange(len(mask))
     place[mask] = len(mask) + np.arange(rows.num_rows)
     where, at = pa.array(mask), pa.array(place)
@@ -273,6 +294,9 @@ def _replace(
         old = table.column(field.name).chunk(0)  # The table is one record batch.
         if field.name == COMMIT_TIME:
             columns.append(_stamp(old, mask, instant))
+            continue
+        if field.name not in rows.schema.names:
+            columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()
         if pa.types.is_primitive(field.type):

@@ -14,7 +14,7 @@ from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMisma
 from lakeformat.index.kinds import make_index
 from lakeformat.index.port import Index, IndexSettings
 from lakeformat.model.instant import Action
-from lakeformat.model.keys import KeySettings, PartitionKind
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.record import IS_DELETED
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, MergeMode, TableConfig
 from lakeformat.storage.port import Ids
@@ -26,7 +26,7 @@ from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
 from lakeformat.write.table_settings import key_settings, merge_mode, probe_keys
 
-__all__ = ["Operation", "WriteJob", "plan_job"]
+__all__ = ["Operation", "WriteJob", "plan_job", "rewrite_job"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _USE_TREE: Final = "hoodie.bloom.index.use.treebased.filter"
@@ -198,3 +198,10 @@ def plan_job(
     )
     job.final_schema(snapshot)
     return job
+
+
+def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, ids: Ids) -> WriteJob:
+    """A write that changes stored rows where they stand: it has no rows of its own and makes no keys."""
+    keys = KeySettings(KeyGeneratorKind.NON_PARTITIONED, snapshot.config.record_fields)
+    prepare = PrepareSettings(pa.schema([]), keys, None)
+    return WriteJob(operation, snapshot.config, options, prepare, combine=False, event_time=None, write_id=ids.token())

@@ -106,17 +106,31 @@ class WriteSession:
         Raises:
             WriteConflictError: after as many tries as the options allow.
         """
+        once = True
+
+        def attempt() -> WriteResult:
+            nonlocal once
+            seen, once = known if once else None, False  # A second try starts from what is there then.
+            return self._staged(rows, arrived, seen)
+
+        return self.retried(attempt)
+
+    def retried(self, attempt: Callable[[], WriteResult]) -> WriteResult:
+        """Run under the lock, and again after a conflict, as often as the options allow.
+
+        Raises:
+            WriteConflictError: the last try's.
+        """
         tries = 1 + self.job.options["hoodie.write.num.retries.on.conflict.failures"]
         while True:
             tries -= 1
             try:
                 with self.locked():
-                    return self._staged(rows, arrived, known)
+                    return attempt()
             except WriteConflictError as error:
                 if not tries:
                     raise
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
-                known = None  # The next try starts from what is there now.
                 self.report = Report(self.engine.clock, self.job.operation.value)
 
     def begin(self, *, lives_by: str) -> OpenCommit:
@@ -138,13 +152,13 @@ class WriteSession:
             commit = self.protocol.inflight(commit, profile)
             handles = self.job.handles(commit.time, schema)
             with self.report.step("write") as counted:
-                stats = self._handle(plan, handles)
+                stats = self.handle(plan, handles)
                 counted["buckets"] = len(plan.buckets)
             overwritten = self._overwritten(rows, snapshot)
             check = new_key_check(self.storage, plan) if self.job.operation is Operation.UPSERT else None
             self.finish(commit, schema, stats, snapshot, overwritten, check)
         self.protocol.tidy(commit)
-        return self._result(commit)
+        return self.result(commit)
 
     @contextmanager
     def undone_on_failure(self, commit: OpenCommit) -> Iterator[None]:
@@ -160,7 +174,8 @@ class WriteSession:
 
     # --- handles --------------------------------------------------------------------------------------
 
-    def _handle(self, plan: BucketPlan, handles: HandleSettings) -> list[WriteStat]:
+    def handle(self, plan: BucketPlan, handles: HandleSettings) -> list[WriteStat]:
+        """Make every bucket a base file, as many at once as there are cores."""
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
@@ -214,7 +229,7 @@ class WriteSession:
             self.forget_stage()
             raise
         self.protocol.tidy(commit)
-        return self._result(commit)
+        return self.result(commit)
 
     def _run_direct(
         self, commit: OpenCommit, written: Sequence[Written], tails: Mapping[str, pa.Table], arrived: int
@@ -228,7 +243,7 @@ class WriteSession:
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.protocol.inflight(commit, profile)
         with self.report.step("write") as counted:
-            stats = self._handle(plan, self.job.handles(commit.time, schema))
+            stats = self.handle(plan, self.job.handles(commit.time, schema))
             stats += self.place(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
         touched_partitions = {stat.partition_path: pa.table({}) for stat in stats}
@@ -296,7 +311,8 @@ class WriteSession:
             bytes=sum(stat.size_bytes for stat in stats),
         )
 
-    def _result(self, commit: OpenCommit) -> WriteResult:
+    def result(self, commit: OpenCommit) -> WriteResult:
+        """What the caller gets once the commit is visible; also logged."""
         result = WriteResult(commit.time, self.job.operation.value, self.report.as_dict())
         _LOG.info("%s", result)
         return result

@@ -235,6 +235,16 @@ def test_nulls_in_a_column_that_may_have_none(operation: str, tmp_path: Path) ->
         getattr(filling, operation)(ROWS.drop_columns(["v"]))
 
 
+@pytest.mark.parametrize("value", [None, lambda rows: pa.nulls(len(rows))], ids=["literal", "function"])
+def test_a_column_that_may_have_no_nulls_set_to_null(value: Any, tmp_path: Path) -> None:
+    table = required(new_table(tmp_path, rows=None), "v")
+    table.upsert(ROWS)
+    with refused(table, InvalidInputError, "'v' may not be null"):
+        table.update({"v": value}, where="id = 'a'")
+    table.update({"v": 7.5}, where="id = 'a'")
+    assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == [1.5, 7.5]
+
+
 PARTITIONS: dict[str, tuple[str, ...]] = {
     "..": ("'..'", "a segment . or .."),
     "../x": ("'../x'", "a segment . or .."),

@@ -52,17 +52,31 @@ class Write:
 
     def run(self, table: lakeformat.Table) -> None:
         """Do it."""
+        match self.operation:
+            case "update":
+                table.update({"v": self.v}, where=self.where)
+                return
+            case "delete where":
+                table.delete(where=self.where)
+                return
         rows = self.rows.select(["id", "region"]) if self.operation == "delete" else self.rows
         getattr(table, self.operation)(rows)
+
+    @property
+    def where(self) -> str:
+        """The ids as a condition."""
+        return f"id in ({', '.join(map(str, self.ids))})"
 
     def applied(self, model: Model) -> Model:
         """What the table holds after it."""
         ours = {id_: (_region(id_), self.v) for id_ in self.ids}
         match self.operation:
-            case "delete":
+            case "delete" | "delete where":
                 return {id_: row for id_, row in model.items() if id_ not in ours}
             case "overwrite":
                 return ours
+            case "update":
+                return model | {id_: row for id_, row in ours.items() if id_ in model}
             case _:
                 return model | ours
 
@@ -78,6 +92,8 @@ WRITES = (
     Write("bulk_insert", (40, 42, 43), "bulk"),
     Write("delete", (0, 1, 3), "deleted"),
     Write("overwrite", (1, 50, 51), "overwritten"),
+    Write("update", (0, 1, 3, 77), "updated"),
+    Write("delete where", (0, 1, 3, 77), "deleted"),
 )
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,28 @@ def test_two_overwrites_of_one_past(template: tuple[Path, Model], tmp_path: Path
     )
     with pytest.raises(WriteConflictError, match="run the write again"):
         overwrite.run(open_at(faulty, "writer"))
+    assert rows_of(storage) == NEXT.applied(before)
+    assert leftovers(storage) == []
+
+
+class Unlocked(LocalStorage):
+    """The table as a program sees it that does not know our lock."""
+
+    has_lock = False
+
+    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@pytest.mark.parametrize("operation", ["update", "delete where"])
+def test_a_foreign_commit_after_our_look(operation: str, template: tuple[Path, Model], tmp_path: Path) -> None:
+    """It lands when we have chosen the files to rewrite and have no instant yet: its rows are not lost."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    (write,) = (write for write in WRITES if write.operation == operation)
+    foreign = once(lambda call: call.name == "open_input", lambda _: NEXT.run(lakeformat.Table(Unlocked(storage.root))))
+    with pytest.raises(WriteConflictError, match="overlaps commit"):
+        write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer"))
     assert rows_of(storage) == NEXT.applied(before)
     assert leftovers(storage) == []
 

@@ -1,0 +1,209 @@
+"""What updates set columns to: literals and functions of the rows, held against the columns' types.
+
+A value is stored as it was given or refused: nothing is cut, wrapped or turned into text. Only floats are
+rounded to what a float column can hold, as everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.avro_schema import arrow_type_for_storage
+from lakeformat.codec.conform import conform_array
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
+from lakeformat.model.record import IS_DELETED, META_COLUMNS
+from lakeformat.model.table_config import TableConfig
+from lakeformat.write.schema import evolve
+
+__all__ = ["Assignment", "Computed", "fitted", "plan_assignments", "settable"]
+
+#: Rows in, one value a row out.
+Computed: TypeAlias = Callable[[pa.RecordBatch], Any]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One column and its new values. ``value``: a scalar of the column's type, or a function of the rows."""
+
+    field: pa.Field
+    value: pa.Scalar | Computed
+
+    def values(self, rows: pa.RecordBatch) -> pa.Array:
+        """The column's new values, one a row.
+
+        Args:
+            rows: what a function is given.
+
+        Raises:
+            InvalidInputError: the function fails, or does not give one value a row that the column can hold.
+        """
+        if isinstance(self.value, pa.Scalar):
+            return pa.repeat(self.value, rows.num_rows)
+        name = self.field.name
+        try:
+            found = self.value(rows)
+        except Exception as error:
+            raise InvalidInputError(
+                f"the function for column {name!r} failed with {type(error).__name__}: {error}"
+            ) from error
+        if isinstance(found, pa.ChunkedArray):
+            found = found.combine_chunks()
+        if not isinstance(found, pa.Array) or len(found) != rows.num_rows:
+            what = f"{len(found)} values" if isinstance(found, pa.Array) else type(found).__name__
+            raise InvalidInputError(
+                f"the function for column {name!r} gave {what} for {rows.num_rows} rows; return an Arrow array with "
+                "one value a row"
+            )
+        return fitted(found, self.field)
+
+
+def plan_assignments(given: Mapping[str, Any], schema: pa.Schema, config: TableConfig) -> tuple[Assignment, ...]:
+    """Check a ``set`` against the table: column -> Python value, Arrow scalar or function.
+
+    Args:
+        schema: the table's columns, without meta columns.
+
+    Raises:
+        SchemaMismatchError: a column is unknown or may not be set, or a value does not fit it; names the column.
+        InvalidInputError: there is nothing to set, or one column is set twice.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidInputError("there is nothing to set; give set={column: value}")
+    planned: dict[str, Assignment] = {}
+    for name, value in given.items():
+        field = settable(name, schema, config)
+        if field.name in planned:
+            raise InvalidInputError(f"column {field.name!r} is set twice; give it once")
+        planned[field.name] = Assignment(field, value if callable(value) else _literal(value, field))
+    return tuple(planned.values())
+
+
+def settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field:
+    """The column of that name, in any letter case, if its values may change without moving the row.
+
+    Raises:
+        SchemaMismatchError: there is none, or it is a key, partition or meta column.
+    """
+    lower = str(name).lower()
+    found = [field for field in schema if field.name.lower() == lower]
+    if lower in META_COLUMNS:
+        raise SchemaMismatchError(f"meta column {name!r} cannot be set; it is the table's own")
+    if not found:
+        raise SchemaMismatchError(
+            f"cannot set column {name!r}: the table has none of that name{nearest(str(name), schema.names)}"
+        )
+    field = found[0]
+    if field.name == IS_DELETED:
+        raise SchemaMismatchError(f"column {field.name!r} cannot be set; use delete to delete rows")
+    for role, names in (("record key", config.record_fields), ("partition", config.partition_fields)):
+        if field.name in {column.partition(".")[0] for column in names}:
+            raise SchemaMismatchError(
+                f"{role} column {field.name!r} cannot be set, rows would have to move; delete the rows and insert them "
+                "anew"
+            )
+    return field
+
+
+def _literal(value: Any, field: pa.Field) -> pa.Scalar:
+    """A Python value as a scalar of the column's type, equal to what was given."""
+    if isinstance(value, pa.Scalar):
+        return fitted(pa.repeat(value, 1), field)[0]
+    if value is None:
+        _check_nulls(pa.nulls(1, field.type), field)
+        return pa.scalar(None, field.type)
+    kind = field.type
+    if isinstance(value, datetime) and value.tzinfo is None and pa.types.is_timestamp(kind) and kind.tz:
+        value = value.replace(tzinfo=timezone.utc)  # As in filters.
+    if isinstance(value, dict) and pa.types.is_map(kind):
+        value = list(value.items())
+    try:
+        scalar = pa.scalar(value, kind)
+        kept = _same(scalar.as_py(), value, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        kept = False
+    if not kept:
+        raise SchemaMismatchError(
+            f"cannot set column {field.name!r} of type {kind} to {_shown(value)}: it would not keep its value; give "
+            "one of the column's type"
+        )
+    return scalar
+
+
+def _same(stored: Any, given: Any, kind: pa.DataType) -> bool:
+    if pa.types.is_boolean(kind) != isinstance(given, bool | np.bool_):
+        return False
+    if pa.types.is_floating(kind):
+        wide = float(given)
+        if math.isnan(wide) or math.isinf(wide):
+            return math.isnan(stored) == math.isnan(wide) and (math.isnan(wide) or stored == wide)
+        if math.isinf(stored):
+            return False
+        # An integer must be hit exactly; a float is rounded to the column's width.
+        return isinstance(given, float) or bool(stored == given)
+    return bool(stored == given)
+
+
+def _shown(value: Any) -> str:
+    text = f"{value!r} ({type(value).__name__})"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def fitted(values: pa.Array, field: pa.Field) -> pa.Array:
+    """An array as the column's type, without losing a value.
+
+    Raises:
+        SchemaMismatchError: names the column.
+    """
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"column {field.name!r} holds damaged values ({error}); correct them") from None
+    stored = _conformed(values, field)
+    _check_nulls(stored, field)
+    return stored
+
+
+def _conformed(values: pa.Array, field: pa.Field) -> pa.Array:
+    """As `fitted`, nulls aside: numbers narrow where every value allows it, other types only widen."""
+    kind = field.type
+    given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not (given.equals(kind) or pa.types.is_null(given) or _narrows(given, kind)):
+        plain = pa.field(field.name, arrow_type_for_storage(given, column=field.name))
+        merged = evolve(pa.schema([field]), pa.schema([plain]), fill_missing=False)
+        if not merged.field(0).type.equals(kind):
+            raise SchemaMismatchError(
+                f"the new values of column {field.name!r} are {given}, which {kind} cannot hold; convert them"
+            )
+    try:
+        stored = conform_array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatchError(
+            f"the new values of column {field.name!r} of type {values.type} do not fit the table's {kind}: "
+            f"{str(error).splitlines()[0]}; convert them first"
+        ) from None
+    if pa.types.is_float32(kind) and pa.types.is_float64(given):
+        overflow = pc.and_(pc.is_inf(stored), pc.is_finite(conform_array(values, given)))
+        if pc.any(overflow).as_py():
+            raise SchemaMismatchError(
+                f"the new values of column {field.name!r} of type {given} exceed the table's {kind}; convert them first"
+            )
+    return stored
+
+
+def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether Arrow's safe cast looks at every number; it cuts the digits of floats made decimals without a word."""
+    numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_decimal(k) for k in (given, kind))
+    return numbers and not (pa.types.is_floating(given) and pa.types.is_decimal(kind))
+
+
+def _check_nulls(values: pa.Array, field: pa.Field) -> None:
+    if not field.nullable and values.null_count:
+        raise InvalidInputError(f"column {field.name!r} may not be null in this table; set it to a value")

@@ -1,0 +1,156 @@
+"""Update and delete by predicate: the base files that hold a match are written anew, the others are not touched.
+
+Source: what Hudi's SQL ``UPDATE`` and ``DELETE`` leave on disk: a commit of operation UPSERT or DELETE; unchanged
+rows keep their meta columns but the file name; a file that loses all its rows is written with none. Rows are
+changed where they stand, so the event-time rule, which decides between two rows of one key, does not come in.
+
+Memory: per thread one row group of a base file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.codec.conform import conform, read_schema
+from lakeformat.errors import WriteConflictError
+from lakeformat.model.files import BaseFile
+from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.predicate import Predicate, columns_of, mask
+from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.write.assign import Assignment
+from lakeformat.write.base_file import constant, seqnos
+from lakeformat.write.buckets import Bucket
+from lakeformat.write.commit import OpenCommit
+from lakeformat.write.handles import HandleSettings, put_rows, without
+from lakeformat.write.profile import BucketPlan, workload_profile
+from lakeformat.write.session import WriteResult, WriteSession
+
+__all__ = ["Found", "Rewrite", "check_columns", "readable", "rewrite", "since", "with_names"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The live base files that hold a match. ``counts``: what each narrowing step left, for the report."""
+
+    files: Sequence[BaseFile]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One update or delete, decided.
+
+    Attributes:
+        schema: the table's columns when it was decided.
+        predicate: bound to the meta columns and `schema`, as readers see them.
+        assignments: what matching rows get; none deletes them.
+    """
+
+    schema: pa.Schema
+    predicate: Predicate
+    assignments: tuple[Assignment, ...] = ()
+
+
+def rewrite(session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found]) -> WriteResult:
+    """Carry an update or delete out, as one commit.
+
+    Args:
+        find: tells the files with a match; asked under the lock.
+
+    Raises:
+        InvalidInputError: a function of the assignments gives what its column cannot hold; nothing was published.
+        WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+    """
+    return session.retried(lambda: _attempt(session, change, find))
+
+
+def _attempt(session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found]) -> WriteResult:
+    snapshot = load_snapshot(session.store)
+    check_columns(snapshot, change.schema)
+    with session.report.step("find") as counted:
+        found = find(snapshot)
+        counted.update(found.counts)
+    nothing = np.empty(0, np.int64)
+    buckets = tuple(Bucket(file.partition_path, file.name.file_id, file, nothing, 0) for file in found.files)
+    plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
+    commit = since(session.begin(lives_by="lock"), snapshot)
+    with session.undone_on_failure(commit):
+        commit = session.protocol.inflight(commit, workload_profile(session.job.operation, buckets, ()))
+        handles = replace(
+            session.job.handles(commit.time, change.schema),
+            merger=lambda _, base, __, task, settings: _Changes(change, base, task, settings),
+        )
+        with session.report.step("write") as counted:
+            stats = session.handle(plan, handles)
+            counted["buckets"] = len(buckets)
+        session.finish(commit, change.schema, stats, snapshot, None, None)
+    session.protocol.tidy(commit)
+    return session.result(commit)
+
+
+def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
+    """Refuse to go on with a plan for other columns.
+
+    Raises:
+        WriteConflictError: another writer has changed the table's columns.
+    """
+    if snapshot.schema is None or not snapshot.schema.equals(planned):
+        raise WriteConflictError(
+            f"commit {snapshot.instant_time} changed the table's columns meanwhile; run the write again"
+        )
+
+
+def since(commit: OpenCommit, snapshot: Snapshot) -> OpenCommit:
+    """The commit, held against every other that this snapshot does not know."""
+    return OpenCommit(commit.instant, commit.token, frozenset(i.time for i in snapshot.timeline.commits))
+
+
+def with_names(batch: pa.RecordBatch, base: BaseFile, schema: pa.Schema) -> pa.RecordBatch:
+    """A merge's batch as readers see it.
+
+    Args:
+        schema: wanted columns, of the meta columns and the table's; types as readers get them.
+    """
+    for name, value in ((PARTITION_PATH, base.partition_path), (FILE_NAME, str(base.name))):
+        if name in schema.names:
+            batch = batch.append_column(name, constant(value, batch.num_rows))
+    shaped: pa.RecordBatch = conform(batch, schema)
+    return shaped
+
+
+def readable(schema: pa.Schema) -> pa.Schema:
+    """The table's columns behind the meta columns, as readers get them."""
+    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(schema)])
+
+
+class _Changes:
+    """The merger of an update or delete: changes the rows of one base file that match."""
+
+    def __init__(self, change: Rewrite, base: BaseFile, task: int, settings: HandleSettings) -> None:
+        self.change, self.base, self.task, self.settings = change, base, task, settings
+        self.updates = self.deletes = 0
+        self._readable = readable(change.schema)
+        wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key, for filters that look at nothing.
+        self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
+
+    def apply(self, batch: pa.RecordBatch) -> pa.Table:
+        table = pa.Table.from_batches([batch])
+        hit = np.asarray(mask(self.change.predicate, with_names(batch, self.base, self._filtered)))
+        count = int(hit.sum())
+        if not count:
+            return table
+        if not self.change.assignments:
+            self.deletes += count
+            return without(table, hit)
+        columns = {COMMIT_SEQNO: seqnos(self.settings.instant_time, self.task, self.updates, count)}
+        self.updates += count
+        rows = with_names(batch.filter(pa.array(hit)), self.base, self._readable)
+        columns.update({each.field.name: each.values(rows) for each in self.change.assignments})
+        return put_rows(table, hit, pa.table(columns), self.settings.instant_time)
+
+    def rest(self) -> pa.Table:
+        return self.settings.files.schema.empty_table()
