@@ -20,6 +20,7 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import parse_as_of
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Always, bind, parse_where
@@ -45,6 +46,7 @@ from lakeformat.write.table_settings import check_options, create_table
 __all__ = ["HistoryEntry", "Table", "create", "open_table"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
+_MERGER: Final = "lakeformat.write.merger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,18 +216,34 @@ class Table:
 
     # --- writing --------------------------------------------------------------------------------------
 
-    def upsert(self, rows: Any) -> WriteResult:
+    def upsert(
+        self,
+        rows: Any,
+        *,
+        partial_update: bool | str | Sequence[str] | None = None,
+        merger: MergeFunction | str | None = None,
+    ) -> WriteResult:
         """Update the rows whose keys are there, insert the others.
 
         Args:
             rows: an Arrow table, batch, reader or iterable of batches, or anything with ``__arrow_c_stream__``
                 (pandas, polars, duckdb).
+            partial_update: write only some columns of stored rows, nulls included, and keep the others: True for the
+                columns that ``rows`` has, or names. The table's option by default.
+            merger: a function ``(stored, incoming) -> merged`` on two Arrow tables, or ``package.module:function``;
+                see `lakeformat.merge.Merger`. The table's option by default.
 
         Raises:
             SchemaMismatchError, InvalidInputError: the rows cannot be written; nothing was published.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        return self.write(rows, Operation.UPSERT)
+        options = resolve({"partial_update": partial_update}).values
+        if merger is not None:
+            options = {
+                **options,
+                **(resolve({"merger": merger}).values if isinstance(merger, str) else {_MERGER: merger}),
+            }
+        return self.write(rows, Operation.UPSERT, options=options)
 
     def insert(self, rows: Any) -> WriteResult:
         """Add the rows, topping up small files; keys are not looked up."""
@@ -291,17 +309,19 @@ class Table:
         """Replace the contents of the table by these rows, in one step."""
         return self.write(rows, Operation.INSERT_OVERWRITE_TABLE, combine=True)
 
-    def write(self, rows: Any, operation: Operation, *, combine: bool = False) -> WriteResult:
-        """Any operation by name; see the methods named after them."""
-        values: dict[str, Any] = {_OPERATION: operation.value}
+    def write(
+        self, rows: Any, operation: Operation, *, combine: bool = False, options: Mapping[str, Any] | None = None
+    ) -> WriteResult:
+        """Any operation by name; see the methods named after them. ``options``: parsed values for this write alone."""
+        values: dict[str, Any] = {**(options or {}), _OPERATION: operation.value}
         if combine:
             values["hoodie.combine.before.insert"] = True
-        options = self.options.with_values(**values)
+        resolved = self.options.with_values(**values)
         reader = _reader(rows)
         config = self.config
         config.check_writable(self.engine.storage.location)
         snapshot = load_snapshot(self.engine.store, config=config)
-        job = plan_job(self.engine.store, snapshot, options, reader.schema, self.engine.ids)
+        job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         session = WriteSession(self.engine, job)
         with reused_memory():
             if job.staged:

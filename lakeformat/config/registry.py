@@ -68,6 +68,21 @@ def _index(text: str) -> str:
     return _one_of(*INDEX_TYPES)(text)
 
 
+def _partial(text: str) -> tuple[str, ...]:
+    """``true`` is every column of the input, kept as ``*``; ``false`` is none."""
+    lowered = text.strip().lower()
+    if lowered in {"true", "*"}:
+        return ("*",)
+    return () if lowered == "false" else _fields(text)
+
+
+def _function(text: str) -> str:
+    module, colon, name = text.strip().partition(":")
+    if not (module and colon and name):
+        raise ValueError("write package.module:function")
+    return text.strip()
+
+
 def _codec(text: str) -> str:
     """By Arrow's name, which is another for one of them."""
     name = _one_of("zstd", "snappy", "gzip", "uncompressed")(text)
@@ -158,7 +173,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         WRITE + "payload.class",
-        "Hudi 0.x name of the merge rule: OverwriteWithLatestAvroPayload or DefaultHoodieRecordPayload.",
+        "Hudi 0.x name of the merge rule: OverwriteWithLatestAvroPayload, DefaultHoodieRecordPayload, "
+        "EventTimeAvroPayload, PartialUpdateAvroPayload (the newer row, its nulls filled from the other) or "
+        "OverwriteNonDefaultsWithLatestAvroPayload (nulls of the incoming row keep the stored value).",
         _T,
         aliases=("hoodie.compaction.payload.class",),
     ),
@@ -189,6 +206,29 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "hoodie.combine.before.delete", "Keep one row per key of the batch on delete; must stay on.", _W, _flag, True
     ),
+    Option(
+        "lakeformat.write.partial.update",
+        "Upsert only some columns of stored rows, nulls included: true for those the input has, or names with commas "
+        "between; all others keep their values.",
+        _W,
+        _partial,
+        (),
+        ("partial_update",),
+    ),
+    Option(
+        "lakeformat.write.merger",
+        "Function that merges stored and incoming rows on upsert: package.module:function on two Arrow tables.",
+        _W,
+        _function,
+        None,
+        ("merger",),
+    ),
+    Option(
+        "hoodie.payload.delete.field",
+        "Column that marks deletes besides _hoodie_is_deleted; needs the marker.",
+        _W,
+    ),
+    Option("hoodie.payload.delete.marker", "Value of the delete field, as text, in rows that are deletes.", _W),
     Option(
         "hoodie.index.type",
         "How keys are found. AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns); "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timezone, tzinfo
 from typing import Final
 
-from lakeformat.errors import CorruptTableError, UnsupportedTableError
+from lakeformat.errors import CorruptTableError, UnsupportedTableError, nearest
 
 __all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "table_checksum"]
 
@@ -36,21 +36,30 @@ METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 _SUPPORTED_VERSION: Final = "6"
 
 
+_CUSTOM: Final = "CUSTOM"
+
+
 class MergeMode:
-    """Who wins when a key comes again (Hudi 1.x: ``RecordMergeMode``)."""
+    """What happens when a key comes again: a mode of Hudi 1.x (``RecordMergeMode``), else a payload class."""
 
     COMMIT_TIME: Final = "COMMIT_TIME_ORDERING"
     EVENT_TIME: Final = "EVENT_TIME_ORDERING"
+    PARTIAL_UPDATE: Final = "PartialUpdateAvroPayload"
+    NON_DEFAULTS: Final = "OverwriteNonDefaultsWithLatestAvroPayload"
 
     #: Payload classes of Hudi 0.x and the rule each stands for.
     OF_PAYLOAD: Final[Mapping[str, str]] = {
         "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload": COMMIT_TIME,
         "org.apache.hudi.common.model.DefaultHoodieRecordPayload": EVENT_TIME,
         "org.apache.hudi.common.model.EventTimeAvroPayload": EVENT_TIME,
+        "org.apache.hudi.common.model.PartialUpdateAvroPayload": PARTIAL_UPDATE,
+        "org.apache.hudi.common.model.OverwriteNonDefaultsWithLatestAvroPayload": NON_DEFAULTS,
     }
     PAYLOAD_OF: Final[Mapping[str, str]] = {
         COMMIT_TIME: "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
         EVENT_TIME: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+        PARTIAL_UPDATE: "org.apache.hudi.common.model.PartialUpdateAvroPayload",
+        NON_DEFAULTS: "org.apache.hudi.common.model.OverwriteNonDefaultsWithLatestAvroPayload",
     }
 
 
@@ -130,15 +139,18 @@ class TableConfig:
         Raises:
             UnsupportedTableError: a payload class or mode whose rule is not known.
         """
-        mode = self.get(MERGE_MODE).upper()
-        if mode:
-            if mode not in MergeMode.PAYLOAD_OF:
+        mode, payload = self.get(MERGE_MODE).upper(), self.get(PAYLOAD)
+        beyond = MergeMode.OF_PAYLOAD.get(payload) in {MergeMode.PARTIAL_UPDATE, MergeMode.NON_DEFAULTS}
+        if mode and not (mode == _CUSTOM and beyond):  # So Hudi 1.x calls payload classes beyond its modes.
+            if mode not in {MergeMode.COMMIT_TIME, MergeMode.EVENT_TIME}:
                 raise UnsupportedTableError(f"{MERGE_MODE}={mode} in {PROPERTIES_PATH} is not supported for writing")
             return mode
-        payload = self.get(PAYLOAD)
         if payload:
             if payload not in MergeMode.OF_PAYLOAD:
-                raise UnsupportedTableError(f"{PAYLOAD}={payload} in {PROPERTIES_PATH} is not supported for writing")
+                raise UnsupportedTableError(
+                    f"{PAYLOAD}={payload} in {PROPERTIES_PATH} is not supported for writing"
+                    f"{nearest(payload, MergeMode.OF_PAYLOAD)}"
+                )
             return MergeMode.OF_PAYLOAD[payload]
         return MergeMode.EVENT_TIME if self.ordering_field else MergeMode.COMMIT_TIME
 

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.conform import conform
-from lakeformat.errors import CorruptTableError
+from lakeformat.errors import CorruptTableError, SchemaMismatchError
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, open_parquet, row_batches
-from lakeformat.merge import deleted_rows, stored_wins
+from lakeformat.merge import MergeRule, deleted_rows, filled, stored_wins
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, join_path
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
@@ -46,7 +46,7 @@ class HandleSettings:
     """What all buckets of one write share.
 
     Attributes:
-        ordering: event-time rule by this column; None lets the incoming row win.
+        rule: what becomes of a stored row and an incoming one.
         delete: the rows are keys to delete.
         idle_cores: there are fewer buckets than cores, so a merge may decode on one while it encodes on another.
         merger: makes what changes the rows of base files; None for upserts and deletes by key.
@@ -54,7 +54,7 @@ class HandleSettings:
 
     instant_time: str
     files: FileSettings
-    ordering: str | None
+    rule: MergeRule
     delete: bool
     idle_cores: bool = False
     merger: Callable[[Bucket, BaseFile, pa.Table, int, HandleSettings], Merger] | None = None
@@ -93,7 +93,7 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         for start in range(0, len(bucket.rows), ROW_GROUP_ROWS):
             part = bucket.rows[start : start + ROW_GROUP_ROWS]
             incoming = _incoming(source, part, task, start, settings)
-            writer.write(without(incoming.rows, incoming.deleted))
+            writer.write(_inserted(without(incoming.rows, incoming.deleted), settings))
         writer.close()
         written = writer.rows
         size = writer.size_bytes
@@ -174,18 +174,47 @@ class _Merger:
             return table
         rows = np.asarray(matches.drop_null()).astype(np.int64)
         again = self._seen_again(rows)
-        changed = self._changed(batch, hit, rows)
-        hit[np.flatnonzero(hit)[~changed]] = False
-        rows, again = rows[changed], again[changed]
+        newer = self._stored_is_newer(batch, hit, rows)
+        if self.settings.rule.keeps_whole_rows:
+            hit[np.flatnonzero(hit)[newer]] = False
+            rows, again, newer = rows[~newer], again[~newer], newer[~newer]
         gone = self.incoming.deleted[rows]
         dropped, replaced = hit.copy(), hit.copy()
         dropped[np.flatnonzero(hit)[~gone]] = False
         replaced[np.flatnonzero(hit)[gone]] = False
-        self.deletes += int(gone.sum())
-        self.updates += int((~gone).sum())
         if replaced.any():
-            table = put_rows(table, replaced, self._taken(rows[~gone], again[~gone]), self.settings.instant_time)
-        return without(table, dropped) if gone.any() else table
+            taken = self._taken(rows[~gone], again[~gone])
+            taken, unwanted = self._merged(table, replaced, taken, newer[~gone])
+            table = put_rows(table, replaced, taken, self.settings.instant_time)
+            dropped[np.flatnonzero(replaced)[unwanted]] = True
+        deletes = int(dropped.sum())
+        self.deletes += deletes
+        self.updates += len(rows) - deletes
+        return without(table, dropped) if deletes else table
+
+    def _merged(
+        self,
+        table: pa.Table,
+        replaced: npt.NDArray[np.bool_],
+        taken: pa.Table,
+        stored_is_newer: npt.NDArray[np.bool_],
+    ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """What replaces the stored rows under the mask, column by column, and which of it is to be left out."""
+        rule, names = self.settings.rule, self.settings.files.schema.names
+        unwanted = np.zeros(taken.num_rows, bool)
+        if rule.columns is not None:
+            kept = [name for name in names if name not in rule.columns]
+            return taken.drop_columns(kept), unwanted
+        if not (rule.fills_nulls or rule.merger):
+            return taken, unwanted
+        stored, incoming = table.select(names).filter(pa.array(replaced)), taken.select(names)
+        if rule.merger:
+            made, unwanted = rule.merger.merged(stored, incoming)
+        else:
+            made = filled(stored, incoming, stored_is_newer)
+        for field in made.schema:
+            taken = taken.set_column(taken.schema.get_field_index(field.name), field, made.column(field.name))
+        return taken, unwanted
 
     def _seen_again(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these incoming rows have met a stored row before: a key that inserts wrote more than once."""
@@ -207,17 +236,19 @@ class _Merger:
         numbers = pc.replace_with_mask(taken.column(at).combine_chunks(), pa.array(again), fresh)
         return taken.set_column(at, COMMIT_SEQNO, numbers)
 
-    def _changed(self, batch: pa.RecordBatch, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]) -> Any:
-        ordering = self.settings.ordering
-        if ordering is None or self.settings.delete:
-            return np.ones(len(rows), bool)
+    def _stored_is_newer(
+        self, batch: pa.RecordBatch, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        ordering = self.settings.rule.ordering
+        if ordering is None or not self.settings.rule.stored_may_win:
+            return np.zeros(len(rows), bool)
         stored = field_column(batch, ordering, "ordering").filter(pa.array(hit))
         incoming = field_column(self.incoming.rows, ordering, "ordering").take(pa.array(rows))
-        return ~stored_wins(stored, incoming.combine_chunks())
+        return stored_wins(stored, incoming.combine_chunks())
 
     def rest(self) -> pa.Table:
         """Rows that no stored row matched, without deletes."""
-        return without(self.incoming.rows, self._found | self.incoming.deleted)
+        return _inserted(without(self.incoming.rows, self._found | self.incoming.deleted), self.settings)
 
 
 def _incoming(
@@ -231,6 +262,18 @@ def _incoming(
 def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
     """Rows that their ``_hoodie_is_deleted`` column marks."""
     return deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
+
+
+def _inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
+    """The rows, which no stored row lends what the input lacks."""
+    for field in settings.files.schema if settings.rule.columns is not None else ():
+        missing = rows.column(field.name).null_count if not field.nullable else 0
+        if missing:
+            raise SchemaMismatchError(
+                f"the input has no column {field.name!r}, which may not be null in this table, and {missing} of its "
+                "rows have new keys; add the column, or leave these rows out"
+            )
+    return rows
 
 
 def without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:

@@ -13,18 +13,21 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError
 from lakeformat.index.kinds import make_index
 from lakeformat.index.port import Index, IndexSettings
+from lakeformat.merge import MergeRule
 from lakeformat.model.instant import Action
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.record import IS_DELETED
-from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, MergeMode, TableConfig
+from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import Ids
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.base_file import FileSettings
+from lakeformat.write.delete_marker import delete_marker
 from lakeformat.write.handles import HandleSettings
+from lakeformat.write.merging import merge_rule
 from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
-from lakeformat.write.table_settings import key_settings, merge_mode, probe_keys
+from lakeformat.write.table_settings import key_settings, probe_keys
 
 __all__ = ["Operation", "WriteJob", "plan_job", "rewrite_job"]
 
@@ -65,7 +68,6 @@ class WriteJob:
     Attributes:
         combine: keep one row per key of the input.
         prepare: how input rows become prepared rows.
-        event_time: the ordering column if stored rows may win, else None.
         write_id: names the stage folder and the file ids; also the commit's token.
     """
 
@@ -74,13 +76,17 @@ class WriteJob:
     options: Options
     prepare: PrepareSettings
     combine: bool
-    event_time: str | None
     write_id: str
 
     @property
     def staged(self) -> bool:
         """Whether rows must meet before files are written: to be looked up, or to be combined."""
         return self.operation.tags or self.combine
+
+    @property
+    def rule(self) -> MergeRule:
+        """How rows with one key become one."""
+        return self.prepare.rule
 
     @property
     def index(self) -> Index:
@@ -99,7 +105,8 @@ class WriteJob:
         if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
             return _overwritten(snapshot.schema, self.prepare.schema)
         fill = self.options["hoodie.write.set.null.for.missing.columns"]
-        return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill)
+        partial = self.rule.columns is not None
+        return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill, partial=partial)
 
     def files(self, schema: pa.Schema) -> FileSettings:
         """Settings of base files with this schema."""
@@ -113,7 +120,7 @@ class WriteJob:
 
     def handles(self, instant_time: str, schema: pa.Schema) -> HandleSettings:
         """Settings of merge and create handles."""
-        return HandleSettings(instant_time, self.files(schema), self.event_time, self.operation is Operation.DELETE)
+        return HandleSettings(instant_time, self.files(schema), self.rule, self.operation is Operation.DELETE)
 
 
 def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
@@ -183,17 +190,16 @@ def plan_job(
         schema = required_as(snapshot.schema, schema)
     if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
         raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
-    ordering = None if delete else config.ordering_field
-    if ordering:
-        check_ordering(schema, ordering)
-    by_event = ordering if merge_mode(config, options) == MergeMode.EVENT_TIME else None
+    rule = MergeRule() if delete else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
+    if rule.ordering:
+        check_ordering(schema, rule.ordering)
+    marker = None if delete else delete_marker(options, schema, snapshot.schema)
     job = WriteJob(
         operation,
         config,
         options,
-        PrepareSettings(schema, keys, ordering, search_all=delete and not has_partitions),
+        PrepareSettings(schema, keys, rule, search_all=delete and not has_partitions, marker=marker),
         combine,
-        by_event,
         ids.token(),
     )
     job.final_schema(snapshot)
@@ -203,5 +209,5 @@ def plan_job(
 def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, ids: Ids) -> WriteJob:
     """A write that changes stored rows where they stand: it has no rows of its own and makes no keys."""
     keys = KeySettings(KeyGeneratorKind.NON_PARTITIONED, snapshot.config.record_fields)
-    prepare = PrepareSettings(pa.schema([]), keys, None)
-    return WriteJob(operation, snapshot.config, options, prepare, combine=False, event_time=None, write_id=ids.token())
+    prepare = PrepareSettings(pa.schema([]), keys, MergeRule())
+    return WriteJob(operation, snapshot.config, options, prepare, combine=False, write_id=ids.token())

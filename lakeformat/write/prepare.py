@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import conform
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
-from lakeformat.merge import latest_rows
+from lakeformat.merge import MergeRule, folded_rows, latest_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.record import IS_DELETED, RECORD_KEY
+from lakeformat.write.delete_marker import DeleteMarker
 from lakeformat.write.keys import field_column, record_keys
 from lakeformat.write.partitions import partition_paths
 
@@ -29,19 +30,22 @@ class PrepareSettings:
     Attributes:
         schema: the columns to keep, from `incoming_schema`; empty for deletes, which need keys only.
         keys: how keys and partition paths are made.
-        ordering: the ordering column, None to let the later row win.
+        rule: how rows with one key become one.
         search_all: the rows name no partition (deletes without partition columns).
+        marker: what else marks a row as a delete; such rows are flagged in ``_hoodie_is_deleted``.
     """
 
     schema: pa.Schema
     keys: KeySettings
-    ordering: str | None
+    rule: MergeRule
     search_all: bool = False
+    marker: DeleteMarker | None = None
 
     @property
     def prepared_schema(self) -> pa.Schema:
-        """Record key, then the columns kept."""
-        return pa.schema([pa.field(RECORD_KEY, pa.string()), *self.schema])
+        """Record key, then the columns kept, then the flag of deletes if a marker makes one."""
+        flag = [pa.field(IS_DELETED, pa.bool_())] if self.marker and IS_DELETED not in self.schema.names else []
+        return pa.schema([pa.field(RECORD_KEY, pa.string()), *self.schema, *flag])
 
 
 def prepare(rows: pa.Table, settings: PrepareSettings) -> Mapping[str, pa.Table]:
@@ -57,6 +61,8 @@ def prepare(rows: pa.Table, settings: PrepareSettings) -> Mapping[str, pa.Table]
     keys = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
     kept = conform(rows.select([n for n in settings.schema.names if n in rows.schema.names]), settings.schema)
     _check_nulls(kept)
+    if settings.marker:
+        kept = settings.marker.flagged(kept)
     table = kept.add_column(0, settings.prepared_schema.field(0), keys.cast(pa.string()))
     if settings.search_all:
         return {ANY_PARTITION: table} if table.num_rows else {}
@@ -69,8 +75,8 @@ def _check_columns(schema: pa.Schema, settings: PrepareSettings) -> None:
     needed = [("record key", name) for name in settings.keys.record_fields]
     if not settings.search_all:
         needed += [("partition", field.name) for field in settings.keys.partition_fields]
-    if settings.ordering:
-        needed.append(("ordering", settings.ordering))
+    if settings.rule.ordering:
+        needed.append(("ordering", settings.rule.ordering))
     for role, name in needed:
         if name.partition(".")[0] not in schema.names and name not in schema.names:
             raise SchemaMismatchError(
@@ -118,8 +124,13 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
     }
 
 
-def combine(rows: pa.Table, ordering: str | None) -> pa.Table:
-    """One row per key: the greatest ordering value, the later one on a tie (Hudi: combine before write)."""
-    values = field_column(rows, ordering, "ordering") if ordering else None
+def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
+    """One row per key: the greatest ordering value, the later one on a tie (Hudi: combine before write).
+
+    Under a rule that folds, its nulls are filled from the others.
+    """
+    values = field_column(rows, rule.ordering, "ordering") if rule.ordering else None
+    if rule.folds:
+        return folded_rows(rows, RECORD_KEY, values)
     winners = latest_rows(rows.column(RECORD_KEY), values)
     return rows if winners is None else rows.take(pa.array(winners))

@@ -57,7 +57,7 @@ def plan_buckets(
     """
     with report.step("combine") as counted:
         if job.combine:
-            rows = {path: combine(table, job.prepare.ordering) for path, table in rows.items()}
+            rows = {path: combine(table, job.prepare.rule) for path, table in rows.items()}
         counted["rows"] = sum(table.num_rows for table in rows.values())
     rows = _searched(rows, snapshot)
     with report.step("tag") as counted:
@@ -96,7 +96,8 @@ def _row_bytes(job: WriteJob, rows: Mapping[str, pa.Table], schema: pa.Schema) -
     if sample is None or job.operation is Operation.DELETE:
         return float(job.options["hoodie.copyonwrite.record.size.estimate"])
     sink = pa.BufferOutputStream()
-    data = conform(sample, schema).append_column(RECORD_KEY, sample.column(RECORD_KEY))
+    optional = pa.schema([field.with_nullable(True) for field in schema])  # A partial update may lack any.
+    data = conform(sample, optional).append_column(RECORD_KEY, sample.column(RECORD_KEY))
     pq.write_table(data, sink, compression=job.options["hoodie.parquet.compression.codec"])
     return max(1.0, float(sink.tell()) / int(sample.num_rows))
 

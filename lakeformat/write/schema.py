@@ -102,7 +102,12 @@ def required_as(table: pa.Schema | None, incoming: pa.Schema) -> pa.Schema:
 
 
 def evolve(
-    table: pa.Schema | None, incoming: pa.Schema, *, fill_missing: bool, optional: Collection[str] = ()
+    table: pa.Schema | None,
+    incoming: pa.Schema,
+    *,
+    fill_missing: bool,
+    optional: Collection[str] = (),
+    partial: bool = False,
 ) -> pa.Schema:
     """The schema after a write: the table's columns in their order, then new ones.
 
@@ -111,6 +116,7 @@ def evolve(
         incoming: from `incoming_schema`.
         fill_missing: whether columns the input lacks become null.
         optional: columns the input may lack in any case.
+        partial: stored rows lend what the input lacks.
 
     Raises:
         SchemaMismatchError: the input lacks a column, or a type change would lose data; names the column.
@@ -122,12 +128,12 @@ def evolve(
     for field in table:
         given = names.pop(field.name.lower(), None)
         if given is None:
-            if not field.nullable:
+            if not field.nullable and not partial:
                 raise SchemaMismatchError(
                     f"the input has no column {field.name!r}{nearest(field.name, incoming.names)}, which may not be "
                     "null in this table; add it"
                 )
-            if not fill_missing and field.name not in optional and field.name != IS_DELETED:
+            if not (fill_missing or partial) and field.name not in optional and field.name != IS_DELETED:
                 raise SchemaMismatchError(
                     f"the input has no column {field.name!r}{nearest(field.name, incoming.names)}; add it, or set "
                     "hoodie.write.set.null.for.missing.columns=true"

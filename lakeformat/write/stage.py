@@ -52,7 +52,8 @@ class StageWriter:
     def __init__(
         self, storage: Storage, path: str, settings: PrepareSettings, *, combined: bool, buffer_bytes: int
     ) -> None:
-        self.path, self._settings, self._combined, self._limit = path, settings, combined, buffer_bytes
+        self.path, self._settings, self._limit = path, settings, buffer_bytes
+        self._combined = combined and settings.rule.combines_parts
         self._buffer: list[pa.RecordBatch] = []
         self._bytes = self._rows = self._batches = 0
         self._runs: list[Run] = []
@@ -88,7 +89,7 @@ class StageWriter:
         table = pa.Table.from_batches(self._buffer)
         self._buffer, self._bytes = [], 0
         for partition, rows in prepare(table, self._settings).items():
-            self._write(partition, combine(rows, self._settings.ordering) if self._combined else rows)
+            self._write(partition, combine(rows, self._settings.rule) if self._combined else rows)
 
     def _write(self, partition: str, rows: pa.Table) -> None:
         if self._writer is None:

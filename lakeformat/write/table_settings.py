@@ -203,7 +203,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
     if says_mode and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
         wanted = merge_mode(None, options)
         if wanted != config.merge_mode:
-            _contradiction(_MODE, wanted, config.merge_mode, location)
+            _contradiction(_MODE if options.given(_MODE) else _PAYLOAD, wanted, config.merge_mode, location)
 
 
 def _contradiction(key: str, given: str, stored: str, location: str) -> None:

@@ -75,6 +75,7 @@ def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCapture
         ("merge_mode", "NEWEST", "EVENT_TIME_ORDERING"),
         ("hoodie.datasource.query.type", "incremental", "snapshot"),
         ("hoodie.bulkinsert.sort.mode", "GLOBAL_SORT", "NONE"),
+        ("merger", "my_rules.largest", "package.module:function"),
     ],
 )
 def test_a_bad_value(name: str, value: str, advice: str) -> None:
@@ -139,6 +140,7 @@ CREATIONS: list[tuple[dict[str, Any], type[LakeformatError], tuple[str, ...]]] =
         ("keygenerator.class=ComplexKeyGenerator", "keygenerator.type=CUSTOM", "give one"),
     ),
     ({f"{W}payload.class": "AWSDmsAvroPayload"}, InvalidOptionError, ("AWSDmsAvroPayload", "use Overwrite")),
+    ({f"{W}payload.class": "PartialUpdatePayload"}, InvalidOptionError, ("did you mean 'PartialUpdateAvroPayload'?",)),
     (
         {f"{W}payload.class": "DefaultHoodieRecordPayload", "merge_mode": "COMMIT_TIME_ORDERING"},
         InvalidOptionError,
@@ -195,6 +197,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
         "COMMIT_TIME_ORDERING",
         "EVENT_TIME_ORDERING",
     ),
+    ({f"{W}payload.class": "PartialUpdateAvroPayload"}, "PartialUpdateAvroPayload", "EVENT_TIME_ORDERING"),
 ]
 
 

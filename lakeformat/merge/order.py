@@ -1,4 +1,4 @@
-"""Who wins when a key comes twice: rules as functions on columns."""
+"""Who wins when a key comes twice: the order of rows, on columns."""
 
 from __future__ import annotations
 

@@ -1,0 +1,141 @@
+"""The user's own rule: a Python function on Arrow tables, given as it is or by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.merge.order import deleted_rows
+from lakeformat.model.record import IS_DELETED
+
+__all__ = ["MergeFunction", "Merger"]
+
+#: ``(stored, incoming) -> merged``: tables of the same columns and as many rows, row ``i`` of each has one key.
+MergeFunction = Callable[[pa.Table, pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Merger:
+    """A merge function.
+
+    It gets the table's columns without Hudi's meta columns and answers with as many rows of the same columns and
+    types. Rows whose ``_hoodie_is_deleted`` it sets to true are deleted; it may add that boolean column where the
+    table has none. It is called once per batch of stored rows that are met, from several threads at once, and must
+    not change the record key.
+
+    Attributes:
+        target: the function, or ``package.module:function``, imported where it is used.
+        fixed: columns, or fields of structs, whose values it must take over: those of key and partition.
+    """
+
+    target: MergeFunction | str
+    fixed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The function's name, for messages."""
+        if isinstance(self.target, str):
+            return self.target
+        name = getattr(self.target, "__qualname__", None) or repr(self.target)
+        return f"{getattr(self.target, '__module__', '')}:{name}".lstrip(":")
+
+    def function(self) -> MergeFunction:
+        """The function itself.
+
+        Raises:
+            InvalidOptionError: there is no such module or function, or it cannot be called.
+        """
+        found: Any = self.target
+        if isinstance(found, str):
+            module, _, path = found.partition(":")
+            try:
+                found = importlib.import_module(module)
+                for name in path.split("."):
+                    found = getattr(found, name)
+            except Exception as error:
+                raise InvalidOptionError(
+                    f"the merger {self} cannot be imported ({type(error).__name__}: {error}); give "
+                    "package.module:function of a module that every Python of this job can import"
+                ) from error
+        if not callable(found):
+            raise InvalidOptionError(f"the merger {self} is {type(found).__name__} and no function; give a function")
+        return cast("MergeFunction", found)
+
+    def merged(self, stored: pa.Table, incoming: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """The function's rows, in ``incoming``'s schema, and which of them it deletes.
+
+        Raises:
+            InvalidInputError: the function failed, or its answer has other rows or columns; names the function.
+        """
+        function = self.function()
+        try:
+            answer = function(stored, incoming)
+        except Exception as error:
+            raise InvalidInputError(
+                f"the merger {self} raised {type(error).__name__}: {error}; nothing was written"
+            ) from error
+        if not isinstance(answer, pa.Table):
+            raise InvalidInputError(f"the merger {self} returned {type(answer).__name__}; return a pyarrow Table")
+        if answer.num_rows != incoming.num_rows:
+            raise InvalidInputError(
+                f"the merger {self} returned {answer.num_rows} rows for {incoming.num_rows}; return one for each, in "
+                f"order, and set {IS_DELETED} to true in those to delete"
+            )
+        deleted = self._deleted(answer)
+        if IS_DELETED not in incoming.schema.names and IS_DELETED in answer.schema.names:
+            answer = answer.drop_columns([IS_DELETED])
+        self._check(answer, incoming.schema, deleted)
+        for name in self.fixed:
+            kept = pc.or_(_same(answer, stored, name), _same(answer, incoming, name))
+            if not pc.all(kept, min_count=0).as_py():
+                raise InvalidInputError(
+                    f"the merger {self} changed {name!r}, which makes the row's key; leave it as it is"
+                )
+        return pa.Table.from_arrays(answer.columns, schema=incoming.schema), deleted
+
+    def _deleted(self, answer: pa.Table) -> npt.NDArray[np.bool_]:
+        if IS_DELETED not in answer.schema.names:
+            return np.zeros(answer.num_rows, bool)
+        flags = answer.column(IS_DELETED)
+        if not pa.types.is_boolean(flags.type):
+            raise InvalidInputError(f"the merger {self} returned {IS_DELETED} as {flags.type}; make it boolean")
+        return deleted_rows(flags, answer.num_rows)
+
+    def _check(self, answer: pa.Table, wanted: pa.Schema, deleted: npt.NDArray[np.bool_]) -> None:
+        given = [(field.name, field.type) for field in answer.schema]
+        asked = [(field.name, field.type) for field in wanted]
+        if given != asked:
+            odd = [
+                f"{name} {kind}"
+                for name, kind in [*given, *asked]
+                if ((name, kind) in given) != ((name, kind) in asked)
+            ]
+            raise InvalidInputError(
+                f"the merger {self} returned other columns than it was given ({', '.join(odd) or 'in another order'}); "
+                "return incoming's schema"
+            )
+        for field in wanted:
+            column = answer.column(field.name)
+            if not field.nullable and column.filter(pa.array(~deleted)).null_count:
+                raise InvalidInputError(f"the merger {self} returned nulls in {field.name!r}, which may not be null")
+
+
+def _same(left: pa.Table, right: pa.Table, name: str) -> pa.ChunkedArray:
+    """Row by row, whether a column or a struct's field (``a.b``) is the same; nulls are."""
+    one, other = (_values(table, name) for table in (left, right))
+    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
+    return pc.or_(pc.fill_null(pc.equal(one, other), False), both_null)
+
+
+def _values(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name in table.schema.names:
+        return table.column(name)
+    top, *inner = name.split(".")
+    return pc.struct_field(table.column(top), inner)

@@ -1,0 +1,68 @@
+"""A value of the user's own that marks a row as a delete (Hudi: ``DefaultHoodieRecordPayload``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.java_text import java_text
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.model.record import IS_DELETED
+
+__all__ = ["DeleteMarker", "delete_marker"]
+
+_FIELD = "hoodie.payload.delete.field"
+_MARKER = "hoodie.payload.delete.marker"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteMarker:
+    """Rows are deletes whose ``field`` reads as ``marker``.
+
+    Attributes:
+        field: a column of the input.
+        marker: the value as Java writes it: ``D``, ``1``, ``true``.
+    """
+
+    field: str
+    marker: str
+
+    def flagged(self, rows: pa.Table) -> pa.Table:
+        """The rows with true in ``_hoodie_is_deleted`` where the marker stands; other flags stay as they are."""
+        texts = pa.chunked_array([java_text(chunk) for chunk in rows.column(self.field).chunks], pa.string())
+        marked = pc.fill_null(pc.equal(texts, self.marker), False)
+        if IS_DELETED in rows.schema.names:
+            at = rows.schema.get_field_index(IS_DELETED)
+            return rows.set_column(at, IS_DELETED, pc.if_else(marked, True, rows.column(at)))
+        return rows.append_column(IS_DELETED, pc.if_else(marked, True, pa.scalar(None, pa.bool_())))
+
+
+def delete_marker(options: Options, rows: pa.Schema, table: pa.Schema | None) -> DeleteMarker | None:
+    """The marker that the options name, for an input with the columns ``rows``; None where no row can carry it.
+
+    Raises:
+        InvalidOptionError: one of the two options is missing.
+        SchemaMismatchError: the column is in neither input nor table, or has values that are no plain text.
+    """
+    field, marker = options[_FIELD], options[_MARKER]
+    if not field and not marker:
+        return None
+    if not field or not marker:
+        given, missing = (_FIELD, _MARKER) if field else (_MARKER, _FIELD)
+        raise InvalidOptionError(f"option {given} is given without {missing}; give both or neither")
+    if field not in rows.names:
+        if table is not None and field in table.names:
+            return None
+        known = [*rows.names, *(table.names if table is not None else ())]
+        raise SchemaMismatchError(
+            f"the delete field {field!r} of option {_FIELD} is in neither input nor table{nearest(field, known)}; "
+            "name a column"
+        )
+    try:
+        java_text(pa.array([], rows.field(field).type))
+    except InvalidInputError as error:
+        raise SchemaMismatchError(f"the delete field {field!r} of option {_FIELD}: {error}") from None
+    return DeleteMarker(field, marker)

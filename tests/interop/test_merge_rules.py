@@ -1,0 +1,128 @@
+"""Payload classes and delete markers: the same batches written by Apache Hudi and by us leave the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from hudi_spark import Hudi
+
+import lakeformat
+
+pytestmark = pytest.mark.interop
+
+SCHEMA: Final = pa.schema(
+    {
+        "id": pa.string(),
+        "ts": pa.int64(),
+        "n": pa.int64(),
+        "text": pa.string(),
+        "op": pa.string(),
+        "st": pa.struct({"x": pa.int32(), "y": pa.string()}),
+        "tags": pa.list_(pa.string()),
+    }
+)
+FLAGGED: Final = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+
+PAYLOAD: Final = "hoodie.datasource.write.payload.class"
+FOLD: Final = "org.apache.hudi.common.model.PartialUpdateAvroPayload"
+NON_DEFAULTS: Final = "org.apache.hudi.common.model.OverwriteNonDefaultsWithLatestAvroPayload"
+DEFAULT: Final = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+MARKER: Final = {"hoodie.payload.delete.field": "op", "hoodie.payload.delete.marker": "D"}
+
+#: One task on Hudi's side: the order of a batch's rows is then the order in which they are combined.
+ONE_TASK: Final = {"hoodie.upsert.shuffle.parallelism": "1"}
+
+
+def row(key: str, ts: int, n: int | None = None, text: str | None = None, op: str | None = None) -> dict[str, Any]:
+    nested = None if n is None else {"x": n, "y": text}
+    return {"id": key, "ts": ts, "n": n, "text": text, "op": op, "st": nested, "tags": [text] if text else None}
+
+
+#: The first batch fills the table, the second meets its rows: newer, tied, older, and several of one key.
+BATCHES: Final = (
+    [row(key, 5, 1, "old", "I") for key in ("newer", "tie", "older", "full", "twice", "thrice", "untouched")]
+    + [row("empty", 5), row("first", 1, None, "a"), row("first", 2, 7, None)],
+    [
+        row("newer", 6, None, "new"),
+        row("tie", 5, 2, None),
+        row("older", 4, None, "new"),
+        row("full", 9, 9, "all", "U"),
+        row("empty", 4, 4, "filled"),
+        row("twice", 7, None, "a"),
+        row("twice", 6, 6, "b"),
+        row("thrice", 6, 1, None),
+        row("thrice", 8, None, None, "x"),
+        row("thrice", 7, 5, "c"),
+        row("fresh", 1, None, "only"),
+    ],
+)
+
+
+def markers(*, flags: bool) -> tuple[list[dict[str, Any]], ...]:
+    """Deletes: newer, tied and older than what is stored, of no stored key, and next to a row of the same key."""
+    stored = [row(key, 5, 1, "old", "I") for key in ("newer", "tie", "older", "kept", "last", "before", "untouched")]
+    deletes = [("newer", 6), ("tie", 5), ("older", 4), ("nobody", 4)]
+    batch = [row(key, ts, 2, "gone", "D") for key, ts in deletes] + [
+        row("kept", 6, 2, "new", "U"),
+        row("last", 6, 2, "new", "U"),
+        row("last", 7, 2, "gone", "D"),
+        row("before", 6, 2, "gone", "D"),
+        row("before", 7, 2, "new", "U"),
+    ]
+    if flags:
+        stored, batch = ([{**r, "_hoodie_is_deleted": r["op"] == "D"} for r in rows] for rows in (stored, batch))
+    return stored, batch
+
+
+def rows_by_key(rows: pa.Table) -> dict[str, dict[str, Any]]:
+    keyed = {r["id"]: {n: v for n, v in r.items() if not n.startswith("_hoodie_")} for r in rows.to_pylist()}
+    assert len(keyed) == rows.num_rows
+    return keyed
+
+
+def new_table(folder: Path, schema: pa.Schema, payload: str) -> lakeformat.Table:
+    options = {PAYLOAD: payload, "name": "t"}
+    return lakeformat.create(folder, schema, record_key="id", ordering="ts", **options)
+
+
+CASES: Final[Mapping[str, tuple[str, pa.Schema, tuple[list[dict[str, Any]], ...], Mapping[str, str]]]] = {
+    "partial-update": (FOLD, SCHEMA, BATCHES, {}),
+    "overwrite-non-defaults": (NON_DEFAULTS, SCHEMA, BATCHES, {}),
+    "delete-marker": (DEFAULT, SCHEMA, markers(flags=False), MARKER),
+    "flags-partial-update": (FOLD, FLAGGED, markers(flags=True), {}),
+    "flags-overwrite-non-defaults": (NON_DEFAULTS, FLAGGED, markers(flags=True), {}),
+    "flags-default": (DEFAULT, FLAGGED, markers(flags=True), {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_batches_leave_the_same_rows(name: str, hudi: Hudi, tmp_path: Path) -> None:
+    payload, schema, batches, options = CASES[name]
+    ours = new_table(tmp_path / "ours", schema, payload)
+    new_table(tmp_path / "theirs", schema, payload)
+    writer = lakeformat.open(tmp_path / "ours", **options)
+    for number, rows in enumerate(batches):
+        table = pa.Table.from_pylist(rows, schema)
+        hudi.write(tmp_path / "theirs", table, "upsert", **{PAYLOAD: payload, **ONE_TASK, **options})
+        writer.upsert(table)
+        theirs = rows_by_key(hudi.read(tmp_path / "theirs"))
+        assert rows_by_key(ours.to_arrow()) == theirs, f"after batch {number}"
+    assert rows_by_key(hudi.read(tmp_path / "ours")) == theirs
+
+
+@pytest.mark.parametrize("payload", [FOLD, NON_DEFAULTS])
+def test_each_goes_on_with_the_others_table(payload: str, hudi: Hudi, tmp_path: Path) -> None:
+    first, second = (pa.Table.from_pylist(rows, SCHEMA) for rows in BATCHES)
+    options = {PAYLOAD: payload, **ONE_TASK}
+    table = new_table(tmp_path / "ours_first", SCHEMA, payload)
+    table.upsert(first)
+    hudi.write(tmp_path / "ours_first", second, "upsert", **options)
+    other = new_table(tmp_path / "theirs_first", SCHEMA, payload)
+    hudi.write(tmp_path / "theirs_first", first, "upsert", **options)
+    other.upsert(second)
+    assert rows_by_key(table.to_arrow()) == rows_by_key(other.to_arrow())
+    assert rows_by_key(hudi.read(tmp_path / "theirs_first")) == rows_by_key(hudi.read(tmp_path / "ours_first"))

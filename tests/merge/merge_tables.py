@@ -1,0 +1,55 @@
+"""Tables in memory with a key, an ordering column and columns of several kinds, for the tests of merge rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import lakeformat
+from lakeformat import Table
+from lakeformat.config.resolve import resolve
+from lakeformat.storage import MemoryStorage, SystemClock
+from lakeformat.write.table_settings import create_table
+
+__all__ = ["COMMIT", "EVENT", "SCHEMA", "contents", "in_memory", "on_disk", "rows_of"]
+
+EVENT, COMMIT = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.string(),
+        "ts": pa.int64(),
+        "n": pa.int64(),
+        "text": pa.string(),
+        "st": pa.struct({"x": pa.int32(), "y": pa.string()}),
+        "_hoodie_is_deleted": pa.bool_(),
+    }
+)
+
+
+def in_memory(schema: pa.Schema = SCHEMA, **options: Any) -> Table:
+    """An empty table keyed by ``id``."""
+    table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t"} | options))
+    create_table(table.engine.store, table.options, schema, SystemClock())
+    return table
+
+
+def on_disk(folder: Path, schema: pa.Schema = SCHEMA, **options: Any) -> Table:
+    """The same in a folder, for hudi-rs to read."""
+    return lakeformat.create(folder / "t", schema, record_key="id", **options)
+
+
+def rows_of(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Rows with the columns of the first; types by name from the schema."""
+    names = list(rows[0])
+    return pa.Table.from_pylist(list(rows), pa.schema([schema.field(name) for name in names]))
+
+
+def contents(table: Table) -> dict[str, dict[str, Any]]:
+    """Rows by key, nulls left out, without Hudi's columns."""
+    rows = table.to_arrow(meta_columns=False).to_pylist()
+    keyed = {row["id"]: {n: v for n, v in row.items() if v is not None and n != "id"} for row in rows}
+    assert len(keyed) == len(rows)
+    return keyed

@@ -1,0 +1,106 @@
+"""Fields filled from another row: examples as tables, every type, and a fold in plain Python as the law."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeformat.merge import filled, folded_rows
+
+UTC = dt.timezone.utc
+VALUES: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.bool_(), True, False),
+    (pa.int32(), 1, -2),
+    (pa.int64(), 2**62, 0),
+    (pa.float32(), 0.5, -1.0),
+    (pa.float64(), 0.1, math.inf),
+    (pa.decimal128(38, 10), decimal.Decimal("1.0000000001"), decimal.Decimal("-2")),
+    (pa.string(), "a", ""),
+    (pa.binary(), b"\x00", b""),
+    (pa.date32(), dt.date(2024, 2, 29), dt.date(1, 1, 1)),
+    (pa.timestamp("us", "UTC"), dt.datetime(2024, 1, 1, tzinfo=UTC), dt.datetime(1, 1, 1, tzinfo=UTC)),
+    (pa.timestamp("us"), dt.datetime(2024, 1, 1), dt.datetime(1, 1, 1)),
+    (pa.list_(pa.int32()), [1, None], []),
+    (pa.map_(pa.string(), pa.int64()), [("k", None)], []),
+    (pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.string())]))]),
+     {"x": 1, "y": None}, {"x": None, "y": {"z": "z"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "one", "other"), VALUES, ids=[str(kind) for kind, _, _ in VALUES])
+def test_a_null_is_filled_and_a_value_stays_in_every_type(kind: pa.DataType, one: Any, other: Any) -> None:
+    stored = pa.table({"c": pa.chunked_array([[one, None], [one, None]], kind)})
+    incoming = pa.table({"c": pa.array([other, other, None, None], kind)})
+    assert filled(stored, incoming, np.zeros(4, bool))["c"].to_pylist() == [other, other, one, None]
+    assert filled(stored, incoming, np.ones(4, bool))["c"].to_pylist() == [one, other, one, None]
+    mixed = filled(stored, incoming, np.array([True, False, False, True]))
+    assert mixed["c"].to_pylist() == [one, other, one, None]
+    assert mixed.schema == incoming.schema
+    rows = pa.table({"k": ["a", "b", "a", "b"], "c": pa.array([one, None, None, other], kind)})
+    assert folded_rows(rows, "k", None)["c"].to_pylist() == [one, other]
+
+
+def test_a_struct_counts_whole_and_its_nulls_are_not_filled() -> None:
+    kind = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+    stored = pa.table({"c": pa.array([{"x": 1, "y": 2}, {"x": 1, "y": 2}], kind)})
+    incoming = pa.table({"c": pa.array([{"x": None, "y": 3}, None], kind)})
+    assert filled(stored, incoming, np.zeros(2, bool))["c"].to_pylist() == [{"x": None, "y": 3}, {"x": 1, "y": 2}]
+
+
+def test_no_rows_and_distinct_keys_stay_as_they_are() -> None:
+    for keys in ([], ["a"], ["b", "a"]):
+        rows = pa.table({"k": pa.array(keys, pa.string()), "v": pa.array([None] * len(keys), pa.int64())})
+        assert folded_rows(rows, "k", None) is rows
+    nothing = pa.table({"v": pa.array([], pa.int64())})
+    assert filled(nothing, nothing, np.zeros(0, bool)).num_rows == 0
+
+
+def rank(ts: float | None) -> tuple[int, float]:
+    """Null before all numbers, NaN behind them."""
+    if ts is None:
+        return (0, 0.0)
+    return (2, 0.0) if math.isnan(ts) else (1, ts)
+
+
+def folded(rows: list[dict[str, Any]], *, ordered: bool) -> list[dict[str, Any]]:
+    """The rows of one key each met by the next, as Hudi does it; by arrival of the newest."""
+    states: dict[str, dict[str, Any]] = {}
+    for at, row in enumerate(rows):
+        old, new = states.get(row["k"]), {**row, "at": at}
+        if old is not None:
+            newer, other = (old, new) if ordered and rank(old["ts"]) > rank(new["ts"]) else (new, old)
+            filling = {name: other[name] for name, value in newer.items() if value is None}
+            new = {**newer, **filling, "_hoodie_is_deleted": newer["_hoodie_is_deleted"]}
+        states[row["k"]] = new
+    return [{n: v for n, v in row.items() if n != "at"} for row in sorted(states.values(), key=lambda r: r["at"])]
+
+
+ROW = st.fixed_dictionaries(
+    {
+        "k": st.sampled_from("abc"),
+        "ts": st.sampled_from([None, -math.inf, 0.0, 1.0, 2.0, math.nan]),
+        "x": st.none() | st.integers(0, 99),
+        "y": st.none() | st.text("uv", max_size=2),
+        "_hoodie_is_deleted": st.none() | st.booleans(),
+    }
+)
+SCHEMA = pa.schema(
+    {"k": pa.string(), "ts": pa.float64(), "x": pa.int64(), "y": pa.string(), "_hoodie_is_deleted": pa.bool_()}
+)
+
+
+@given(st.lists(st.lists(ROW, max_size=6), max_size=3), st.booleans())
+def test_a_batch_folds_as_its_rows_would_one_by_one(chunks: list[list[dict[str, Any]]], ordered: bool) -> None:
+    batches = [pa.RecordBatch.from_pylist(rows, SCHEMA) for rows in chunks]
+    table = pa.Table.from_batches(batches, SCHEMA)
+    found = folded_rows(table, "k", table["ts"] if ordered else None)
+    wanted = folded([row for rows in chunks for row in rows], ordered=ordered)
+    assert repr(found.to_pylist()) == repr([{name: row[name] for name in SCHEMA.names} for row in wanted])

@@ -1,0 +1,169 @@
+"""Partial updates: a column that is missing keeps the stored value, a null that is there is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudi_rs import assert_same_rows
+from merge_tables import EVENT, SCHEMA, contents, in_memory, on_disk, rows_of
+
+import lakeformat
+from lakeformat import InvalidOptionError, SchemaMismatchError, Table
+from lakeformat.codec import properties
+from lakeformat.codec.avro_schema import to_avro
+from lakeformat.errors import LakeformatError
+
+STORED = {"ts": 5, "n": 1, "text": "old", "st": {"x": 1, "y": "y"}}
+
+
+def filled_table(table: Table) -> Table:
+    table.upsert(rows_of({"id": "a", **STORED}, {"id": "b", **STORED}, schema=SCHEMA), partial_update=True)
+    return table
+
+
+def test_new_keys_have_null_in_what_is_missing(tmp_path: Path) -> None:
+    table = filled_table(on_disk(tmp_path, ordering="ts"))
+    table.upsert(rows_of({"id": "a", "ts": 6, "text": None}, {"id": "c", "ts": 1, "text": "c"}), partial_update=True)
+    assert contents(table) == {
+        "a": {"ts": 6, "n": 1, "st": STORED["st"]},
+        "b": STORED,
+        "c": {"ts": 1, "text": "c"},
+    }
+    assert_same_rows(table)
+
+
+@pytest.mark.parametrize("columns", ["text", "text, n", ["text"], ("n", "text")])
+def test_only_named_columns_are_written_into_stored_rows(columns: Any) -> None:
+    table = filled_table(in_memory(ordering="ts"))
+    row = {"ts": 6, "n": 9, "text": "new", "st": None}
+    table.upsert(rows_of({"id": "a", **row}, {"id": "c", **row}), partial_update=columns)
+    assert contents(table) == {
+        "a": {**STORED, "ts": 6, "text": "new", **({"n": 9} if "n" in "".join(columns) else {})},
+        "b": STORED,
+        "c": {"ts": 6, "n": 9, "text": "new"},
+    }
+
+
+def test_the_ordering_value_is_written_with_any_column_so_that_older_rows_stay_away() -> None:
+    table = filled_table(in_memory(ordering="ts", merge_mode=EVENT))
+    table.upsert(rows_of({"id": "a", "ts": 9, "n": 9}), partial_update="n")
+    table.upsert(rows_of({"id": "a", "ts": 8, "n": 8}), partial_update="n")
+    assert contents(table)["a"] == {**STORED, "ts": 9, "n": 9}
+
+
+def test_duplicates_are_combined_before_they_meet_the_stored_row() -> None:
+    table = filled_table(in_memory(ordering="ts"))
+    batch = rows_of({"id": "a", "ts": 7, "n": None}, {"id": "a", "ts": 6, "n": 6}, {"id": "a", "ts": 7, "n": 7})
+    table.upsert(batch, partial_update=True)
+    assert contents(table)["a"] == {**STORED, "ts": 7, "n": 7}
+
+
+def test_an_opened_table_keeps_the_option_and_a_call_may_take_it_back(tmp_path: Path) -> None:
+    filled_table(on_disk(tmp_path, ordering="ts"))
+    table = lakeformat.open(tmp_path / "t", partial_update="true")
+    table.upsert(rows_of({"id": "a", "ts": 6, "n": None}))
+    assert contents(table)["a"] == {"ts": 6, "text": "old", "st": STORED["st"]}
+    with pytest.raises(SchemaMismatchError, match="no column 'n'"):
+        table.upsert(rows_of({"id": "a", "ts": 7, "text": "x"}), partial_update=False)
+    with pytest.raises(SchemaMismatchError, match="no column 'n'"):
+        table.insert(rows_of({"id": "d", "ts": 7, "text": "x"}))
+    table.delete(pa.table({"id": ["a"]}))
+    assert contents(table) == {"b": STORED}
+
+
+def test_a_new_column_is_null_in_rows_that_were_not_touched(tmp_path: Path) -> None:
+    table = filled_table(on_disk(tmp_path, ordering="ts"))
+    table.upsert(pa.table({"id": ["a"], "ts": [6], "extra": [1.5]}), partial_update=True)
+    assert contents(table) == {"a": {**STORED, "ts": 6, "extra": 1.5}, "b": STORED}
+    table.upsert(pa.table({"id": ["b"], "ts": [6], "more": ["m"], "n": [9]}), partial_update=["more"])
+    assert contents(table)["b"] == {**STORED, "ts": 6, "more": "m"}
+    assert_same_rows(table)
+
+
+def test_a_widened_column_is_widened_in_untouched_rows_too() -> None:
+    table = in_memory(pa.schema({"id": pa.string(), "i": pa.int32(), "j": pa.int32()}))
+    table.upsert(pa.table({"id": ["a", "b"], "i": pa.array([1, 2], pa.int32()), "j": pa.array([1, 2], pa.int32())}))
+    table.upsert(pa.table({"id": ["a"], "i": [2**40]}), partial_update=True)
+    assert contents(table) == {"a": {"i": 2**40, "j": 1}, "b": {"i": 2, "j": 2}}
+    assert table.schema.field("i").type == pa.int64()
+
+
+def test_every_copy_of_a_key_keeps_its_own_values() -> None:
+    table = in_memory(ordering="ts", **{"hoodie.parquet.small.file.limit": 0})
+    whole = rows_of(*({"id": "a", **STORED, "n": n, "_hoodie_is_deleted": False} for n in (1, 2)))
+    table.insert(whole)
+    table.upsert(rows_of({"id": "a", "ts": 6, "text": "new"}), partial_update=True)
+    rows = table.to_arrow().to_pylist()
+    assert [(row["n"], row["text"]) for row in rows] == [(1, "new"), (2, "new")]
+    assert len({row["_hoodie_commit_seqno"] for row in rows}) == 2
+
+
+def test_deletes_of_a_partial_batch_delete() -> None:
+    table = filled_table(in_memory(ordering="ts"))
+    batch = rows_of({"id": "a", "ts": 6, "_hoodie_is_deleted": True}, {"id": "b", "ts": 6, "_hoodie_is_deleted": False})
+    table.upsert(batch, partial_update=True)
+    assert contents(table) == {"b": {**STORED, "ts": 6, "_hoodie_is_deleted": False}}
+
+
+# --- refusals ---------------------------------------------------------------------------------------------
+
+
+def requiring(table: Table, column: str) -> Table:
+    """The same empty table, which never has null in that column."""
+    storage = table.engine.storage
+    data = dict(table.config.values)
+    fields = [field.with_nullable(field.name != column) for field in SCHEMA]
+    data["hoodie.table.create.schema"] = to_avro(pa.schema(fields), table_name="t")
+    storage.replace(".hoodie/hoodie.properties", properties.encode(data, comments=[]))
+    return table
+
+
+@pytest.mark.parametrize("small_file_limit", [0, 1 << 20])
+def test_a_column_that_is_never_null_may_be_missing_for_stored_keys_alone(small_file_limit: int) -> None:
+    options = {"ordering": "ts", "hoodie.parquet.small.file.limit": small_file_limit}
+    table = filled_table(requiring(in_memory(**options), "n"))
+    assert not table.snapshot().schema.field("n").nullable
+    table.upsert(rows_of({"id": "a", "ts": 6, "text": "new"}), partial_update=True)
+    wanted = {"a": {**STORED, "ts": 6, "text": "new"}, "b": STORED}
+    for batch in (
+        rows_of({"id": "a", "ts": 7, "text": "x"}, {"id": "c", "ts": 7, "text": "x"}),
+        rows_of({"id": "c", "ts": 7, "text": "x"}),
+    ):
+        with pytest.raises(SchemaMismatchError, match=r"no column 'n', which may not be null.* 1 of its rows have new"):
+            table.upsert(batch, partial_update=True)
+        assert contents(table) == wanted
+    gone = rows_of({"id": "c", "ts": 7, "_hoodie_is_deleted": True})
+    table.upsert(gone, partial_update=True)
+    assert contents(table) == wanted
+    assert not table.snapshot().schema.field("n").nullable
+
+
+@pytest.mark.parametrize(
+    ("rows", "partial", "options", "error", "words"),
+    [
+        ({"ts": 6, "n": 1}, True, {}, SchemaMismatchError, "no record key column 'id'"),
+        ({"id": "a", "n": 1}, True, {}, SchemaMismatchError, "no ordering column 'ts'"),
+        ({"id": "a", "ts": 6, "n": 1}, True, {"partitionpath": "text"}, SchemaMismatchError, "partition column 'text'"),
+        ({"id": "a", "ts": 6, "n": 1}, "nn", {}, SchemaMismatchError, "no column 'nn'; did you mean 'n'?"),
+        ({"id": "a", "ts": 6, "n": 1}, "text", {}, SchemaMismatchError, "no column 'text'"),
+        ({"id": "a", "ts": 6, "N": 1}, True, {}, SchemaMismatchError, "is 'n' in the table; rename it"),
+        ({"id": "a", "ts": 6, "n": "x"}, True, {}, SchemaMismatchError, "column 'n' is string in the input"),
+        ({"id": "a", "ts": 6, "n": 1}, True, {"hoodie.datasource.write.payload.class": "PartialUpdateAvroPayload"},
+         InvalidOptionError, "leave the option out"),
+    ],
+)  # fmt: skip
+def test_a_partial_update_that_cannot_be(
+    rows: dict[str, Any], partial: Any, options: dict[str, str], error: type[LakeformatError], words: str
+) -> None:
+    table = in_memory(ordering="ts", **options)
+    whole = {"id": "a", **STORED, "_hoodie_is_deleted": False}
+    table.upsert(rows_of(whole))
+    before = table.to_arrow()
+    with pytest.raises(LakeformatError) as caught:
+        table.upsert(pa.Table.from_pylist([rows]), partial_update=partial)
+    assert type(caught.value) is error
+    assert words in str(caught.value)
+    assert table.to_arrow().equals(before)

@@ -1,0 +1,77 @@
+"""Merge rules through ``df.write``: by option, with rows of one batch in several tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lakehouse import contents, flights, leftovers, read, refusal, write
+from pyspark.sql import SparkSession
+
+import lakeformat
+
+pytestmark = pytest.mark.spark
+
+PAYLOAD = "hoodie.datasource.write.payload.class"
+FIRST = [(number, f"p{number % 2}", 10, number / 2) for number in range(20)]
+
+
+def test_a_frame_with_fewer_columns_keeps_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, FIRST), tmp_path)
+    some = spark.createDataFrame([(3, "p1", 11), (4, "p0", 9), (50, "p0", 1)], "id long, part string, ts long")
+    write(some, tmp_path, partial_update="true")
+    wanted = {row[0]: row for row in FIRST} | {3: (3, "p1", 11, 1.5), 50: (50, "p0", 1, None)}
+    assert contents(spark, tmp_path) == sorted(wanted.values())
+    nulls = spark.createDataFrame([(3, "p1", 12, None)], "id long, part string, ts long, x double")
+    write(nulls, tmp_path, **{"lakeformat.write.partial.update": "x"})
+    assert contents(spark, tmp_path) == sorted((wanted | {3: (3, "p1", 12, None)}).values())
+    assert leftovers(tmp_path) == []
+
+
+def test_rows_of_one_key_fill_each_other_across_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    schema = "id long, part string, ts long, x double, y string"
+    options = {PAYLOAD: "PartialUpdateAvroPayload"}
+    write(spark.createDataFrame([(1, "p", 5, 0.5, "old"), (2, "p", 5, 0.5, "old")], schema), tmp_path, **options)
+    rows = [(1, "p", 7, None, "new"), (1, "p", 6, 1.5, "older"), (2, "p", 4, None, "x"), (3, "p", 1, 2.5, None)]
+    write(spark.createDataFrame(rows, schema).repartition(4), tmp_path, **options)
+    wanted = [(1, "p", 7, 1.5, "new"), (2, "p", 5, 0.5, "old"), (3, "p", 1, 2.5, None)]
+    assert contents(spark, tmp_path) == wanted
+
+
+def test_rows_with_the_delete_marker_are_deletes(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, FIRST), tmp_path)
+    marked = {"hoodie.payload.delete.field": "x", "hoodie.payload.delete.marker": "-1.0"}
+    gone = [(1, "p1", 10, -1.0), (2, "p0", 9, -1.0), (3, "p1", 11, -2.0), (60, "p0", 1, -1.0)]
+    write(flights(spark, gone), tmp_path, **marked)
+    wanted = {row[0]: row for row in FIRST if row[0] != 1} | {3: (3, "p1", 11, -2.0)}
+    assert contents(spark, tmp_path) == sorted(wanted.values())
+    write(flights(spark, gone), tmp_path, operation="bulk_insert", **marked)
+    assert read(spark, tmp_path).count() == len(wanted) + 1
+
+
+def test_a_merger_is_imported_by_its_name_where_rows_meet(spark: SparkSession, tmp_path: Path) -> None:
+    rules = tmp_path / "flight_rules.py"
+    rules.write_text(
+        "import pyarrow.compute as pc\n"
+        "def furthest(stored, incoming):\n"
+        "    x = pc.max_element_wise(stored['x'], incoming['x'])\n"
+        "    return incoming.set_column(incoming.schema.get_field_index('x'), 'x', x)\n"
+        "def failing(stored, incoming):\n"
+        "    raise ValueError('no rule')\n"
+    )
+    spark.sparkContext.addPyFile(str(rules))
+    path = tmp_path / "t"
+    write(flights(spark, FIRST), path)
+    write(flights(spark, [(8, "p0", 9, 1.0), (9, "p1", 9, 100.0)]), path, merger="flight_rules:furthest")
+    wanted = {row[0]: row for row in FIRST} | {8: (8, "p0", 9, 4.0), 9: (9, "p1", 9, 100.0)}
+    assert contents(spark, path) == sorted(wanted.values())
+    history = [entry.instant_time for entry in lakeformat.open(path).history()]
+    for name, error, words in (
+        ("failing", "InvalidInputError", "the merger flight_rules:failing raised ValueError: no rule"),
+        ("missing", "InvalidOptionError", "the merger flight_rules:missing cannot be imported"),
+    ):
+        again = refusal(lambda n=name: write(flights(spark, FIRST), path, merger=f"flight_rules:{n}"))  # type: ignore[misc]
+        assert again.error == error
+        assert again.text.startswith(words)
+    assert [entry.instant_time for entry in lakeformat.open(path).history()] == history
+    assert leftovers(path) == []
