@@ -23,6 +23,7 @@ __all__ = [
     "MAX_KEY",
     "MIN_KEY",
     "KeyFooter",
+    "key_footer",
     "open_parquet",
     "read_footer",
     "read_footers",
@@ -141,7 +142,11 @@ def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
 
 def read_footer(storage: Storage, file: BaseFile) -> KeyFooter:
     """What the file's footer says of its keys."""
-    metadata = read_metadata(storage, file)
+    return key_footer(file, read_metadata(storage, file))
+
+
+def key_footer(file: BaseFile, metadata: pq.FileMetaData) -> KeyFooter:
+    """What a footer that is read already says of the file's keys."""
     found = metadata.metadata or {}
     minimum, maximum = _range(metadata, found)
     return KeyFooter(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,9 +20,11 @@ from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 __all__ = [
+    "ENCODED_TEXT",
     "ROW_GROUP_ROWS",
     "BaseFileWriter",
     "FileSettings",
+    "KeyFacts",
     "KeyRange",
     "constant",
     "roomy_filter",
@@ -33,46 +36,62 @@ __all__ = [
 #: Rows of a row group; also the unit in which files are read and merged.
 ROW_GROUP_ROWS: Final = 131_072
 
-_CONSTANT: Final = pa.dictionary(pa.int32(), pa.string())
+#: Text whose values repeat, as it is handed to Parquet without hashing it again.
+ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+_ZEROS: Final = pa.array(np.zeros(ROW_GROUP_ROWS, np.int32))
 #: Meta columns with a handful of values each: handed to Parquet as dictionaries, never hashed.
 _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _SAMPLE_ROWS: Final = 8192
 _DICTIONARY_SHARE: Final = 0.5
 _HEADROOM: Final = 1.2
-#: Share of its size that a column of keys must shrink to.
-_WORTH_COMPRESSING: Final = 0.4
+#: Share of its size that a column must shrink to, to be compressed by a codec that nobody asked for.
+_WORTH_COMPRESSING: Final = 0.9
+#: The same for record keys, which tagging and merging read again and again.
+_WORTH_COMPRESSING_KEYS: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """What all files of one write share. ``fpp``: false-positive rate of the filter; sizes in bytes."""
+    """What all files of one write share.
+
+    Attributes:
+        spares: whether columns that hardly shrink stay uncompressed.
+        key_texts: the record key and the column it is a copy of, if there is one.
+        fpp: false-positive rate of the filter.
+    """
 
     schema: pa.Schema
     avro_schema: str
     codec: str = "zstd"
+    spares: bool = True
+    key_texts: tuple[str, ...] = (RECORD_KEY,)
     fpp: float = 1e-4
     max_file_bytes: int = 125829120
 
 
-def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The table's columns behind the five meta columns, as they are handed to the Parquet writer."""
-    meta = [pa.field(name, _CONSTANT if name in _REPEATED else pa.string()) for name in META_COLUMNS]
-    return pa.schema([*meta, *schema])
+def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema:
+    """The table's columns behind the five meta columns, as they are handed to the Parquet writer.
+
+    Args:
+        encoded: text columns that come as dictionaries.
+    """
+    meta = [pa.field(name, ENCODED_TEXT if name in _REPEATED else pa.string()) for name in META_COLUMNS]
+    return pa.schema([*meta, *(field.with_type(ENCODED_TEXT) if field.name in encoded else field for field in schema)])
 
 
 def constant(value: str, rows: int) -> pa.DictionaryArray:
     """One text, many times, as a dictionary column."""
-    return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([value]))
+    indices = _ZEROS.slice(0, rows) if rows <= len(_ZEROS) else np.zeros(rows, np.int32)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([value]))
 
 
 class KeyRange:
     """Least and greatest key in Java's order, by UTF-16 units."""
 
-    def __init__(self) -> None:
-        self.minimum: str | None = None
-        self.maximum: str | None = None
+    def __init__(self, minimum: str | None = None, maximum: str | None = None) -> None:
+        self.minimum, self.maximum = minimum, maximum
 
-    def add(self, keys: pa.ChunkedArray) -> None:
+    def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Widen by these keys."""
         for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
             if len(chunk):
@@ -108,14 +127,23 @@ def _has_high_bytes(keys: pa.Array) -> bool:
     return bool((np.frombuffer(data, np.uint8)[ends[0] : ends[1]] >= 0xEE).any())
 
 
+@dataclass(frozen=True)
+class KeyFacts:
+    """What a footer tells of the keys, while it grows."""
+
+    bloom: BloomFilter
+    range: KeyRange = dataclasses.field(default_factory=KeyRange)
+
+
 class BaseFileWriter:
     """Streams row groups into one base file.
 
     Args:
         sink: where the bytes go.
         name: the file's name, written into every row.
-        bloom: a filter that already holds (some of) the keys; None collects all keys and sizes one at the end,
-            at the cost of keeping the keys of this file in memory.
+        known: filter and range that may already hold (some of) the keys; None collects all keys and sizes a filter
+            at the end, at the cost of keeping the keys of this file in memory.
+        encoded: text columns that come as dictionaries, most of them at least.
     """
 
     def __init__(
@@ -124,16 +152,18 @@ class BaseFileWriter:
         partition_path: str,
         name: BaseFileName,
         settings: FileSettings,
-        bloom: BloomFilter | None = None,
+        known: KeyFacts | None = None,
+        encoded: Collection[str] = (),
     ) -> None:
         self.sink, self.partition_path, self.name, self.settings = sink, partition_path, name, settings
         self.rows = 0
-        self.range = KeyRange()
-        self._bloom = bloom
+        self.range = known.range if known else KeyRange()
+        self._bloom = known.bloom if known else None
         self._keys: list[pa.Array] = []
         self._writer: pq.ParquetWriter | None = None
         self._closed_bytes: int | None = None
-        self._schema = stored_schema(settings.schema)
+        self._encoded = encoded
+        self._schema = stored_schema(settings.schema, encoded)
 
     @property
     def size_bytes(self) -> int:
@@ -145,21 +175,21 @@ class BaseFileWriter:
 
         Args:
             rows: commit time (dictionary), seqno, record key and the table's columns, by name.
-            new_keys: those keys the given filter lacks; None means all of them.
+            new_keys: those keys the given filter and range lack; None means all of them.
         """
         if not rows.num_rows:
             return
-        keys = rows.column(RECORD_KEY)
+        keys = rows.column(RECORD_KEY) if new_keys is None else new_keys
         self.range.add(keys)
         if self._bloom is None:
             self._keys += keys.chunks
         else:
-            self._bloom.add(keys if new_keys is None else new_keys)
+            self._bloom.add(keys)
         columns = {
             PARTITION_PATH: constant(self.partition_path, rows.num_rows),
             FILE_NAME: constant(str(self.name), rows.num_rows),
         }
-        arrays = [columns[f.name] if f.name in columns else rows.column(f.name) for f in self._schema]
+        arrays = [columns[f.name] if f.name in columns else _as_type(rows.column(f.name), f.type) for f in self._schema]
         self._open(rows).write_table(pa.Table.from_arrays(arrays, schema=self._schema), ROW_GROUP_ROWS)
         self.rows += rows.num_rows
 
@@ -170,7 +200,7 @@ class BaseFileWriter:
                 self.sink,
                 self._schema,
                 compression=self._codecs(leaves, sample),
-                use_dictionary=[*_REPEATED, *_dictionary_columns(self.settings.schema, sample)],
+                use_dictionary=[*_REPEATED, *self._encoded, *_dictionary_columns(self._plain(), sample)],
                 write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
                 store_schema=False,
                 write_page_checksum=True,
@@ -178,11 +208,18 @@ class BaseFileWriter:
         return self._writer
 
     def _codecs(self, leaves: Sequence[str], sample: pa.Table | None) -> dict[str, str]:
-        """Codec by leaf column; random keys, which hardly shrink, stay as they are: a merge is a tenth faster."""
+        """Codec by leaf column; columns that shrink too little to be worth the time stay as they are."""
         codecs = dict.fromkeys(leaves, self.settings.codec)
-        if sample is not None and not _shrinks(sample.column(RECORD_KEY).slice(0, _SAMPLE_ROWS)):
-            codecs[RECORD_KEY] = "none"
+        if self.settings.spares and sample is not None:
+            for field in self._plain():
+                least = _WORTH_COMPRESSING_KEYS if field.name in self.settings.key_texts else _WORTH_COMPRESSING
+                if field.name in codecs and _share_left(sample.column(field.name), self.settings.codec) > least:
+                    codecs[field.name] = "none"
         return codecs
+
+    def _plain(self) -> list[pa.Field]:
+        """Columns that come as they are, not as dictionaries."""
+        return [field for field in self._schema if not pa.types.is_dictionary(field.type)]
 
     def close(self) -> None:
         """Write filter and footer."""
@@ -234,23 +271,46 @@ def roomy_filter(rows: int, fpp: float) -> BloomFilter:
 
 
 def seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array:
-    """``<instant>_<task>_<counter>`` for rows from ``first`` on."""
-    counters = pa.array(np.arange(first, first + rows)).cast(pa.string())
-    return pc.binary_join_element_wise(f"{instant_time}_{task}", counters, "_")
+    """``<instant>_<task>_<counter>`` for rows from ``first`` on.
+
+    >>> seqnos("20251120083000123", 0, 9, 2).to_pylist()
+    ['20251120083000123_0_9', '20251120083000123_0_10']
+    """
+    prefix = np.frombuffer(f"{instant_time}_{task}_".encode(), np.uint8)
+    parts = [pa.array([], pa.string())]
+    start, end = first, first + rows
+    while start < end:  # One run for each number of digits: texts of one length are a matrix of bytes.
+        digits = len(str(start))
+        count = min(end, 10**digits) - start
+        text = np.empty((count, len(prefix) + digits), np.uint8)
+        text[:, : len(prefix)] = prefix
+        rest = np.arange(start, start + count)
+        for place in range(1, digits + 1):
+            rest, digit = np.divmod(rest, 10)
+            text[:, -place] = digit + ord("0")
+        ends = np.arange(0, text.size + 1, text.shape[1]).astype(np.int32)
+        parts.append(pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(text)))
+        start += count
+    return parts[-1] if len(parts) <= 2 else pa.concat_arrays(parts)
 
 
-def _shrinks(keys: pa.ChunkedArray) -> bool:
-    data = "".join(keys.to_pylist()).encode()
-    return len(pa.Codec("zstd").compress(data)) < len(data) * _WORTH_COMPRESSING
+def _as_type(column: Any, kind: pa.DataType) -> Any:
+    return column if column.type.equals(kind) else column.dictionary_encode()
 
 
-def _dictionary_columns(schema: pa.Schema, sample: pa.Table | None) -> list[str]:
+def _share_left(column: pa.ChunkedArray, codec: str) -> float:
+    """What a sample of a column shrinks to, as a share of its size."""
+    some = pa.record_batch([column.slice(0, _SAMPLE_ROWS).combine_chunks()], ["sample"]).serialize()
+    return len(pa.Codec(codec).compress(some)) / len(some)
+
+
+def _dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None) -> list[str]:
     """Leaf columns for which a dictionary pays: values repeat in a sample. Nested leaves get one."""
     chosen: list[str] = []
-    for field in schema:
+    for field in fields:
         if pa.types.is_nested(field.type):
             chosen += _leaves(field, field.name)
-        elif sample is not None:
+        elif sample is not None and field.name not in META_COLUMNS:
             some = sample.column(field.name).slice(0, _SAMPLE_ROWS)
             if pc.count_distinct(some, mode="all").as_py() <= len(some) * _DICTIONARY_SHARE:
                 chosen.append(field.name)

@@ -30,8 +30,6 @@ _MAX_OPEN: Final = 16
 _ENOUGH_ROWS: Final = 262_144
 #: A file this near to its limit is done: what still fits would make a tiny row group.
 _FULL: Final = 0.9
-#: Sequence numbers of direct files: above those of the buckets, numbered from 0, that a commit packs tails into.
-_FIRST_TASK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +174,7 @@ class DirectWriter:
     def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
         """One partition's rows; runs in the pool, never twice at once for one partition."""
         rows = rows.filter(pa.array(~deleted_rows_of(rows)))
-        task = _FIRST_TASK + self.settings.task
-        whole = stamped(rows, self.files.schema, self.settings.instant_time, task, first)
+        whole = stamped(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
         start = 0
         while start < whole.num_rows:
             partition.open = partition.open or self._new_file(path, partition)

@@ -15,22 +15,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError, SchemaMismatchError
-from lakeformat.index.footers import BLOOM, BLOOM_TYPE, open_parquet, row_batches
+from lakeformat.index.footers import KeyFooter, key_footer, open_parquet, read_metadata, row_batches
 from lakeformat.merge import MergeRule, deleted_rows, filled, stored_wins
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, join_path
-from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.write.base_file import (
     ROW_GROUP_ROWS,
     BaseFileWriter,
     FileSettings,
+    KeyFacts,
+    KeyRange,
     roomy_filter,
     seqnos,
     stamped,
+    stored_schema,
 )
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.keys import field_column
@@ -39,6 +41,8 @@ __all__ = ["HandleSettings", "Merger", "create", "deleted_rows_of", "merge", "pu
 
 #: A stored filter for more than this many times the rows is not worth carrying on.
 _OVERSIZED: Final = 4
+#: More bytes than this a value take texts, not places in a dictionary.
+_INDEX_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +118,22 @@ def merge(
     name = BaseFileName(bucket.file_id, f"{task}-0-0", settings.instant_time)
     path = join_path(bucket.partition_path, str(name))
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0)
+    metadata = read_metadata(storage, base)
+    encoded = _repeating_text(metadata, settings)
     with (
         storage.open_input(base.path) as stored,
-        open_parquet(stored, base.path, read_dictionary=[COMMIT_TIME]) as parquet,
+        open_parquet(stored, base.path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
         storage.open_output(path) as sink,
     ):
-        bloom, grows = _bloom(parquet.metadata, len(bucket.rows), settings.files.fpp)
+        inherited = _inherited(storage, key_footer(base, metadata), len(bucket.rows))
+        known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
         nothing = pa.array([], pa.string())
         merger = (settings.merger or _Merger)(bucket, base, source, task, settings)
-        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, bloom) as writer:
-            batches = _batches(parquet, base.path, settings.files.schema, threads=settings.idle_cores)
+        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
+            shape = stored_schema(settings.files.schema, encoded)
+            batches = _batches(parquet, base.path, shape, threads=settings.idle_cores)
             for batch in ahead(batches) if settings.idle_cores else batches:
-                writer.write(merger.apply(batch), new_keys=nothing if grows else None)
+                writer.write(merger.apply(batch), new_keys=nothing if inherited else None)
             appended = merger.rest()
             writer.write(appended)
             writer.close()
@@ -281,14 +289,32 @@ def without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
     return rows.filter(pa.array(~dropped)) if dropped.any() else rows
 
 
-def _batches(parquet: Any, path: str, schema: pa.Schema, *, threads: bool) -> Iterator[pa.RecordBatch]:
-    """The base file by row groups, in the shape of `_incoming`'s rows; columns it lacks are null."""
-    wanted = pa.schema([
-        pa.field(COMMIT_TIME, pa.dictionary(pa.int32(), pa.string())),
-        pa.field(COMMIT_SEQNO, pa.string()),
-        pa.field(RECORD_KEY, pa.string()),
-        *schema,
-    ])  # fmt: skip
+def _repeating_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
+    """Text columns that the base file keeps in dictionaries: they need not become text on their way through.
+
+    Not for the ordering column, which is compared, and not where somebody looks into stored rows.
+    """
+    rule = settings.rule
+    if settings.merger or rule.merger or rule.fills_nulls:
+        return frozenset()
+    texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
+    chunks: dict[str, list[Any]] = {}
+    for group in range(metadata.num_row_groups):
+        for at in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(at)
+            if chunk.path_in_schema in texts:
+                chunks.setdefault(chunk.path_in_schema, []).append(chunk)
+    return frozenset(name for name, found in chunks.items() if all(map(_is_repeating, found)))
+
+
+def _is_repeating(chunk: Any) -> bool:
+    """Dictionary encoded, and small: a writer that gave the dictionary up has stored whole texts."""
+    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
+
+
+def _batches(parquet: Any, path: str, shape: pa.Schema, *, threads: bool) -> Iterator[pa.RecordBatch]:
+    """The base file by row groups, in this shape but for what a merge writes anew; columns it lacks are null."""
+    wanted = pa.schema([field for field in shape if field.name not in {PARTITION_PATH, FILE_NAME}])
     present = set(parquet.schema_arrow.names)
     if RECORD_KEY not in present:
         raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
@@ -297,24 +323,16 @@ def _batches(parquet: Any, path: str, schema: pa.Schema, *, threads: bool) -> It
         yield conform(batch, wanted)
 
 
-def _bloom(metadata: Any, incoming: int, fpp: float) -> tuple[BloomFilter, bool]:
-    """The filter to write into, and whether it is the stored one, which only needs the new keys."""
-    found = metadata.metadata or {}
-    text, kind = found.get(BLOOM), found.get(BLOOM_TYPE)
-    if text:
-        try:
-            stored = BloomFilter.decode(text, kind.decode("utf-8", "replace") if kind else None)
-        except CorruptTableError:
-            stored = None
-        total = max(metadata.num_rows, 1)
-        if (
-            stored
-            and len(stored.rows) == 1
-            and incoming <= stored.free
-            and stored.used + stored.free <= _OVERSIZED * total
-        ):
-            return stored, True
-    return roomy_filter(metadata.num_rows + incoming, fpp), False
+def _inherited(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:
+    """The base file's filter and key range, if they only need the new keys.
+
+    Keys that go stay in both, as in the filters of Hudi that grow: too wide is safe, too narrow would not be.
+    """
+    stored = footer.bloom(storage) if footer.minimum is not None and footer.maximum is not None else None
+    roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free
+    if stored is None or not roomy or stored.used + stored.free > _OVERSIZED * max(footer.rows, 1):
+        return None
+    return KeyFacts(stored, KeyRange(footer.minimum, footer.maximum))
 
 
 def put_rows(
@@ -338,10 +356,12 @@ def put_rows(
         if field.name == COMMIT_TIME:
             columns.append(_stamp(old, mask, instant))
             continue
-        if field.name not in rows.schema.names:
+        if field.name == RECORD_KEY or field.name not in rows.schema.names:  # Keys that matched are equal.
             columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()
+        if pa.types.is_dictionary(field.type):
+            new = new.dictionary_encode()
         if pa.types.is_primitive(field.type):
             columns.append(pc.replace_with_mask(old, where, new))
         else:  # Gathering text is three times faster than replacing it.

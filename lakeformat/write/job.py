@@ -16,7 +16,7 @@ from lakeformat.index.port import Index, IndexSettings
 from lakeformat.merge import MergeRule
 from lakeformat.model.instant import Action
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
-from lakeformat.model.record import IS_DELETED
+from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import Ids
 from lakeformat.timeline.snapshot import Snapshot
@@ -33,6 +33,7 @@ __all__ = ["Operation", "WriteJob", "plan_job", "rewrite_job"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _USE_TREE: Final = "hoodie.bloom.index.use.treebased.filter"
+_CODEC: Final = "hoodie.parquet.compression.codec"
 
 
 class Operation(enum.Enum):
@@ -113,10 +114,18 @@ class WriteJob:
         return FileSettings(
             schema,
             to_avro(with_meta(schema), table_name=self.config.name),
-            self.options["hoodie.parquet.compression.codec"],
+            self.options[_CODEC],
+            not self.options.given(_CODEC),
+            (RECORD_KEY, *self._key_copy(schema)),
             self.options["hoodie.index.bloom.fpp"],
             self.options["hoodie.parquet.max.file.size"],
         )
+
+    def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The column that holds the same texts as the record key, if there is one."""
+        fields = self.prepare.keys.record_fields
+        is_copy = len(fields) == 1 and fields[0] in schema.names and pa.types.is_string(schema.field(fields[0]).type)
+        return fields if is_copy else ()
 
     def handles(self, instant_time: str, schema: pa.Schema) -> HandleSettings:
         """Settings of merge and create handles."""

@@ -38,6 +38,8 @@ from lakeformat.write.stage import stage_folder
 __all__ = ["Engine", "WriteResult", "WriteSession", "Written"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
+#: Number of the first bucket beside base files that tasks have written: names and sequence numbers must differ.
+_AFTER_TASKS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class WriteSession:
 
     # --- handles --------------------------------------------------------------------------------------
 
-    def handle(self, plan: BucketPlan, handles: HandleSettings) -> list[WriteStat]:
+    def handle(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WriteStat]:
         """Make every bucket a base file, as many at once as there are cores."""
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
@@ -182,9 +184,9 @@ class WriteSession:
         handles = replace(handles, idle_cores=len(plan.buckets) < self._threads)
         heart = claims.Heart(self.storage, handles.instant_time, self.engine.clock)
 
-        def one(task: int) -> WriteStat | None:
+        def one(at: int) -> WriteStat | None:
             heart.beat()
-            bucket = plan.buckets[task]
+            bucket, task = plan.buckets[at], first_task + at
             name = BaseFileName(bucket.file_id, f"{task}-0-0", handles.instant_time)
             path = join_path(bucket.partition_path, str(name))
             announce(self.storage, handles.instant_time, path, merge=bucket.base is not None)
@@ -243,7 +245,7 @@ class WriteSession:
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.protocol.inflight(commit, profile)
         with self.report.step("write") as counted:
-            stats = self.handle(plan, self.job.handles(commit.time, schema))
+            stats = self.handle(plan, self.job.handles(commit.time, schema), _AFTER_TASKS)
             stats += self.place(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
         touched_partitions = {stat.partition_path: pa.table({}) for stat in stats}

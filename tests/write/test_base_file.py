@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -111,3 +112,36 @@ def test_a_file_without_rows_has_no_range() -> None:
     assert (metadata.num_rows, metadata.num_row_groups) == (0, 0)
     assert BLOOM in metadata.metadata
     assert MIN_KEY not in metadata.metadata
+
+
+def codecs(table: Table) -> dict[str, str]:
+    group = only_file(table).metadata.row_group(0)
+    chunks = [group.column(at) for at in range(group.num_columns)]
+    return {chunk.path_in_schema: chunk.compression for chunk in chunks}
+
+
+def test_columns_that_hardly_shrink_stay_raw_unless_a_codec_is_asked_for() -> None:
+    random_keys = [hashlib.sha256(str(at).encode()).hexdigest() for at in range(2000)]
+    chosen, asked = new_table(), new_table(**{"hoodie.parquet.compression.codec": "zstd"})
+    for table in (chosen, asked):
+        table.insert(rows(random_keys))
+    assert {name for name, codec in codecs(chosen).items() if codec == "UNCOMPRESSED"} == {RECORD_KEY, "id"}
+    assert set(codecs(asked).values()) == {"ZSTD"}
+    ordered = new_table()
+    ordered.insert(rows([f"{at:08}" for at in range(2000)]))
+    assert set(codecs(ordered).values()) == {"ZSTD"}
+
+
+def test_repeated_text_stays_in_dictionaries_through_merges_and_keeps_its_values() -> None:
+    schema = pa.schema([("id", pa.string()), ("v", pa.string())])
+    table = Table(MemoryStorage(), resolve({"recordkey": "id", "name": "t"}))
+    create_table(table.engine.store, table.options, schema, SystemClock())
+    expected = {str(at): (None if at % 7 == 0 else f"city {at % 5}") for at in range(1000)}
+    changes = {str(at): (None if at % 2 else f"town {at % 3}") for at in range(990, 1010)}
+    for part in (expected, changes):
+        table.upsert(pa.table({"id": list(part), "v": list(part.values())}, schema=schema))
+    group = only_file(table).metadata.row_group(0)
+    values = next(group.column(at) for at in range(group.num_columns) if group.column(at).path_in_schema == "v")
+    assert values.has_dictionary_page
+    found = table.to_arrow(columns=["id", "v"])
+    assert dict(zip(*(found[name].to_pylist() for name in ("id", "v")), strict=True)) == {**expected, **changes}
