@@ -38,7 +38,8 @@ ROW_GROUP_ROWS: Final = 131_072
 
 #: Text whose values repeat, as it is handed to Parquet without hashing it again.
 ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-_ZEROS: Final = pa.array(np.zeros(ROW_GROUP_ROWS, np.int32))
+#: Made from a buffer: `pa.array` would import pandas, half a second in every new process.
+_ZEROS: Final = pa.Array.from_buffers(pa.int32(), ROW_GROUP_ROWS, [None, pa.py_buffer(bytes(4 * ROW_GROUP_ROWS))])
 #: Meta columns with a handful of values each: handed to Parquet as dictionaries, never hashed.
 _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _SAMPLE_ROWS: Final = 8192
