@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.merge.order import key_codes
 from lakeformat.model.record import IS_DELETED
 
 __all__ = ["filled", "folded_rows"]
@@ -45,12 +46,11 @@ def folded_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> p
         key: the column that names the row.
         ordering: the ordering values, None to let each row be newer than those before it.
     """
-    encoded = pc.dictionary_encode(rows.column(key).combine_chunks())
-    if len(encoded.dictionary) == len(encoded):
+    found = key_codes(rows.column(key))
+    if found is None:
         return rows
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    order = np.argsort(codes, kind="stable")
-    codes = codes[order]
+    order = np.argsort(found, kind="stable")
+    codes = found[order].astype(np.int64)
     starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
     at = np.arange(len(codes))
     # A row is the newest so far if no earlier row of its key ranks above it. Ranks of a later key start higher.

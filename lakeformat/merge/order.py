@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["deleted_rows", "latest_rows", "stored_wins"]
+__all__ = ["deleted_rows", "key_codes", "latest_rows", "stored_wins"]
 
 
 def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> npt.NDArray[np.int64] | None:
@@ -18,11 +18,9 @@ def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> npt.
     The greatest ordering value wins, nulls lose; on a tie, and without ordering, the later row wins (Hudi:
     ``preCombine`` of the payload classes). None means: every key is there once, keep all.
     """
-    encoded = pc.dictionary_encode(keys)
-    chunks = encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
-    if sum(len(chunk) for chunk in chunks) == (len(chunks[-1].dictionary) if chunks else 0):
+    codes = key_codes(keys)
+    if codes is None:
         return None
-    codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks])
     if ordering is None:
         order = np.argsort(codes, kind="stable")
     else:
@@ -33,6 +31,16 @@ def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> npt.
     last_of_key = np.append(ranked[1:] != ranked[:-1], True)
     winners: npt.NDArray[np.int64] = np.sort(order[last_of_key])
     return winners
+
+
+def key_codes(keys: pa.ChunkedArray) -> npt.NDArray[np.int32] | None:
+    """A number for each row, equal where keys are. None means: every key is there once."""
+    encoded = pc.dictionary_encode(keys)
+    chunks = encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
+    if sum(len(chunk) for chunk in chunks) == (len(chunks[-1].dictionary) if chunks else 0):
+        return None
+    codes: npt.NDArray[np.int32] = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks])
+    return codes
 
 
 def stored_wins(stored: pa.Array, incoming: pa.Array) -> npt.NDArray[np.bool_]:

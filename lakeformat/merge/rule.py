@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakeformat.merge.fields import filled
 from lakeformat.merge.merger import Merger
 
 __all__ = ["MergeRule"]
@@ -49,6 +54,23 @@ class MergeRule:
     def keeps_whole_rows(self) -> bool:
         """Whether a stored row that wins stays just as it is."""
         return self.stored_may_win and not self.fills_nulls
+
+    @property
+    def makes_rows(self) -> bool:
+        """Whether what is written is made of both rows, by `made`."""
+        return self.fills_nulls or self.merger is not None
+
+    def made(
+        self, stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np.bool_]
+    ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """The rows made of pairs of rows, in ``incoming``'s schema, and which of them are to be deleted.
+
+        Raises:
+            InvalidInputError: the merger failed.
+        """
+        if self.merger is not None:
+            return self.merger.merged(stored, incoming)
+        return filled(stored, incoming, stored_is_newer), np.zeros(incoming.num_rows, bool)
 
     @property
     def combines_parts(self) -> bool:

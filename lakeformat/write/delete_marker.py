@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.java_text import java_text
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED
 
 __all__ = ["DeleteMarker", "delete_marker"]
 
-_FIELD = "hoodie.payload.delete.field"
-_MARKER = "hoodie.payload.delete.marker"
+_FIELD: Final = "hoodie.payload.delete.field"
+_MARKER: Final = "hoodie.payload.delete.marker"
+#: Types whose text is the same in Avro, where Hudi looks, and in Java. Dates are not: Avro holds numbers.
+_PLAIN: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class DeleteMarker:
 
     Attributes:
         field: a column of the input.
-        marker: the value as Java writes it: ``D``, ``1``, ``true``.
+        marker: the value as Java writes it: ``D``, ``1``, ``true``, ``0.5``.
     """
 
     field: str
@@ -45,7 +48,7 @@ def delete_marker(options: Options, rows: pa.Schema, table: pa.Schema | None) ->
 
     Raises:
         InvalidOptionError: one of the two options is missing.
-        SchemaMismatchError: the column is in neither input nor table, or has values that are no plain text.
+        SchemaMismatchError: the column is in neither input nor table, or is neither text, number nor boolean.
     """
     field, marker = options[_FIELD], options[_MARKER]
     if not field and not marker:
@@ -61,8 +64,9 @@ def delete_marker(options: Options, rows: pa.Schema, table: pa.Schema | None) ->
             f"the delete field {field!r} of option {_FIELD} is in neither input nor table{nearest(field, known)}; "
             "name a column"
         )
-    try:
-        java_text(pa.array([], rows.field(field).type))
-    except InvalidInputError as error:
-        raise SchemaMismatchError(f"the delete field {field!r} of option {_FIELD}: {error}") from None
+    kind = rows.field(field).type
+    if not any(is_plain(kind) for is_plain in _PLAIN):
+        raise SchemaMismatchError(
+            f"the delete field {field!r} of option {_FIELD} is {kind}; name a column of text, numbers or booleans"
+        )
     return DeleteMarker(field, marker)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError, SchemaMismatchError
 from lakeformat.index.footers import KeyFooter, key_footer, open_parquet, read_metadata, row_batches
-from lakeformat.merge import MergeRule, deleted_rows, filled, stored_wins
+from lakeformat.merge import MergeRule, deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, join_path
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, IS_DELETED, PARTITION_PATH, RECORD_KEY
@@ -209,17 +209,11 @@ class _Merger:
     ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """What replaces the stored rows under the mask, column by column, and which of it is to be left out."""
         rule, names = self.settings.rule, self.settings.files.schema.names
-        unwanted = np.zeros(taken.num_rows, bool)
-        if rule.columns is not None:
-            kept = [name for name in names if name not in rule.columns]
-            return taken.drop_columns(kept), unwanted
-        if not (rule.fills_nulls or rule.merger):
-            return taken, unwanted
-        stored, incoming = table.select(names).filter(pa.array(replaced)), taken.select(names)
-        if rule.merger:
-            made, unwanted = rule.merger.merged(stored, incoming)
-        else:
-            made = filled(stored, incoming, stored_is_newer)
+        if not rule.makes_rows:
+            kept = [name for name in names if rule.columns is not None and name not in rule.columns]
+            return taken.drop_columns(kept), np.zeros(taken.num_rows, bool)
+        stored = table.select(names).filter(pa.array(replaced))
+        made, unwanted = rule.made(stored, taken.select(names), stored_is_newer)
         for field in made.schema:
             taken = taken.set_column(taken.schema.get_field_index(field.name), field, made.column(field.name))
         return taken, unwanted
@@ -295,7 +289,7 @@ def _repeating_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
     Not for the ordering column, which is compared, and not where somebody looks into stored rows.
     """
     rule = settings.rule
-    if settings.merger or rule.merger or rule.fills_nulls:
+    if settings.merger or rule.makes_rows:
         return frozenset()
     texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
     chunks: dict[str, list[Any]] = {}

@@ -126,3 +126,21 @@ def test_each_goes_on_with_the_others_table(payload: str, hudi: Hudi, tmp_path: 
     other.upsert(second)
     assert rows_by_key(table.to_arrow()) == rows_by_key(other.to_arrow())
     assert rows_by_key(hudi.read(tmp_path / "theirs_first")) == rows_by_key(hudi.read(tmp_path / "ours_first"))
+
+
+def test_hudi_reads_and_goes_on_after_our_partial_updates_and_mergers(hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = new_table(path, SCHEMA, DEFAULT)
+    table.upsert(pa.Table.from_pylist([row("a", 5, 1, "old"), row("b", 5, 1, "old"), row("c", 5, 1, "old")], SCHEMA))
+    table.upsert(pa.table({"id": ["a", "new"], "ts": [6, 6], "text": [None, "only"]}), partial_update=True)
+    table.upsert(pa.Table.from_pylist([row("b", 4, 7, "x")], SCHEMA), merger=lambda stored, incoming: incoming)
+    wanted = {
+        "a": {**row("a", 6, 1, "old"), "text": None},
+        "b": row("b", 4, 7, "x"),
+        "c": row("c", 5, 1, "old"),
+        "new": {**row("new", 6), "text": "only"},
+    }
+    assert rows_by_key(hudi.read(path)) == wanted == rows_by_key(table.to_arrow())
+    hudi.write(path, pa.Table.from_pylist([row("b", 5, 8, "hudi"), row("a", 5, 8, "older")], SCHEMA), "upsert")
+    wanted["b"] = row("b", 5, 8, "hudi")
+    assert rows_by_key(hudi.read(path)) == wanted == rows_by_key(table.to_arrow())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.table_settings import create_table
 
-__all__ = ["COMMIT", "EVENT", "SCHEMA", "contents", "in_memory", "on_disk", "rows_of"]
+__all__ = ["COMMIT", "EVENT", "SCHEMA", "TYPES", "contents", "in_memory", "on_disk", "rows_of"]
 
 EVENT, COMMIT = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
 
@@ -27,6 +30,26 @@ SCHEMA = pa.schema(
         "_hoodie_is_deleted": pa.bool_(),
     }
 )
+
+UTC = dt.timezone.utc
+#: Every type of Spark, with two values that are neither null nor equal.
+TYPES: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.bool_(), True, False),
+    (pa.int32(), 1, -2),
+    (pa.int64(), 2**62, 0),
+    (pa.float32(), 0.5, -1.0),
+    (pa.float64(), 0.1, math.inf),
+    (pa.decimal128(38, 10), decimal.Decimal("1.0000000001"), decimal.Decimal("-2")),
+    (pa.string(), "a", ""),
+    (pa.binary(), b"\x00", b""),
+    (pa.date32(), dt.date(2024, 2, 29), dt.date(1, 1, 1)),
+    (pa.timestamp("us", "UTC"), dt.datetime(2024, 1, 1, tzinfo=UTC), dt.datetime(1, 1, 1, tzinfo=UTC)),
+    (pa.timestamp("us"), dt.datetime(2024, 1, 1), dt.datetime(1, 1, 1)),
+    (pa.list_(pa.int32()), [1, None], []),
+    (pa.map_(pa.string(), pa.int64()), [("k", None)], []),
+    (pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.string())]))]),
+     {"x": 1, "y": None}, {"x": None, "y": {"z": "z"}}),
+]  # fmt: skip
 
 
 def in_memory(schema: pa.Schema = SCHEMA, **options: Any) -> Table:

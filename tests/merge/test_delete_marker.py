@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def test_hudis_own_flag_counts_beside_the_marker_and_is_stored_as_it_came() -> N
         (pa.int32(), 1, 0, "1"),
         (pa.int64(), -1, 1, "-1"),
         (pa.string(), "D", "D ", "D"),
-        (pa.date32(), dt.date(2024, 1, 1), dt.date(2024, 1, 2), "2024-01-01"),
+        (pa.float64(), 0.5, -0.5, "0.5"),
         (pa.dictionary(pa.int32(), pa.string()), "D", "d", "D"),
     ],
 )
@@ -96,11 +95,16 @@ def test_duplicates_are_combined_before_the_marker_counts() -> None:
         ({FIELD: "op"}, InvalidOptionError, f"option {FIELD} is given without {MARKER}; give both or neither"),
         ({MARKER: "D"}, InvalidOptionError, f"option {MARKER} is given without {FIELD}; give both or neither"),
         ({FIELD: "opp", MARKER: "D"}, SchemaMismatchError, "'opp' of option hoodie.payload.delete.field is in neither"),
-        ({FIELD: "tags", MARKER: "D"}, SchemaMismatchError, "the delete field 'tags' of option hoodie.payload"),
+        ({FIELD: "tags", MARKER: "D"}, SchemaMismatchError, "'tags' of option hoodie.payload.delete.field is list"),
+        (
+            {FIELD: "day", MARKER: "D"},
+            SchemaMismatchError,
+            "is date32[day]; name a column of text, numbers or booleans",
+        ),
     ],
 )
 def test_a_marker_that_cannot_be(options: dict[str, str], error: type[Exception], words: str) -> None:
-    schema = SCHEMA.append(pa.field("tags", pa.list_(pa.string())))
+    schema = SCHEMA.append(pa.field("tags", pa.list_(pa.string()))).append(pa.field("day", pa.date32()))
     table = in_memory(schema)
     table.options = table.options.with_values(**options)
     with pytest.raises(error) as caught:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 import math
 from typing import Any
 
@@ -12,30 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from merge_tables import TYPES
 
 from lakeformat.merge import filled, folded_rows
 
-UTC = dt.timezone.utc
-VALUES: list[tuple[pa.DataType, Any, Any]] = [
-    (pa.bool_(), True, False),
-    (pa.int32(), 1, -2),
-    (pa.int64(), 2**62, 0),
-    (pa.float32(), 0.5, -1.0),
-    (pa.float64(), 0.1, math.inf),
-    (pa.decimal128(38, 10), decimal.Decimal("1.0000000001"), decimal.Decimal("-2")),
-    (pa.string(), "a", ""),
-    (pa.binary(), b"\x00", b""),
-    (pa.date32(), dt.date(2024, 2, 29), dt.date(1, 1, 1)),
-    (pa.timestamp("us", "UTC"), dt.datetime(2024, 1, 1, tzinfo=UTC), dt.datetime(1, 1, 1, tzinfo=UTC)),
-    (pa.timestamp("us"), dt.datetime(2024, 1, 1), dt.datetime(1, 1, 1)),
-    (pa.list_(pa.int32()), [1, None], []),
-    (pa.map_(pa.string(), pa.int64()), [("k", None)], []),
-    (pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.string())]))]),
-     {"x": 1, "y": None}, {"x": None, "y": {"z": "z"}}),
-]  # fmt: skip
 
-
-@pytest.mark.parametrize(("kind", "one", "other"), VALUES, ids=[str(kind) for kind, _, _ in VALUES])
+@pytest.mark.parametrize(("kind", "one", "other"), TYPES, ids=[str(kind) for kind, _, _ in TYPES])
 def test_a_null_is_filled_and_a_value_stays_in_every_type(kind: pa.DataType, one: Any, other: Any) -> None:
     stored = pa.table({"c": pa.chunked_array([[one, None], [one, None]], kind)})
     incoming = pa.table({"c": pa.array([other, other, None, None], kind)})

@@ -54,6 +54,15 @@ def test_the_ordering_value_is_written_with_any_column_so_that_older_rows_stay_a
     assert contents(table)["a"] == {**STORED, "ts": 9, "n": 9}
 
 
+def test_an_ordering_value_within_a_struct_is_written_with_its_struct() -> None:
+    schema = pa.schema({"id": pa.string(), "at": pa.struct({"ts": pa.int64(), "zone": pa.string()}), "n": pa.int64()})
+    table = in_memory(schema, ordering="at.ts")
+    for ts, n in ((5, 1), (9, 9), (8, 8)):
+        row = {"id": "a", "at": {"ts": ts, "zone": str(ts)}, "n": n}
+        table.upsert(pa.Table.from_pylist([row], schema), partial_update="n")
+    assert contents(table)["a"] == {"at": {"ts": 9, "zone": "9"}, "n": 9}
+
+
 def test_duplicates_are_combined_before_they_meet_the_stored_row() -> None:
     table = filled_table(in_memory(ordering="ts"))
     batch = rows_of({"id": "a", "ts": 7, "n": None}, {"id": "a", "ts": 6, "n": 6}, {"id": "a", "ts": 7, "n": 7})

@@ -8,18 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hudi_rs import assert_same_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_tables import COMMIT, EVENT, SCHEMA, contents, in_memory, on_disk, rows_of
+from merge_tables import COMMIT, EVENT, SCHEMA, TYPES, contents, in_memory, on_disk, rows_of
 
 from lakeformat import UnsupportedTableError
 from lakeformat.codec import properties
 from lakeformat.config.resolve import resolve
 from lakeformat.merge import MergeRule
+from lakeformat.write.base_file import ROW_GROUP_ROWS
 from lakeformat.write.job import plan_job
 
 PAYLOAD = "hoodie.datasource.write.payload.class"
@@ -92,6 +94,59 @@ def test_an_older_delete_deletes_under_the_payloads_that_fill(rule: str) -> None
     table.upsert(rows_of(STORED))
     table.upsert(rows_of({**STORED, "ts": 1, "_hoodie_is_deleted": True}))
     assert contents(table) == {}
+
+
+@pytest.mark.parametrize("rule", [NON_DEFAULTS, FOLD, COMMIT + "+partial"])
+def test_every_type_is_kept_filled_and_written(rule: str, tmp_path: Path) -> None:
+    kinds = [case for case in TYPES if case[0] != pa.timestamp("us")]  # hudi-rs reads no local timestamps.
+    names = [f"c{at}" for at in range(len(kinds))]
+    fields = [pa.field(name, kind) for name, (kind, _, _) in zip(names, kinds, strict=True)]
+    schema = pa.schema([pa.field("id", pa.string()), pa.field("ts", pa.int64()), *fields])
+    ones = {name: one for name, (_, one, _) in zip(names, kinds, strict=True)}
+    others = {name: other for name, (_, _, other) in zip(names, kinds, strict=True)}
+    table = on_disk(tmp_path, schema, **options_of(rule))
+    nothing = dict.fromkeys(names)
+    table.upsert(pa.Table.from_pylist([{"id": "full", "ts": 1, **ones}, {"id": "empty", "ts": 1, **nothing}], schema))
+    odd = {name: other for at, (name, other) in enumerate(others.items()) if at % 2}
+    lacking = {} if "partial" in rule else nothing
+    batch = [{"id": key, "ts": 2, **lacking, **odd} for key in ("full", "empty", "fresh")]
+    table.upsert(pa.Table.from_pylist(batch, pa.schema([f for f in schema if f.name in batch[0]])))
+    wanted = [
+        {"id": key, "ts": 2, **old, **odd} for key, old in (("full", ones), ("empty", nothing), ("fresh", nothing))
+    ]
+    found = table.to_arrow(meta_columns=False)
+    assert sorted(found.to_pylist(), key=lambda r: r["id"]) == sorted(
+        pa.Table.from_pylist(wanted, schema).to_pylist(), key=lambda r: r["id"]
+    )
+    assert_same_rows(table)
+
+
+def test_rows_meet_in_every_row_group_of_a_file() -> None:
+    count = ROW_GROUP_ROWS + 5000
+    ids = np.char.zfill(np.arange(count).astype(str), 7)
+    schema = pa.schema([SCHEMA.field(name) for name in ("id", "ts", "n", "text")])
+    base = {"ts": pa.array(np.full(count, 5)), "n": pa.array(np.arange(count)), "text": pa.array(ids)}
+    hits = np.arange(0, count, 1000)
+    news = pa.table(
+        {"id": ids[hits], "ts": 4 + hits // 1000 % 2 * 2, "n": -hits, "text": pa.nulls(len(hits), pa.string())}
+    )
+    for rule in (FOLD, NON_DEFAULTS, "sum", COMMIT + "+partial"):
+        table = in_memory(schema, **options_of(COMMIT if rule == "sum" else rule))
+        table.bulk_insert(pa.table({"id": ids, **base}))
+        assert len(table.snapshot().files) == 1
+        table.upsert(
+            news.drop_columns(["text"]) if "partial" in rule else news, merger=without_text if rule == "sum" else None
+        )
+        found = table.to_arrow(["n", "text"], meta_columns=False)
+        kept = hits // 1000 % 2 == 0 if rule == FOLD else np.zeros(len(hits), bool)
+        wanted = np.arange(count)
+        wanted[hits] = np.where(kept, hits, -hits)
+        assert np.array_equal(found["n"].to_numpy(), wanted)
+        assert found["text"].to_pylist() == ids.tolist()
+
+
+def without_text(stored: pa.Table, incoming: pa.Table) -> pa.Table:
+    return incoming.set_column(3, "text", stored["text"])
 
 
 # --- any writes, against a dict ---------------------------------------------------------------------------
