@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from lakeformat.table import HistoryEntry, Table, create
     from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
+    from lakeformat.write.clauses import Merge
     from lakeformat.write.session import WriteResult
 
 __version__: Final = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "InvalidOptionError",
     "LakeformatError",
     "LockTimeoutError",
+    "Merge",
     "SchemaMismatchError",
     "StorageError",
     "Table",
@@ -56,6 +58,7 @@ __all__ = [
 #: neither wait for pyarrow nor fail without it.
 _PLACES: Final = {
     "HistoryEntry": ("lakeformat.table", "HistoryEntry"),
+    "Merge": ("lakeformat.write.clauses", "Merge"),
     "Table": ("lakeformat.table", "Table"),
     "WriteResult": ("lakeformat.write.session", "WriteResult"),
     "create": ("lakeformat.table", "create"),

@@ -23,21 +23,19 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import parse_as_of
 from lakeformat.model.table_config import TableConfig
-from lakeformat.predicate import Always, bind, parse_where
-from lakeformat.read.matching import find_matches
-from lakeformat.read.query import ReadQuery, as_of_option, readable_schema, resolve_query
+from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
 from lakeformat.read.session import ReadPlan, plan_read, read_all
+from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.assign import plan_assignments
 from lakeformat.write.claims import Heart
+from lakeformat.write.clauses import Merge
 from lakeformat.write.direct import DirectSettings, DirectWriter
-from lakeformat.write.job import Operation, WriteJob, plan_job, rewrite_job
+from lakeformat.write.job import Operation, WriteJob, plan_job
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.prepare import prepare
 from lakeformat.write.report import read_report
-from lakeformat.write.rewrite import Rewrite, rewrite
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteResult, WriteSession
 from lakeformat.write.stage import stage_folder
@@ -267,7 +265,9 @@ class Table:
         """
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
-        return self.write(keys, Operation.DELETE) if where is None else self._rewrite(Operation.DELETE, None, where)
+        if where is not None:
+            return delete_where(self.engine, self.options, where)
+        return self.write(keys, Operation.DELETE)
 
     def update(self, set: Mapping[str, Any], where: str | None = None) -> WriteResult:  # noqa: A002  SQL's word.
         """Set columns of the rows that a condition selects; only files that hold such rows are written anew.
@@ -286,24 +286,20 @@ class Table:
             InvalidInputError: the condition cannot be answered exactly, or a function fails.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        return self._rewrite(Operation.UPSERT, set, where)
+        return update(self.engine, self.options, set, where)
 
-    def _rewrite(self, operation: Operation, values: Mapping[str, Any] | None, where: str | None) -> WriteResult:
-        config = self.config
-        config.check_writable(self.engine.storage.location)
-        snapshot = load_snapshot(self.engine.store, config=config)
-        schema = snapshot.columns(self.engine.storage.location)
-        predicate = (
-            Always(True) if where is None else bind(parse_where(where), readable_schema(schema, meta_columns=True))
-        )
-        assignments = plan_assignments(values, schema, config) if values is not None else ()
-        change = Rewrite(schema, predicate, assignments)
-        skipping = self.options["hoodie.enable.data.skipping"]
-        session = WriteSession(self.engine, rewrite_job(snapshot, self.options, operation, self.engine.ids))
-        with reused_memory():
-            return rewrite(
-                session, change, lambda now: find_matches(self.engine.storage, now, predicate, skipping=skipping)
-            )
+    def merge(self, rows: Any) -> Merge:
+        """Merge a source by record key; nothing happens before `Merge.execute`.
+
+        >>> merge = table.merge(changes).when_matched_delete("op = 'd'").when_matched_update()  # doctest: +SKIP
+        >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]  # doctest: +SKIP
+        {'incoming': 4, 'inserted': 1, 'updated': 2, 'deleted': 1}
+
+        Args:
+            rows: Arrow data, as for `upsert`, each key once. Without partition columns every partition is searched,
+                and nothing can be inserted. Columns that the table does not have are for conditions and functions.
+        """
+        return Merge(lambda clauses: merge_rows(self.engine, self.options, _reader(rows), clauses))
 
     def overwrite(self, rows: Any) -> WriteResult:
         """Replace the contents of the table by these rows, in one step."""

@@ -14,6 +14,7 @@ from lakeformat.predicate.bounds import ColumnBounds, may_match
 from lakeformat.predicate.nodes import (
     Always,
     And,
+    ColumnComparison,
     Comparison,
     Contains,
     EndsWith,
@@ -35,6 +36,7 @@ __all__ = [
     "Always",
     "And",
     "ColumnBounds",
+    "ColumnComparison",
     "Comparison",
     "Contains",
     "EndsWith",

@@ -8,6 +8,7 @@ column (no float widens to the double 0.1) becomes "false unless null".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from lakeformat.predicate.coerce import Span, checked_text, spans
 from lakeformat.predicate.nodes import (
     Always,
     And,
+    ColumnComparison,
     Comparison,
     Contains,
     EndsWith,
@@ -31,6 +33,12 @@ from lakeformat.predicate.nodes import (
     column_path,
     like_tokens,
     path_parts,
+)
+
+_WIDENING: Final = (
+    {pa.int32(), pa.int64()},
+    {pa.float32(), pa.float64()},
+    {pa.int32(), pa.float64()},
 )
 
 
@@ -56,6 +64,8 @@ def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predi
             return Not(bind(operand, schema, zone=zone))
         case Always():
             return predicate
+        case ColumnComparison():
+            return _bind_columns(predicate, schema)
         case leaf:
             return _bind_leaf(leaf, schema, zone)
 
@@ -130,6 +140,18 @@ def _bind_leaf(leaf: Leaf, schema: pa.Schema, zone: str) -> Predicate:
             return _like(_text_column(column, of), checked_text(pattern), of)
         case StartsWith(text=text) | EndsWith(text=text) | Contains(text=text):
             return type(leaf)(_text_column(column, of), checked_text(text))
+
+
+def _bind_columns(comparison: ColumnComparison, schema: pa.Schema) -> Predicate:
+    """Types must be equal, or two numbers of which one holds all values of the other: Spark widens those alike."""
+    (left, one), (right, other) = (resolve(column, schema) for column in (comparison.left, comparison.right))
+    alike = one.equals(other) and not pa.types.is_nested(one)
+    if not (alike or {one, other} in _WIDENING):
+        raise InvalidInputError(
+            f"cannot compare {comparison.left} of type {one} with {comparison.right} of type {other}; convert one of "
+            "them to the other's type"
+        )
+    return ColumnComparison(left, comparison.op, right)
 
 
 def _text_column(column: str, of: pa.DataType) -> str:

@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from lakeformat.predicate.nodes import (
     Always,
     And,
+    ColumnComparison,
     Comparison,
     Contains,
     EndsWith,
@@ -109,6 +110,8 @@ class _Units:
                 return reduce(combine, answers, self._all(both))
             case Always(value):
                 return self._all(value == wanted)
+            case ColumnComparison():
+                return self._all(True)
             case leaf:
                 column = self._bounds.get(leaf.column)
                 return self._all(True) if column is None else self._leaf(leaf, column, wanted)

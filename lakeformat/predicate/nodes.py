@@ -87,6 +87,15 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnComparison:
+    """``left op right`` of two columns; null on either side gives null, except for the null-safe ``<=>``."""
+
+    left: str
+    op: Operator
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
 class Always:
     """True, or false, for every row."""
 
@@ -115,7 +124,7 @@ class Or:
 
 
 Leaf: TypeAlias = Comparison | In | IsNull | StartsWith | EndsWith | Contains | Like
-Predicate: TypeAlias = Leaf | Always | Not | And | Or
+Predicate: TypeAlias = Leaf | ColumnComparison | Always | Not | And | Or
 
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
@@ -162,17 +171,29 @@ def bound_literal(literal: object) -> pa.Scalar | pa.Array:
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """Every leaf that looks at a column, left to right."""
+    """Every leaf that looks at one column, left to right."""
     match predicate:
         case And(operands) | Or(operands):
             for operand in operands:
                 yield from leaves(operand)
         case Not(operand):
             yield from leaves(operand)
-        case Always():
+        case Always() | ColumnComparison():
             return
         case leaf:
             yield leaf
+
+
+def column_comparisons(predicate: Predicate) -> Iterator[ColumnComparison]:
+    """Every comparison of two columns, left to right."""
+    match predicate:
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from column_comparisons(operand)
+        case Not(operand):
+            yield from column_comparisons(operand)
+        case ColumnComparison():
+            yield predicate
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
@@ -181,7 +202,10 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
     >>> sorted(columns_of(And((IsNull("fare.amount"), Comparison("day", "=", 3)))))
     ['day', 'fare']
     """
-    return frozenset(path_parts(leaf.column)[0] for leaf in leaves(predicate))
+    columns = [leaf.column for leaf in leaves(predicate)]
+    for compared in column_comparisons(predicate):
+        columns += [compared.left, compared.right]
+    return frozenset(path_parts(column)[0] for column in columns)
 
 
 def like_tokens(pattern: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from lakeformat.errors import InvalidInputError
 from lakeformat.predicate.nodes import (
     Always,
     And,
+    ColumnComparison,
     Comparison,
     Contains,
     EndsWith,
@@ -73,6 +74,8 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.Array |
             return pc.invert(_truth(operand, batch))
         case Always(value):
             return _all(batch, value)
+        case ColumnComparison(left, op, right):
+            return _compare_columns(_column(batch, left), op, _column(batch, right))
         case IsNull(column):
             return pc.is_null(_column(batch, column))
         case Comparison(column, op, value):
@@ -123,6 +126,33 @@ def _compare(column: pa.Array | pa.ChunkedArray, op: str, value: pa.Scalar) -> p
         return pc.if_else(nan, op == "<=", op == "<=")
     plain = _COMPARE[op](column, value)
     return pc.or_(plain, nan) if op in _NAN_ON_THE_LEFT else plain
+
+
+#: Operators as others with the sides exchanged.
+_REVERSED: Final = {">": "<", ">=": "<="}
+
+
+def _compare_columns(
+    left: pa.Array | pa.ChunkedArray, op: str, right: pa.Array | pa.ChunkedArray
+) -> pa.Array | pa.ChunkedArray:
+    if op == "<=>":
+        both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+        return pc.or_(both_null, pc.fill_null(_compare_columns(left, "=", right), False))
+    if op in _REVERSED:
+        return _compare_columns(right, _REVERSED[op], left)
+    if op == "!=":
+        return pc.invert(_compare_columns(left, "=", right))
+    plain = _COMPARE[op](left, right)
+    if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
+        return plain
+    # NaN equals itself and is greater than everything else.
+    left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
+    special = {
+        "=": pc.and_(left_nan, right_nan),
+        "<": pc.and_(pc.invert(left_nan), right_nan),
+        "<=": right_nan,
+    }[op]
+    return pc.or_(plain, special)
 
 
 def _is_in(column: pa.Array | pa.ChunkedArray, values: pa.Array) -> pa.Array | pa.ChunkedArray:

@@ -1,7 +1,7 @@
 """The text of a ``where=`` option, a subset of Spark SQL's predicates, to a filter.
 
-One side of every comparison is a column, the other a literal. Whatever else Spark SQL knows (functions,
-arithmetic, casts, subqueries, columns on both sides) is refused by naming it, never guessed at.
+One side of every comparison is a column, the other a literal or, in a merge, another column. Whatever else Spark SQL
+knows (functions, arithmetic, casts, subqueries) is refused by naming it, never guessed at.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lakeformat.predicate.coerce import parse_date, parse_timestamp
 from lakeformat.predicate.nodes import (
     Always,
     And,
+    ColumnComparison,
     Comparison,
     In,
     IsNull,
@@ -25,6 +26,7 @@ from lakeformat.predicate.nodes import (
     Operator,
     Or,
     Predicate,
+    column_comparisons,
     column_path,
 )
 
@@ -58,13 +60,17 @@ _EXPONENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
 _INTEGER_SUFFIX_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "BIGINT": 64}
 
 
-def parse_where(text: str) -> Predicate:
+def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
     """Parse a filter: ``distance > 2000 and dest like 'A%'``.
 
     Comparisons (``= == <=> != <> < <= > >=``), ``in``, ``between``, ``like``, ``is null`` and their
     negations, a boolean column on its own, ``and``/``or``/``not`` and parentheses. Literals: integers,
     decimals, ``1e3`` and ``2.5D`` doubles, ``5L``, texts, ``true``/``false``/``null``, ``DATE '2024-01-31'``,
     ``TIMESTAMP '2024-01-31 10:00:00'``, ``X'1FA0'``. Names may be dotted (fields of structs) and backquoted.
+
+    Args:
+        text: The predicate.
+        two_columns: Whether a comparison may have a column on each side.
 
     Returns:
         A filter with Python literals; ``1.5`` is a `decimal.Decimal` and ``1.5D`` a float, as in Spark.
@@ -89,7 +95,13 @@ def parse_where(text: str) -> Predicate:
         parsed = Dialect.get_or_raise("spark").parse_into(Condition, text)
         if len(parsed) != 1 or parsed[0] is None:
             raise InvalidInputError(f"cannot read the filter {text!r}: write one predicate")
-        return _predicate(parsed[0])
+        predicate = _predicate(parsed[0])
+        if not two_columns and (compared := next(column_comparisons(predicate), None)):
+            raise InvalidInputError(
+                f"cannot filter by '{compared.left} {compared.op} {compared.right}': one side must be a column, the "
+                "other a literal"
+            )
+        return predicate
     except SqlglotError as error:
         raise InvalidInputError(
             f"cannot read the filter {text!r}: not Spark SQL; put names that are keywords into backquotes"
@@ -129,6 +141,8 @@ def _compare(node: Expression) -> Predicate:
     op = _OPERATORS[_kind(node)]
     left, right = node.this, node.args["expression"]
     if (column := _path(left)) is not None:
+        if (other := _path(right)) is not None:
+            return ColumnComparison(column, op, other)
         return Comparison(column, op, _literal(right, node))
     if (column := _path(right)) is not None:
         return Comparison(column, _FLIPPED[op], _literal(left, node))

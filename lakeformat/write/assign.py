@@ -23,7 +23,7 @@ from lakeformat.model.record import IS_DELETED, META_COLUMNS
 from lakeformat.model.table_config import TableConfig
 from lakeformat.write.schema import evolve
 
-__all__ = ["Assignment", "Computed", "fitted", "plan_assignments", "settable"]
+__all__ = ["Assignment", "Computed", "check_type", "fitted", "plan_assignments", "settable"]
 
 #: Rows in, one value a row out.
 Computed: TypeAlias = Callable[[pa.RecordBatch], Any]
@@ -175,13 +175,7 @@ def _conformed(values: pa.Array, field: pa.Field) -> pa.Array:
     """As `fitted`, nulls aside: numbers narrow where every value allows it, other types only widen."""
     kind = field.type
     given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    if not (given.equals(kind) or pa.types.is_null(given) or _narrows(given, kind)):
-        plain = pa.field(field.name, arrow_type_for_storage(given, column=field.name))
-        merged = evolve(pa.schema([field]), pa.schema([plain]), fill_missing=False)
-        if not merged.field(0).type.equals(kind):
-            raise SchemaMismatchError(
-                f"the new values of column {field.name!r} are {given}, which {kind} cannot hold; convert them"
-            )
+    check_type(given, field)
     try:
         stored = conform_array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -196,6 +190,23 @@ def _conformed(values: pa.Array, field: pa.Field) -> pa.Array:
                 f"the new values of column {field.name!r} of type {given} exceed the table's {kind}; convert them first"
             )
     return stored
+
+
+def check_type(given: pa.DataType, field: pa.Field) -> None:
+    """Refuse values of a type that the column cannot hold; numbers may narrow, if each value allows it.
+
+    Raises:
+        SchemaMismatchError: names the column.
+    """
+    kind = field.type
+    if given.equals(kind) or pa.types.is_null(given) or _narrows(given, kind):
+        return
+    plain = pa.field(field.name, arrow_type_for_storage(given, column=field.name))
+    merged = evolve(pa.schema([field.with_nullable(True)]), pa.schema([plain]), fill_missing=False)
+    if not merged.field(0).type.equals(kind):
+        raise SchemaMismatchError(
+            f"the new values of column {field.name!r} are {given}, which {kind} cannot hold; convert them"
+        )
 
 
 def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:

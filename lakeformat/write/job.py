@@ -29,7 +29,7 @@ from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
 from lakeformat.write.table_settings import key_settings, probe_keys
 
-__all__ = ["Operation", "WriteJob", "plan_job", "rewrite_job"]
+__all__ = ["Operation", "WriteJob", "check_unpartitioned", "plan_job", "rewrite_job", "spelt_columns"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _USE_TREE: Final = "hoodie.bloom.index.use.treebased.filter"
@@ -140,7 +140,7 @@ def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     return incoming
 
 
-def _check_unpartitioned(snapshot: Snapshot, location: str) -> None:
+def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
     """Properties that lost their partition fields would send every row into the root folder, a second time."""
     folder = next((file.partition_path for file in snapshot.files if file.partition_path), None)
     if folder is not None:
@@ -150,7 +150,7 @@ def _check_unpartitioned(snapshot: Snapshot, location: str) -> None:
         )
 
 
-def _spelt_columns(keys: KeySettings) -> tuple[str, ...]:
+def spelt_columns(keys: KeySettings) -> tuple[str, ...]:
     """Columns whose values stand as text in keys and partition paths."""
     simple = (f.name for f in keys.partition_fields if keys.kind_of(f) is PartitionKind.SIMPLE)
     return (*keys.record_fields, *simple)
@@ -188,14 +188,14 @@ def plan_job(
         operation = Operation.INSERT_OVERWRITE_TABLE
     keys = key_settings(config, options)
     if not config.partition_fields:
-        _check_unpartitioned(snapshot, store.storage.location)
+        check_unpartitioned(snapshot, store.storage.location)
     if snapshot.files:
         keys = probe_keys(store.storage, snapshot.files, keys, options)
     delete = operation is Operation.DELETE
     has_partitions = all(f.name.partition(".")[0] in rows.names for f in keys.partition_fields)
     schema = pa.schema([]) if delete else incoming_schema(rows)
     if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
-        check_key_types(snapshot.schema, rows, _spelt_columns(keys))
+        check_key_types(snapshot.schema, rows, spelt_columns(keys))
         schema = required_as(snapshot.schema, schema)
     if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
         raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")

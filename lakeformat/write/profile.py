@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -45,7 +46,14 @@ class BucketPlan:
 
 
 def plan_buckets(
-    storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot: Snapshot, schema: pa.Schema, report: Report
+    storage: Storage,
+    job: WriteJob,
+    rows: Mapping[str, pa.Table],
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    report: Report,
+    *,
+    insertable: Callable[[pa.Table], npt.NDArray[np.bool_]] | None = None,
 ) -> BucketPlan:
     """Decide which file group each row goes to.
 
@@ -54,6 +62,7 @@ def plan_buckets(
         snapshot: the table; without files for rows that must only open new file groups.
         schema: the table's columns after this write.
         report: takes counts and seconds of each step.
+        insertable: tells the rows that may be inserted; None is all.
     """
     with report.step("combine") as counted:
         if job.combine:
@@ -62,6 +71,8 @@ def plan_buckets(
     rows = _searched(rows, snapshot)
     with report.step("tag") as counted:
         tagged = _tag(storage, job, rows, snapshot)
+        if insertable is not None:
+            tagged = {p: replace(found, new=found.new[insertable(rows[p])[found.new]]) for p, found in tagged.items()}
         counts = TagCounts()
         for found in tagged.values():
             counts.add(found.counts)

@@ -14,6 +14,7 @@ from typing import Any
 from lakeformat.predicate import (
     Always,
     And,
+    ColumnComparison,
     Comparison,
     Contains,
     EndsWith,
@@ -44,8 +45,8 @@ def truth(predicate: Predicate, row: Row) -> bool | None:
             return True if True in answers else None if None in answers else False
         case IsNull(column):
             return cell(row, column) is None
-        case Comparison(column, op, literal):
-            return compare(cell(row, column), op, literal)
+        case Comparison() | ColumnComparison():
+            return compared(predicate, row)
         case In(column, values):
             value = cell(row, column)
             if any(isinstance(other, float) for other in values) and value is not None:
@@ -60,6 +61,12 @@ def truth(predicate: Predicate, row: Row) -> bool | None:
             return on_text(cell(row, column), lambda value: text in value)
         case Like(column, pattern):
             return on_text(cell(row, column), lambda value: like(value, pattern))
+
+
+def compared(predicate: Comparison | ColumnComparison, row: Row) -> bool | None:
+    if isinstance(predicate, Comparison):
+        return compare(cell(row, predicate.column), predicate.op, predicate.value)
+    return compare(cell(row, predicate.left), predicate.op, cell(row, predicate.right))
 
 
 def cell(row: Row, path: str) -> Any:

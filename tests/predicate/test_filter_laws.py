@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_oracle import truth
 
-from lakeformat.predicate import Predicate, bind, columns_of, mask, may_match
+from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
 from lakeformat.read.footer_bounds import fold_files, row_group_bounds
 
 anything = filters() | st.sampled_from(sorted(PATHS)).flatmap(filters_on)
@@ -37,6 +37,26 @@ def test_mask_selects_the_rows_that_the_evaluator_selects(predicate: Predicate, 
     assert mask(bound, batch).to_pylist() == selected(predicate, table)
     halves = pa.concat_tables([pa.table(batch.slice(0, 1)), pa.table(batch.slice(1))])
     assert mask(bound, halves).to_pylist() == selected(predicate, table)
+
+
+#: Columns that Spark compares without losing a value.
+PAIRS = [("i", "l"), ("l", "s.a"), ("f", "d"), ("d", "f"), ("i", "d"), ("t", "s.t")]
+PAIRS += [(name, name) for name in ("m", "b", "at", "day", "flag")]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(PAIRS), st.sampled_from(["=", "<=>", "!=", "<", "<=", ">", ">="]), st.booleans(), rows())
+def test_two_columns_compare_as_the_evaluator_says(
+    pair: tuple[str, str], op: Any, negated: bool, table: list[dict[str, Any]]
+) -> None:
+    compared = ColumnComparison(pair[0], op, pair[1])
+    predicate: Predicate = Not(compared) if negated else compared
+    bound = bind(predicate, SCHEMA)
+    batch = pa.RecordBatch.from_pylist(table, SCHEMA)
+    assert mask(bound, batch).to_pylist() == selected(predicate, table)
+    assert mask(bound, pa.table(batch)).to_pylist() == selected(predicate, table)
+    assert columns_of(bound) == {path.partition(".")[0] for path in pair}
+    assert may_match(bound, {}, pa.array([len(table), 0])).tolist() == [True, False]
 
 
 @settings(max_examples=150, deadline=None)

@@ -59,6 +59,10 @@ class Write:
             case "delete where":
                 table.delete(where=self.where)
                 return
+            case "merge":
+                merge = table.merge(self.rows).when_matched_delete("source.id = 3").when_matched_update(["v"])
+                merge.when_not_matched_insert("id <> 77").execute()
+                return
         rows = self.rows.select(["id", "region"]) if self.operation == "delete" else self.rows
         getattr(table, self.operation)(rows)
 
@@ -75,6 +79,8 @@ class Write:
                 return {id_: row for id_, row in model.items() if id_ not in ours}
             case "overwrite":
                 return ours
+            case "merge":
+                return {id_: row for id_, row in (model | ours).items() if id_ not in {3, 77}}
             case "update":
                 return model | {id_: row for id_, row in ours.items() if id_ in model}
             case _:
@@ -94,6 +100,7 @@ WRITES = (
     Write("overwrite", (1, 50, 51), "overwritten"),
     Write("update", (0, 1, 3, 77), "updated"),
     Write("delete where", (0, 1, 3, 77), "deleted"),
+    Write("merge", (1, 3, 4, 21, 24, 77), "merged"),
 )
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
 

@@ -229,7 +229,7 @@ class Unlocked(LocalStorage):
         return nullcontext()
 
 
-@pytest.mark.parametrize("operation", ["update", "delete where"])
+@pytest.mark.parametrize("operation", ["update", "delete where", "merge"])
 def test_a_foreign_commit_after_our_look(operation: str, template: tuple[Path, Model], tmp_path: Path) -> None:
     """It lands when we have chosen the files to rewrite and have no instant yet: its rows are not lost."""
     path, before = template

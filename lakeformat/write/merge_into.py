@@ -1,0 +1,282 @@
+"""Merge a source into the table by record key, with clauses (Hudi: SQL ``MERGE INTO``).
+
+A source row is matched if the table holds its key, in its partition unless the index is global. The first clause
+whose condition holds decides; rows that no clause takes stay as they are, or are not inserted. The clauses decide
+alone: the event-time rule does not come in, and a source that has a key twice is refused.
+
+Memory: the source, plus per thread one row group of a base file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.conform import conform, read_schema
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.model.files import BaseFile
+from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
+from lakeformat.predicate import mask
+from lakeformat.storage.port import Ids
+from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.assign import Assignment, check_type
+from lakeformat.write.base_file import seqnos, stamped
+from lakeformat.write.buckets import Bucket
+from lakeformat.write.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
+from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
+from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
+from lakeformat.write.prepare import PrepareSettings
+from lakeformat.write.profile import new_key_check, plan_buckets, workload_profile
+from lakeformat.write.rewrite import check_columns, readable, since, with_names
+from lakeformat.write.schema import check_key_types, evolve, incoming_schema
+from lakeformat.write.session import WriteResult, WriteSession
+from lakeformat.write.table_settings import key_settings, probe_keys
+
+__all__ = ["MergePlan", "check_distinct", "merge_into", "plan_merge"]
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """One merge, decided.
+
+    Attributes:
+        schema: the table's columns when it was decided.
+        matched: what becomes of stored rows, in order.
+        unmatched: which source rows are inserted.
+        source_columns, target_columns: what conditions and functions look at.
+        anywhere: the key alone identifies a row, whatever its partition.
+    """
+
+    schema: pa.Schema
+    matched: tuple[BoundClause, ...]
+    unmatched: tuple[BoundClause, ...]
+    source_columns: tuple[str, ...]
+    target_columns: tuple[str, ...]
+    anywhere: bool = False
+
+    def source(self, rows: pa.Table) -> pa.Table:
+        """The source's side of what clauses look at; the record key is always there."""
+        chosen = rows.select([RECORD_KEY, *self.source_columns])
+        read: pa.Table = conform(chosen, read_schema(chosen.schema))
+        return read.rename_columns([SOURCE + name for name in read.schema.names])
+
+    def insertable(self, rows: pa.Table) -> Flags:
+        """Which source rows are inserted if their keys are new."""
+        chosen = np.zeros(rows.num_rows, bool)
+        if self.unmatched and rows.num_rows:
+            scope = self.source(rows)
+            for clause in self.unmatched:
+                chosen |= _holds(clause, scope)
+            chosen &= ~deleted_rows_of(rows)
+        return chosen
+
+
+def plan_merge(
+    store: TimelineStore,
+    snapshot: Snapshot,
+    options: Options,
+    source: pa.Schema,
+    clauses: Sequence[Clause],
+    ids: Ids,
+) -> tuple[WriteJob, MergePlan]:
+    """Decide a merge, refusing here whatever columns and settings alone can tell.
+
+    Args:
+        source: the source's columns, as they come. Those the table has must fit its types; others are for
+            conditions and functions.
+
+    Raises:
+        InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
+    """
+    config, location = snapshot.config, store.storage.location
+    table = snapshot.columns(location)
+    if not config.record_fields:
+        raise UnsupportedTableError(f"{location} has no record key to merge by; use update and delete with a condition")
+    if not config.partition_fields:
+        check_unpartitioned(snapshot, location)
+    keys = probe_keys(store.storage, snapshot.files, key_settings(config, options), options)
+    check_key_types(table, source, spelt_columns(keys))
+    columns = _as_table(incoming_schema(source), table)
+    bound = bind_clauses(clauses, columns, table, config)
+    matched = tuple(clause for clause in bound if clause.kind is not Kind.INSERT)
+    unmatched = tuple(clause for clause in bound if clause.kind is Kind.INSERT)
+    if unmatched:
+        shared = pa.schema([field for field in columns if field.name in table.names])
+        evolve(table, shared, fill_missing=options["hoodie.write.set.null.for.missing.columns"])
+    names_partitions = all(field.name.partition(".")[0] in source.names for field in keys.partition_fields)
+    prepare = PrepareSettings(columns, keys, None, search_all=not (names_partitions or unmatched))
+    job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, event_time=None, write_id=ids.token())
+    source_columns = looked_at(bound, SOURCE, columns.names)
+    target_columns = looked_at(bound, TARGET, readable(table).names)
+    anywhere = options["hoodie.index.type"].startswith("GLOBAL_")
+    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere)
+
+
+def _as_table(source: pa.Schema, table: pa.Schema) -> pa.Schema:
+    """The source's columns, those of the table's names with the table's types."""
+    fields = []
+    names = {name.lower(): name for name in table.names}
+    for field in source:
+        known = names.get(field.name.lower())
+        if known and known != field.name:
+            raise SchemaMismatchError(f"column {field.name!r} of the source is {known!r} in the table; rename it")
+        if known:
+            stored = table.field(field.name)
+            check_type(field.type, stored)
+            if pa.types.is_float64(field.type) and pa.types.is_float32(stored.type):
+                raise SchemaMismatchError(
+                    f"column {field.name!r} is double in the source and float in the table; convert it"
+                )
+            field = stored  # noqa: PLW2901
+        fields.append(field)
+    return pa.schema(fields)
+
+
+def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool) -> None:
+    """Refuse a source that has a key twice: which of the rows would it be?
+
+    Args:
+        rows: partition path -> prepared rows.
+        anywhere: a key must not stand in two partitions either.
+
+    Raises:
+        InvalidInputError: with such a key.
+    """
+    columns = [table.column(RECORD_KEY) for table in rows.values()]
+    if anywhere and columns:
+        columns = [pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())]
+    for keys in columns:
+        if pc.count_distinct(keys).as_py() < len(keys):
+            counts = pc.value_counts(keys)
+            again = counts.filter(pc.greater(pc.struct_field(counts, 1), 1))
+            raise InvalidInputError(
+                f"the source has {len(again)} key(s) more than once, e.g. {again[0][0].as_py()!r}; a merge needs each "
+                "once, so keep one row per key"
+            )
+
+
+def merge_into(session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int) -> WriteResult:
+    """Carry a merge out, as one commit.
+
+    Args:
+        rows: partition path -> prepared rows of the source, each key once.
+        arrived: rows of the source, for the report.
+
+    Raises:
+        InvalidInputError: a function gives what its column cannot hold; nothing was published.
+        WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+    """
+    return session.retried(lambda: _attempt(session, plan, rows, arrived))
+
+
+def _attempt(session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int) -> WriteResult:
+    snapshot = load_snapshot(session.store)
+    check_columns(snapshot, plan.schema)
+    job: WriteJob = session.job
+    commit = since(session.begin(lives_by="lock"), snapshot)
+    with session.undone_on_failure(commit):
+        session.report.rows["incoming"] = arrived
+        buckets = plan_buckets(
+            session.storage, job, rows, snapshot, plan.schema, session.report, insertable=plan.insertable
+        )
+        commit = session.protocol.inflight(commit, workload_profile(job.operation, buckets.buckets, ()))
+        handles = replace(
+            job.handles(commit.time, plan.schema),
+            merger=lambda bucket, base, source, task, settings: _Clauses(plan, bucket, base, source, task, settings),
+        )
+        with session.report.step("write") as counted:
+            stats = session.handle(buckets, handles)
+            counted["buckets"] = len(buckets.buckets)
+        check = new_key_check(session.storage, buckets)
+        session.finish(commit, plan.schema, stats, snapshot, None, check)
+    session.protocol.tidy(commit)
+    return session.result(commit)
+
+
+def _holds(clause: BoundClause, scope: pa.Table) -> Flags:
+    flags: Flags = np.asarray(mask(clause.where, scope)).astype(bool)
+    return flags
+
+
+class _Clauses:
+    """The merger of a merge: applies the clauses to the pairs of one base file's rows and the bucket's."""
+
+    def __init__(
+        self,
+        plan: MergePlan,
+        bucket: Bucket,
+        base: BaseFile,
+        source: pa.Table,
+        task: int,
+        settings: HandleSettings,
+    ) -> None:
+        self.plan, self.base, self.task, self.settings = plan, base, task, settings
+        self.updates = self.deletes = 0
+        self._rows = source.take(pa.array(bucket.rows)).combine_chunks()
+        self._scope = plan.source(self._rows)
+        self._keys = self._rows.column(RECORD_KEY).slice(0, bucket.lookups).combine_chunks()
+        self._found = np.zeros(self._rows.num_rows, bool)
+        wanted = {RECORD_KEY, *plan.target_columns}
+        self._target = pa.schema([field for field in readable(plan.schema) if field.name in wanted])
+
+    def apply(self, batch: pa.RecordBatch) -> pa.Table:
+        table = pa.Table.from_batches([batch])
+        matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        hit = np.flatnonzero(np.asarray(pc.is_valid(matches)))
+        if not len(hit):
+            return table
+        rows = np.asarray(matches.drop_null()).astype(np.int64)
+        self._found[rows] = True
+        pairs = self._pairs(batch, hit, rows)
+        is_open = np.ones(len(hit), bool)
+        dropped = np.zeros(batch.num_rows, bool)
+        for clause in self.plan.matched:
+            chosen = is_open & _holds(clause, pairs)
+            if not chosen.any():
+                continue
+            is_open &= ~chosen
+            if clause.kind is Kind.DELETE:
+                dropped[hit[chosen]] = True
+            else:
+                table = self._updated(table, hit[chosen], pairs.filter(pa.array(chosen)), clause.assignments)
+        self.deletes += int(dropped.sum())
+        return without(table, dropped)
+
+    def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
+        """What clauses look at, one row a match."""
+        stored = pa.table(with_names(batch.take(pa.array(hit)), self.base, self._target))
+        pairs = self._scope.take(pa.array(rows))
+        for name in stored.schema.names:
+            pairs = pairs.append_column(TARGET + name, stored.column(name))
+        return pairs
+
+    def _updated(
+        self,
+        table: pa.Table,
+        at: npt.NDArray[np.int64],
+        pairs: pa.Table,
+        assignments: Sequence[Assignment],
+    ) -> pa.Table:
+        changed = np.zeros(table.num_rows, bool)
+        changed[at] = True
+        columns = {COMMIT_SEQNO: seqnos(self.settings.instant_time, self.task, self.updates, len(at))}
+        self.updates += len(at)
+        (batch,) = pairs.combine_chunks().to_batches()
+        columns.update({each.field.name: each.values(batch) for each in assignments})
+        return put_rows(table, changed, pa.table(columns), self.settings.instant_time)
+
+    def rest(self) -> pa.Table:
+        left = self._rows.filter(pa.array(~self._found))
+        inserted = left.filter(pa.array(self.plan.insertable(left)))
+        schema, time = self.settings.files.schema, self.settings.instant_time
+        return stamped(inserted, schema, time, self.task, self.updates)
