@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.merge import MergeRule
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
 from lakeformat.predicate import mask
@@ -114,8 +115,8 @@ def plan_merge(
         shared = pa.schema([field for field in columns if field.name in table.names])
         evolve(table, shared, fill_missing=options["hoodie.write.set.null.for.missing.columns"])
     names_partitions = all(field.name.partition(".")[0] in source.names for field in keys.partition_fields)
-    prepare = PrepareSettings(columns, keys, None, search_all=not (names_partitions or unmatched))
-    job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, event_time=None, write_id=ids.token())
+    prepare = PrepareSettings(columns, keys, MergeRule(), search_all=not (names_partitions or unmatched))
+    job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, write_id=ids.token())
     source_columns = looked_at(bound, SOURCE, columns.names)
     target_columns = looked_at(bound, TARGET, readable(table).names)
     anywhere = options["hoodie.index.type"].startswith("GLOBAL_")

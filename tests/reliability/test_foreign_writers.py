@@ -16,6 +16,7 @@ import lakeformat
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import LocalStorage
+from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
 from lakeformat.write.commit import CommitProtocol
@@ -231,11 +232,14 @@ class Unlocked(LocalStorage):
 
 @pytest.mark.parametrize("operation", ["update", "delete where", "merge"])
 def test_a_foreign_commit_after_our_look(operation: str, template: tuple[Path, Model], tmp_path: Path) -> None:
-    """It lands when we have chosen the files to rewrite and have no instant yet: its rows are not lost."""
+    """It lands when we have read the timeline and have no instant yet: its rows are not lost."""
     path, before = template
     storage = copy_of(path, tmp_path)
     (write,) = (write for write in WRITES if write.operation == operation)
-    foreign = once(lambda call: call.name == "open_input", lambda _: NEXT.run(lakeformat.Table(Unlocked(storage.root))))
+    foreign = once(
+        lambda call: call.changes and f"{OWN}/pending/" in call.path,
+        lambda _: NEXT.run(lakeformat.Table(Unlocked(storage.root))),
+    )
     with pytest.raises(WriteConflictError, match="overlaps commit"):
         write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer"))
     assert rows_of(storage) == NEXT.applied(before)
