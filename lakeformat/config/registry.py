@@ -73,7 +73,10 @@ def _partial(text: str) -> tuple[str, ...]:
     lowered = text.strip().lower()
     if lowered in {"true", "*"}:
         return ("*",)
-    return () if lowered == "false" else _fields(text)
+    names = _fields(text)
+    if not names:  # Nobody who lists no columns wants all of them overwritten.
+        raise ValueError("write true, false or the names of columns")
+    return () if lowered == "false" else names
 
 
 def _function(text: str) -> str:
@@ -212,7 +215,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "between; all others keep their values.",
         _W,
         _partial,
-        (),
+        None,
         ("partial_update",),
     ),
     Option(

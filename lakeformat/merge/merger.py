@@ -91,7 +91,7 @@ class Merger:
         deleted = self._deleted(answer)
         if IS_DELETED not in incoming.schema.names and IS_DELETED in answer.schema.names:
             answer = answer.drop_columns([IS_DELETED])
-        self._check(answer, incoming.schema, deleted)
+        self._check_columns(answer, incoming.schema, deleted)
         for name in self.fixed:
             kept = pc.or_(_same(answer, stored, name), _same(answer, incoming, name))
             if not pc.all(kept, min_count=0).as_py():
@@ -108,7 +108,7 @@ class Merger:
             raise InvalidInputError(f"the merger {self} returned {IS_DELETED} as {flags.type}; make it boolean")
         return deleted_rows(flags, answer.num_rows)
 
-    def _check(self, answer: pa.Table, wanted: pa.Schema, deleted: npt.NDArray[np.bool_]) -> None:
+    def _check_columns(self, answer: pa.Table, wanted: pa.Schema, deleted: npt.NDArray[np.bool_]) -> None:
         given = [(field.name, field.type) for field in answer.schema]
         asked = [(field.name, field.type) for field in wanted]
         if given != asked:
@@ -123,6 +123,12 @@ class Merger:
             )
         for field in wanted:
             column = answer.column(field.name)
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise InvalidInputError(
+                    f"the merger {self} returned damaged values in {field.name!r} ({error})"
+                ) from None
             if not field.nullable and column.filter(pa.array(~deleted)).null_count:
                 raise InvalidInputError(f"the merger {self} returned nulls in {field.name!r}, which may not be null")
 

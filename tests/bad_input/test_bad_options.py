@@ -76,6 +76,7 @@ def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCapture
         ("hoodie.datasource.query.type", "incremental", "snapshot"),
         ("hoodie.bulkinsert.sort.mode", "GLOBAL_SORT", "NONE"),
         ("merger", "my_rules.largest", "package.module:function"),
+        ("partial_update", " , ", "write true, false or the names of columns"),
     ],
 )
 def test_a_bad_value(name: str, value: str, advice: str) -> None:

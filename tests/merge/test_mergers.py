@@ -143,6 +143,9 @@ def raising(stored: pa.Table, incoming: pa.Table) -> pa.Table:
     raise KeyError("price")
 
 
+#: Two strings of bytes that are no UTF-8.
+NOT_TEXT = pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfe"))
+
 BAD: list[tuple[Callable[[pa.Table, pa.Table], Any], str]] = [
     (raising, "raised KeyError: 'price'; nothing was written"),
     (lambda stored, incoming: None, "returned NoneType; return a pyarrow Table"),
@@ -151,6 +154,7 @@ BAD: list[tuple[Callable[[pa.Table, pa.Table], Any], str]] = [
     (lambda stored, incoming: incoming.append_column("x", incoming["n"]), "other columns than it was given (x int64)"),
     (lambda stored, incoming: incoming.select(["ts", "id", "n", "text"]), "in another order"),
     (lambda stored, incoming: incoming.set_column(2, "n", incoming["n"].cast("int32")), "n int32, n int64"),
+    (lambda stored, incoming: incoming.set_column(3, "text", NOT_TEXT), "returned damaged values in 'text'"),
     (lambda stored, incoming: incoming.set_column(0, "id", pc.utf8_upper(incoming["id"])), "changed 'id'"),
     (lambda stored, incoming: incoming.append_column("_hoodie_is_deleted", incoming["n"]), "make it boolean"),
 ]

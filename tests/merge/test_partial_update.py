@@ -83,6 +83,12 @@ def test_an_opened_table_keeps_the_option_and_a_call_may_take_it_back(tmp_path: 
     assert contents(table) == {"b": STORED}
 
 
+def test_no_columns_at_all_is_no_partial_update() -> None:
+    table = filled_table(in_memory(ordering="ts"))
+    with pytest.raises(InvalidOptionError, match="names of columns"):
+        table.upsert(rows_of({"id": "a", **STORED}), partial_update=[])
+
+
 def test_a_new_column_is_null_in_rows_that_were_not_touched(tmp_path: Path) -> None:
     table = filled_table(on_disk(tmp_path, ordering="ts"))
     table.upsert(pa.table({"id": ["a"], "ts": [6], "extra": [1.5]}), partial_update=True)
