@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lakeformat.errors import (
         CommitStateUnknownError,
         CorruptTableError,
+        DuplicateKeyError,
         InstantNotAvailableError,
         InvalidInputError,
         InvalidOptionError,
@@ -35,6 +36,7 @@ __version__: Final = "0.1.0"
 __all__ = [
     "CommitStateUnknownError",
     "CorruptTableError",
+    "DuplicateKeyError",
     "HistoryEntry",
     "InstantNotAvailableError",
     "InvalidInputError",

@@ -5,7 +5,8 @@
     LakeformatError
     ├── InvalidOptionError            change an option
     ├── InvalidInputError             change the data (also a ValueError)
-    │   └── SchemaMismatchError       change the columns
+    │   ├── SchemaMismatchError       change the columns
+    │   └── DuplicateKeyError         leave out the keys that are there, or upsert
     ├── TableNotFoundError            check the path, or create the table
     ├── UnsupportedTableError         the table uses a feature that is not built
     ├── CorruptTableError             restore the named file
@@ -26,6 +27,7 @@ from collections.abc import Iterable
 __all__ = [
     "CommitStateUnknownError",
     "CorruptTableError",
+    "DuplicateKeyError",
     "InstantNotAvailableError",
     "InvalidInputError",
     "InvalidOptionError",
@@ -56,6 +58,13 @@ class InvalidInputError(LakeformatError, ValueError):
 
 class SchemaMismatchError(InvalidInputError):
     """The columns of the input do not fit the table's. Nothing was published."""
+
+
+class DuplicateKeyError(InvalidInputError):
+    """An insert that allows no duplicates met a key that is in the table, or twice in the input.
+
+    Hudi: ``HoodieDuplicateKeyException``. Nothing was published.
+    """
 
 
 class TableNotFoundError(LakeformatError, FileNotFoundError):

@@ -33,11 +33,14 @@ from lakeformat.write.claims import Heart
 from lakeformat.write.clauses import Merge
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.layout import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.memory import reused_memory
+from lakeformat.write.partitions import distinct_partitions
 from lakeformat.write.prepare import prepare
 from lakeformat.write.report import read_report
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteResult, WriteSession
+from lakeformat.write.sorted_runs import take_rows
 from lakeformat.write.stage import stage_folder
 from lakeformat.write.table_settings import check_options, create_table
 
@@ -45,6 +48,7 @@ __all__ = ["HistoryEntry", "Table", "create", "open_table"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _MERGER: Final = "lakeformat.write.merger"
+_PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def create(
     path: str | os.PathLike[str],
     schema: pa.Schema,
     *,
-    record_key: str | Sequence[str],
+    record_key: str | Sequence[str] = (),
     partition_by: str | Sequence[str] = (),
     ordering: str | None = None,
     **options: Any,
@@ -78,7 +82,8 @@ def create(
     Args:
         path: folder or URL.
         schema: the columns; types are stored as Hudi stores them (small integers as int32 ...).
-        record_key: columns that identify a row.
+        record_key: columns that identify a row; without one each row gets a generated key, and rows can be added
+            and overwritten, but not upserted.
         partition_by: columns that make the folders.
         ordering: column that tells the newer of two rows with one key.
         options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
@@ -247,9 +252,22 @@ class Table:
         """Add the rows, topping up small files; keys are not looked up."""
         return self.write(rows, Operation.INSERT)
 
-    def bulk_insert(self, rows: Any) -> WriteResult:
-        """Add the rows as new files, streaming: memory does not grow with the input."""
-        return self.write(rows, Operation.BULK_INSERT)
+    def bulk_insert(
+        self, rows: Any, *, sort_columns: Sequence[str] = (), partitioner: Partitioner | None = None
+    ) -> WriteResult:
+        """Add the rows as new files, streaming: memory does not grow with the input.
+
+        Args:
+            sort_columns: sort each partition's rows by these; by default what ``hoodie.bulkinsert.sort.mode`` says.
+            partitioner: from the Arrow table of a part of a partition's rows to the number of each row's output file
+                (an integer array): rows with one number end in one file, or in several if the size limit cuts it.
+        """
+        options: dict[str, Any] = {}
+        if sort_columns:
+            options[SORT_COLUMNS] = tuple(sort_columns)
+        if partitioner is not None:
+            options[PARTITIONER] = partitioner
+        return self.write(rows, Operation.BULK_INSERT, options=options)
 
     def delete(self, keys: Any = None, *, where: str | None = None) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
@@ -302,24 +320,45 @@ class Table:
         return Merge(lambda clauses: merge_rows(self.engine, self.options, _reader(rows), clauses))
 
     def overwrite(self, rows: Any) -> WriteResult:
-        """Replace the contents of the table by these rows, in one step."""
+        """Replace the contents of the table by these rows, in one step; no rows empty it."""
         return self.write(rows, Operation.INSERT_OVERWRITE_TABLE, combine=True)
+
+    def insert_overwrite(self, rows: Any) -> WriteResult:
+        """Replace the contents of the partitions that these rows belong to; the others stay."""
+        return self.write(rows, Operation.INSERT_OVERWRITE, combine=True)
+
+    def delete_partitions(self, partitions: str | Sequence[str]) -> WriteResult:
+        """Delete whole partitions. No data is read or written, so it costs the same for any size.
+
+        Args:
+            partitions: partition paths as they stand in the table (``month=1``); ``*`` stands for any text.
+
+        Raises:
+            InvalidInputError: none of them is there, or a path leads out of the table.
+        """
+        wanted = (partitions,) if isinstance(partitions, str) else tuple(partitions)
+        if not wanted:
+            raise InvalidInputError("no partition is named; give partition paths")
+        return self.write(pa.table({}), Operation.DELETE_PARTITION, options={_PARTITIONS_TO_DELETE: wanted})
 
     def write(
         self, rows: Any, operation: Operation, *, combine: bool = False, options: Mapping[str, Any] | None = None
     ) -> WriteResult:
         """Any operation by name; see the methods named after them. ``options``: parsed values for this write alone."""
         values: dict[str, Any] = {**(options or {}), _OPERATION: operation.value}
-        if combine:
+        config = self.config
+        if combine and config.record_fields:
             values["hoodie.combine.before.insert"] = True
         resolved = self.options.with_values(**values)
         reader = _reader(rows)
-        config = self.config
         config.check_writable(self.engine.storage.location)
         snapshot = load_snapshot(self.engine.store, config=config)
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         session = WriteSession(self.engine, job)
         with reused_memory():
+            if operation is Operation.DELETE_PARTITION:
+                of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
+                return session.run_delete_partitions(*of_rows)
             if job.staged:
                 table = reader.read_all()
                 known = frozenset(i.time for i in snapshot.timeline.commits)
@@ -344,8 +383,7 @@ class Table:
                 writer = DirectWriter(self.engine.storage, job.prepare, job.files(schema), settings, pool, heart.beat)
                 try:
                     with session.report.step("encode") as counted:
-                        for batch in reader:
-                            writer.append(batch)
+                        take_rows(writer, reader, job.layout)
                         written, tails = writer.finish()
                         counted["files"] = len(written)
                 except BaseException:

@@ -79,6 +79,22 @@ def _partial(text: str) -> tuple[str, ...]:
     return () if lowered == "false" else names
 
 
+def _dup_policy(text: str) -> str:
+    """Also by the older switch's true and false, and by SQL's name for none."""
+    older = {"true": "drop", "false": "none", "insert": "none"}
+    return older.get(text.strip().lower()) or _one_of("none", "drop", "fail")(text)
+
+
+def _partitioner_class(text: str) -> str:
+    name = text.strip().rpartition(".")[2]
+    if name not in {"RowCustomColumnsSortPartitioner", "RDDCustomColumnsSortPartitioner"}:
+        raise ValueError(
+            "a Java class cannot run here; write RowCustomColumnsSortPartitioner, or give a Python function in "
+            "lakeformat.bulkinsert.partitioner"
+        )
+    return name
+
+
 def _function(text: str) -> str:
     module, colon, name = text.strip().partition(":")
     if not (module and colon and name):
@@ -117,7 +133,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("hoodie.database.name", "Database the table belongs to.", _T, default=""),
     Option(
         WRITE + "recordkey.field",
-        "Columns that identify a row; commas between several, dots into structs.",
+        "Columns that identify a row; commas between several, dots into structs; none for generated keys.",
         _T,
         _fields,
         (),
@@ -194,11 +210,43 @@ OPTIONS: Final[tuple[Option, ...]] = (
     # How this write works.
     Option(
         WRITE + "operation",
-        "upsert, insert, bulk_insert, delete, insert_overwrite or insert_overwrite_table.",
+        "upsert, insert, bulk_insert, delete, insert_overwrite, insert_overwrite_table or delete_partition.",
         _W,
-        _one_of("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"),
+        _one_of(
+            "upsert",
+            "insert",
+            "bulk_insert",
+            "delete",
+            "insert_overwrite",
+            "insert_overwrite_table",
+            "delete_partition",
+        ),
         None,
         ("operation",),
+    ),
+    Option(
+        WRITE + "partitions.to.delete",
+        "Partition paths for delete_partition, commas between them, `*` for any text; without it those of the rows.",
+        _W,
+        _fields,
+        (),
+        ("partitions_to_delete",),
+    ),
+    Option(
+        "hoodie.datasource.insert.dup.policy",
+        "What insert does with keys that are in the table or come twice: none looks at no key, drop leaves them out, "
+        "fail refuses the write.",
+        _W,
+        _dup_policy,
+        "none",
+        ("dup_policy", WRITE + "insert.drop.duplicates"),
+    ),
+    Option(
+        "hoodie.datasource.overwrite.mode",
+        "What mode overwrite replaces: static the whole table, dynamic the partitions of the rows.",
+        _W,
+        _one_of("static", "dynamic"),
+        "static",
     ),
     Option(
         "hoodie.combine.before.insert", "Keep one row per key of the batch on insert and bulk_insert.", _W, _flag, False
@@ -275,10 +323,38 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.bulkinsert.sort.mode",
-        "Only NONE so far: rows keep the order in which they come.",
+        "Order and files of bulk_insert: NONE as rows come; GLOBAL_SORT by partition and key; PARTITION_SORT the same "
+        "within each task; PARTITION_PATH_REPARTITION as few files per partition as the size limit allows; "
+        "PARTITION_PATH_REPARTITION_AND_SORT both.",
         _W,
-        _one_of("NONE"),
+        _one_of(
+            "NONE",
+            "GLOBAL_SORT",
+            "PARTITION_SORT",
+            "PARTITION_PATH_REPARTITION",
+            "PARTITION_PATH_REPARTITION_AND_SORT",
+        ),
         "NONE",
+    ),
+    Option(
+        "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
+        "Columns that bulk_insert sorts by instead of the key, commas between them; under sort mode NONE globally.",
+        _W,
+        _fields,
+        (),
+    ),
+    Option(
+        "hoodie.bulkinsert.user.defined.partitioner.class",
+        "Hudi's RowCustomColumnsSortPartitioner or RDDCustomColumnsSortPartitioner: sort by the columns above.",
+        _W,
+        _partitioner_class,
+    ),
+    Option(
+        "lakeformat.bulkinsert.partitioner",
+        "A function of your own, package.module:function: from the Arrow table of a partition's rows to the number of "
+        "each row's output file.",
+        _W,
+        _function,
     ),
     Option(
         "hoodie.write.set.null.for.missing.columns",
@@ -360,8 +436,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "hoodie.datasource.hive_sync.enable": "false",
     "hoodie.datasource.meta.sync.enable": "false",
     "hoodie.datasource.write.drop.partition.columns": "false",
-    "hoodie.datasource.write.insert.drop.duplicates": "false",
-    "hoodie.datasource.insert.dup.policy": "none",
     "hoodie.populate.meta.fields": "true",
     "hoodie.table.cdc.enabled": "false",
     "hoodie.schema.on.read.enable": "false",

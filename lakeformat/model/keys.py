@@ -239,6 +239,11 @@ class KeySettings:
         names = ", ".join(field.name for field in self.partition_fields) or "none"
         raise InvalidOptionError(f"{self.kind.value} {problem}, not {names}; name another key generator")
 
+    @property
+    def generated(self) -> bool:
+        """Whether rows have no key of their own and get one as they are written."""
+        return not self.record_fields
+
     def kind_of(self, field: PartitionField) -> PartitionKind:
         """How ``field`` becomes text: only a custom generator lets each field choose."""
         if self.kind is KeyGeneratorKind.CUSTOM:

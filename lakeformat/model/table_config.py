@@ -186,10 +186,6 @@ class TableConfig:
         for key, supported, default in _WRITABLE:
             if self.get(key, default).lower() not in supported:
                 raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported")
-        if not self.record_fields:
-            raise UnsupportedTableError(
-                f"{where}: writing to a table without a record key ({RECORD_FIELDS}) is not supported"
-            )
 
 
 _READABLE: Final = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,11 +21,14 @@ from lakeformat.write import claims
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.layout import Layout
 from lakeformat.write.memory import reused_memory
+from lakeformat.write.partitions import distinct_partitions
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteSession, Written
+from lakeformat.write.sorted_runs import lay_down, stage_runs, take_rows
 from lakeformat.write.stage import StagedTask, StageReader, StageWriter, stage_folder
-from lakeformat.write.table_settings import open_or_create
+from lakeformat.write.table_settings import open_existing, open_or_create
 
 __all__ = ["make_writer"]
 
@@ -41,12 +44,18 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
     with plain_errors():
         engine, resolved = open_engine(options)
         rows = arrow_schema(schema)
-        config = open_or_create(engine.store, resolved, incoming_schema(rows), engine.clock)
+        removes_partitions = resolved["hoodie.datasource.write.operation"] == "delete_partition"
+        if removes_partitions:  # Makes no table: the frame may be empty of rows and columns.
+            config = open_existing(engine.store, resolved)
+        else:
+            config = open_or_create(engine.store, resolved, incoming_schema(rows), engine.clock)
         snapshot = load_snapshot(engine.store, config=config)
         said = resolved.given("hoodie.datasource.write.operation")
-        if overwrite and not said:
+        if overwrite and not said and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
         job = plan_job(engine.store, snapshot, resolved, rows, engine.ids, overwrite=overwrite)
+        if removes_partitions:
+            return PartitionDeleter(engine, job)
         if job.staged:
             return StagedWriter(engine, job, frozenset(i.time for i in snapshot.timeline.commits))
         session = WriteSession(engine, job)
@@ -103,11 +112,15 @@ class _DirectMessage(WriterCommitMessage):
     task: int
     rows: int
     written: tuple[Written, ...]
-    tails: StagedTask | None
+    staged: StagedTask | None
 
 
 class DirectSparkWriter(DataSourceArrowWriter):
-    """bulk_insert, insert and overwrites: tasks write base files, ``commit()`` packs what was too small."""
+    """bulk_insert, insert and overwrites: tasks write base files, ``commit()`` packs what was too small.
+
+    A layout across tasks has no shuffle to rely on: tasks stage sorted runs, and ``commit()`` merges them on the
+    driver, in bounded memory but by one process.
+    """
 
     def __init__(self, engine: Engine, job: WriteJob, commit: OpenCommit, schema: pa.Schema) -> None:
         self._engine, self._job, self._commit, self._schema = engine, job, commit, schema
@@ -120,20 +133,15 @@ class DirectSparkWriter(DataSourceArrowWriter):
             stage = context.stageId() if context else 0
             job, storage = self._job, self._engine.storage
             folder = f"{stage_folder(job.write_id)}/{task}-{attempt}"
-            settings = DirectSettings(
-                folder=folder,
-                instant_time=self._commit.time,
-                write_id=job.write_id,
-                task=task,
-                write_token=f"{task}-{stage}-{attempt}",
-                tail_bytes=_tail_bytes(job),
-                buffer_bytes=job.options["lakeformat.write.buffer.bytes"],
-            )
-            heart = claims.Heart(storage, self._commit.time, self._engine.clock)
-            writer = DirectWriter(storage, job.prepare, job.files(self._schema), settings, pool, heart.beat)
+            settings = self._settings(folder, task, f"{task}-{stage}-{attempt}")
+            if job.layout is not None and job.layout.across_tasks:
+                path = f"{folder}/runs.arrow"
+                beat = claims.Heart(storage, self._commit.time, self._engine.clock).beat
+                runs = stage_runs(storage, path, job.prepare, settings, iterator, job.layout, beat)
+                return _DirectMessage(task, runs.rows, (), runs)
+            writer = self._writer(settings, pool)
             try:
-                for batch in iterator:
-                    writer.append(batch)
+                take_rows(writer, iterator, job.layout)
                 written, tails = writer.finish()
             except BaseException:
                 writer.abandon()
@@ -146,20 +154,56 @@ class DirectSparkWriter(DataSourceArrowWriter):
                     staged = stage_writer.finish()
             return _DirectMessage(task, writer.rows, written, staged)
 
+    def _settings(self, folder: str, task: int, write_token: str) -> DirectSettings:
+        job = self._job
+        return DirectSettings(
+            folder=folder,
+            instant_time=self._commit.time,
+            write_id=job.write_id,
+            task=task,
+            write_token=write_token,
+            tail_bytes=_tail_bytes(job),
+            buffer_bytes=job.options["lakeformat.write.buffer.bytes"],
+        )
+
+    def _writer(self, settings: DirectSettings, pool: Executor) -> DirectWriter:
+        storage, job = self._engine.storage, self._job
+        heart = claims.Heart(storage, self._commit.time, self._engine.clock)
+        return DirectWriter(storage, job.prepare, job.files(self._schema), settings, pool, heart.beat)
+
+    def _lay_down(self, runs: Sequence[StagedTask], layout: Layout) -> tuple[Written, ...]:
+        """Merge the runs of all tasks into base files. Memory: a block per run, and a row group."""
+        rows = sum(task.rows for task in runs)
+        if rows > _LARGE_STAGE_ROWS:
+            _LOG.warning("%d rows are sorted by one driver; LakehouseTable.bulk_insert spreads the work", rows)
+        settings = self._settings(f"{stage_folder(self._job.write_id)}/driver", 0, "0-0-0")
+        with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+            writer = self._writer(settings, pool)
+            try:
+                lay_down(writer, runs, layout)
+                return writer.finish()[0]
+            except BaseException:
+                writer.abandon()
+                raise
+
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: pack, move, publish."""
+        """On the driver: pack or merge, move, publish."""
         with plain_errors(), reused_memory():
             done = sorted((m for m in messages if isinstance(m, _DirectMessage)), key=lambda m: m.task)
             claims.beat(self._engine.storage, self._commit.time)
             session = WriteSession(self._engine, self._job)
-            staged = [m.tails for m in done if m.tails is not None]
-            with (
-                session.locked(),
-                session.undone_on_failure(self._commit),
-                StageReader(self._engine.storage, staged, self._job.prepare) as reader,
-            ):
-                written = [file for m in done for file in m.written]
-                session.run_direct(self._commit, written, reader.partitions(), sum(m.rows for m in done))
+            staged = [m.staged for m in done if m.staged is not None]
+            written = [file for m in done for file in m.written]
+            arrived = sum(m.rows for m in done)
+            layout = self._job.layout
+            with session.locked(), session.undone_on_failure(self._commit):
+                if layout is not None and layout.across_tasks:
+                    with session.report.step("sort") as counted:
+                        written += self._lay_down(staged, layout)
+                        counted.update(runs=sum(len(task.runs) for task in staged), files=len(written))
+                    staged = []
+                with StageReader(self._engine.storage, staged, self._job.prepare) as reader:
+                    session.run_direct(self._commit, written, reader.partitions(), arrived)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: undo, unless the timeline says that the commit landed."""
@@ -173,8 +217,38 @@ class DirectSparkWriter(DataSourceArrowWriter):
             session.forget_stage()
 
 
+@dataclass
+class _PartitionsMessage(WriterCommitMessage):
+    partitions: frozenset[str]
+    rows: int
+
+
+class PartitionDeleter(DataSourceArrowWriter):
+    """delete_partition: tasks tell the partitions of their rows if the options name none; ``commit()`` hides them."""
+
+    def __init__(self, engine: Engine, job: WriteJob) -> None:
+        self._engine, self._job = engine, job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: distinct partition paths; rows that do not matter are only drained."""
+        with plain_errors():
+            if self._job.named_partitions:
+                return _PartitionsMessage(frozenset(), sum(batch.num_rows for batch in iterator))
+            return _PartitionsMessage(*distinct_partitions(iterator, self._job.prepare.keys))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: one commit that replaces file groups and writes none."""
+        with plain_errors():
+            done = [m for m in messages if isinstance(m, _PartitionsMessage)]
+            of_rows = frozenset(path for m in done for path in m.partitions)
+            WriteSession(self._engine, self._job).run_delete_partitions(of_rows, sum(m.rows for m in done))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: nothing was begun."""
+
+
 def _tail_bytes(job: WriteJob) -> int:
-    small: int = job.options["hoodie.parquet.small.file.limit"]
+    small: int = 0 if job.layout is not None else job.options["hoodie.parquet.small.file.limit"]
     return small if job.operation is Operation.INSERT else min(small, _SMALL_TAIL_BYTES)
 
 

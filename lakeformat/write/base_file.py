@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ __all__ = [
     "KeyFacts",
     "KeyRange",
     "constant",
+    "filter_bytes",
     "roomy_filter",
     "seqnos",
     "stamped",
@@ -167,6 +169,11 @@ class BaseFileWriter:
         self._schema = stored_schema(settings.schema, encoded)
 
     @property
+    def expected_bytes(self) -> int:
+        """Bytes of the file if it were closed now."""
+        return self.size_bytes + (filter_bytes(self.rows, self.settings.fpp) if self._bloom is None else 0)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes written so far."""
         return int(self.sink.tell()) if self._closed_bytes is None else self._closed_bytes
@@ -269,6 +276,11 @@ def stamped(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, fir
 def roomy_filter(rows: int, fpp: float) -> BloomFilter:
     """A filter with room for some more keys than there are, so that the next merges only add to it."""
     return BloomFilter.sized(int(rows * _HEADROOM), fpp)
+
+
+def filter_bytes(rows: int, fpp: float) -> int:
+    """About as many bytes as `roomy_filter` takes in a footer, as text."""
+    return int(rows * _HEADROOM * -math.log(fpp) / math.log(2) ** 2 / 8 * 4 / 3)
 
 
 def seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array:

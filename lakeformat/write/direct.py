@@ -6,7 +6,7 @@ that what failed, repeated or slow task attempts leave is never seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
 from lakeformat.write.buckets import derive_file_id
 from lakeformat.write.handles import deleted_rows_of
+from lakeformat.write.keys import GeneratedKeys
 from lakeformat.write.prepare import PrepareSettings, prepare
 from lakeformat.write.session import Written
 
@@ -102,6 +103,8 @@ class DirectWriter:
         self._partitions: dict[str, _Partition] = {}
         self._written: list[Written] = []
         self._counter = 0
+        generated = prepare_settings.keys.generated
+        self._new_keys = GeneratedKeys(settings.instant_time, settings.task) if generated else None
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Take one batch of the input."""
@@ -118,7 +121,9 @@ class DirectWriter:
             return
         rows = pa.Table.from_batches(self._incoming)
         self._incoming, self._incoming_bytes, self._incoming_rows = [], 0, 0
-        for path, part in prepare(rows, self.prepare_settings).items():
+        for path, part in prepare(
+            rows, self.prepare_settings, self._new_keys.take(rows.num_rows) if self._new_keys else None
+        ).items():
             partition = self._partitions.setdefault(path, _Partition())
             partition.waiting.append(part)
             partition.bytes += part.nbytes
@@ -130,6 +135,26 @@ class DirectWriter:
             path = max(self._partitions, key=lambda p: self._partitions[p].bytes)
             self._start(path, self._partitions[path])
         self.beat()
+
+    def append_group(self, path: str, tables: Iterable[pa.Table]) -> None:
+        """Take all prepared rows of one sequence of files, in order; nothing else of the partition joins them.
+
+        Memory: a row group and one table.
+        """
+        partition = self._partitions.setdefault(path, _Partition())
+        waiting = 0
+        for table in tables:
+            self.rows += table.num_rows
+            partition.waiting.append(table)
+            waiting += table.num_rows
+            if waiting >= ROW_GROUP_ROWS:
+                self._start(path, partition, waiting - waiting % ROW_GROUP_ROWS)
+                waiting %= ROW_GROUP_ROWS
+            self.beat()
+        if partition.waiting:
+            self._start(path, partition)
+        self._wait(partition)
+        self._close(partition)
 
     def _start(self, path: str, partition: _Partition, count: int | None = None) -> None:
         """Write the first ``count`` waiting rows, or all."""
@@ -182,13 +207,13 @@ class DirectWriter:
             group = whole.slice(start, self._rows_that_fit(writer, whole))
             writer.write(group)
             start += group.num_rows
-            if writer.size_bytes >= _FULL * self.files.max_file_bytes:
+            if writer.expected_bytes >= _FULL * self.files.max_file_bytes:
                 self._close(partition)
 
     def _rows_that_fit(self, writer: BaseFileWriter, rows: pa.Table) -> int:
         """Rows of the next row group. A new file goes by the rows' size in memory, which is more than on disk."""
-        row_bytes = writer.size_bytes / writer.rows if writer.rows else rows.nbytes / rows.num_rows
-        room = int((self.files.max_file_bytes - writer.size_bytes) / max(row_bytes, 1.0))
+        row_bytes = writer.expected_bytes / writer.rows if writer.rows else rows.nbytes / rows.num_rows
+        room = int((self.files.max_file_bytes - writer.expected_bytes) / max(row_bytes, 1.0))
         return min(max(room, 1), ROW_GROUP_ROWS)
 
     def _close(self, partition: _Partition) -> None:

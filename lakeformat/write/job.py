@@ -24,6 +24,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.base_file import FileSettings
 from lakeformat.write.delete_marker import delete_marker
 from lakeformat.write.handles import HandleSettings
+from lakeformat.write.layout import Layout, plan_layout
 from lakeformat.write.merging import merge_rule
 from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
@@ -34,6 +35,9 @@ __all__ = ["Operation", "WriteJob", "check_unpartitioned", "plan_job", "rewrite_
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _USE_TREE: Final = "hoodie.bloom.index.use.treebased.filter"
 _CODEC: Final = "hoodie.parquet.compression.codec"
+_PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
+_COMBINE: Final = "hoodie.combine.before.insert"
+_DUP_POLICY: Final = "hoodie.datasource.insert.dup.policy"
 
 
 class Operation(enum.Enum):
@@ -45,6 +49,7 @@ class Operation(enum.Enum):
     DELETE = "delete"
     INSERT_OVERWRITE = "insert_overwrite"
     INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
+    DELETE_PARTITION = "delete_partition"
 
     @property
     def tags(self) -> bool:
@@ -53,13 +58,19 @@ class Operation(enum.Enum):
 
     @property
     def overwrites(self) -> bool:
-        """Whether what was there before is replaced."""
+        """Whether what was there before is replaced by rows."""
         return self in {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE}
+
+    @property
+    def removes(self) -> bool:
+        """Whether no row is stored, so that the table keeps its columns."""
+        return self in {Operation.DELETE, Operation.DELETE_PARTITION}
 
     @property
     def action(self) -> Action:
         """The timeline action it commits as."""
-        return Action.REPLACE_COMMIT if self.overwrites else Action.COMMIT
+        replaces = self.overwrites or self is Operation.DELETE_PARTITION
+        return Action.REPLACE_COMMIT if replaces else Action.COMMIT
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,7 @@ class WriteJob:
         combine: keep one row per key of the input.
         prepare: how input rows become prepared rows.
         write_id: names the stage folder and the file ids; also the commit's token.
+        layout: how bulk_insert orders rows and files; None for as they come.
     """
 
     operation: Operation
@@ -78,11 +90,28 @@ class WriteJob:
     prepare: PrepareSettings
     combine: bool
     write_id: str
+    layout: Layout | None = None
+
+    @property
+    def named_partitions(self) -> tuple[str, ...]:
+        """What ``delete_partition`` is told to delete; empty for the partitions of the rows."""
+        named: tuple[str, ...] = self.options[_PARTITIONS_TO_DELETE]
+        return named if self.operation is Operation.DELETE_PARTITION else ()
+
+    @property
+    def dup_policy(self) -> str:
+        """``drop`` or ``fail`` if an insert looks for keys that are there already, else ``none``."""
+        return self.options[_DUP_POLICY] if self.operation is Operation.INSERT else "none"
+
+    @property
+    def tags(self) -> bool:
+        """Whether rows are looked up in the table."""
+        return self.operation.tags or self.dup_policy != "none"
 
     @property
     def staged(self) -> bool:
         """Whether rows must meet before files are written: to be looked up, or to be combined."""
-        return self.operation.tags or self.combine
+        return self.tags or self.combine
 
     @property
     def rule(self) -> MergeRule:
@@ -93,7 +122,8 @@ class WriteJob:
     def index(self) -> Index:
         """Where keys are looked for."""
         ranges, tree = self.options["hoodie.bloom.index.prune.by.ranges"], self.options[_USE_TREE]
-        return make_index(IndexSettings(self.options["hoodie.index.type"], ranges, tree))
+        exact = self.dup_policy != "none"  # No merge follows that would find a guess out.
+        return make_index(IndexSettings(self.options["hoodie.index.type"], ranges, tree, exact))
 
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
         """The table's schema after this write.
@@ -101,7 +131,7 @@ class WriteJob:
         Raises:
             SchemaMismatchError: the columns do not fit the table's present ones.
         """
-        if self.operation is Operation.DELETE:
+        if self.operation.removes:
             return snapshot.schema if snapshot.schema is not None else self.prepare.schema
         if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
             return _overwritten(snapshot.schema, self.prepare.schema)
@@ -156,6 +186,42 @@ def spelt_columns(keys: KeySettings) -> tuple[str, ...]:
     return (*keys.record_fields, *simple)
 
 
+def _check_keyless(operation: Operation, options: Options, location: str) -> None:
+    """Refuse what needs a key, by Hudi's rules (``AutoRecordKeyGenerationUtils``)."""
+    if operation.tags:
+        advice = "use insert" if operation is Operation.UPSERT else "delete by a condition, or whole partitions"
+        raise InvalidOptionError(
+            f"operation {operation.value} needs a record key, and {location} has none: its keys are generated; {advice}"
+        )
+    for key, off in ((_COMBINE, False), (_DUP_POLICY, "none")):
+        if options[key] != off:
+            raise InvalidOptionError(
+                f"option {key} compares record keys, and {location} has none: its keys are generated; leave it out"
+            )
+
+
+def _operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
+    """The operation meant, from the option and Spark's save mode."""
+    operation = Operation(said or ("upsert" if has_key else "insert"))
+    if operation is Operation.BULK_INSERT and options[_DUP_POLICY] != "none":
+        raise InvalidOptionError(
+            f"{_DUP_POLICY}={options[_DUP_POLICY]} needs every key looked up, which bulk_insert does not do; use "
+            "operation insert"
+        )
+    if not overwrite or operation.overwrites:
+        return operation
+    if operation.removes:
+        raise InvalidOptionError(
+            f"mode overwrite and operation {operation.value} contradict each other; use mode append"
+        )
+    dynamic = options["hoodie.datasource.overwrite.mode"] == "dynamic"
+    return Operation.INSERT_OVERWRITE if dynamic else Operation.INSERT_OVERWRITE_TABLE
+
+
+def _drops(operation: Operation, options: Options) -> bool:
+    return operation is Operation.INSERT and options[_DUP_POLICY] == "drop"
+
+
 def plan_job(
     store: TimelineStore,
     snapshot: Snapshot,
@@ -177,21 +243,28 @@ def plan_job(
     """
     config = snapshot.config
     said = options[_OPERATION]
-    operation = Operation(said or "upsert")
-    combine = operation.tags or options["hoodie.combine.before.insert"]
+    operation = _operation(said, options, has_key=bool(config.record_fields), overwrite=overwrite)
+    combine = operation.tags or options[_COMBINE] or _drops(operation, options)
     for key in ("hoodie.combine.before.upsert", "hoodie.combine.before.delete"):
         if not options[key]:
             raise InvalidOptionError(f"{key}=false would write one key twice; leave it out, or use operation insert")
-    if overwrite and not operation.overwrites:
-        if operation is Operation.DELETE:
-            raise InvalidOptionError("mode overwrite and operation delete contradict each other; use mode append")
-        operation = Operation.INSERT_OVERWRITE_TABLE
+    if operation is Operation.DELETE_PARTITION and not config.partition_fields:
+        raise InvalidOptionError(
+            f"operation delete_partition, but {store.storage.location} has no partitions; overwrite it with no rows to "
+            "empty it"
+        )
+    if operation is Operation.DELETE_PARTITION and options[_PARTITIONS_TO_DELETE]:
+        # The partitions are named: of the rows, not even the columns count.
+        nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
+        return WriteJob(operation, config, options, nothing, combine=False, write_id=ids.token())
     keys = key_settings(config, options)
     if not config.partition_fields:
         check_unpartitioned(snapshot, store.storage.location)
     if snapshot.files:
         keys = probe_keys(store.storage, snapshot.files, keys, options)
-    delete = operation is Operation.DELETE
+    if keys.generated:
+        _check_keyless(operation, options, store.storage.location)
+    delete = operation.removes
     has_partitions = all(f.name.partition(".")[0] in rows.names for f in keys.partition_fields)
     schema = pa.schema([]) if delete else incoming_schema(rows)
     if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
@@ -207,9 +280,12 @@ def plan_job(
         operation,
         config,
         options,
-        PrepareSettings(schema, keys, rule, search_all=delete and not has_partitions, marker=marker),
+        PrepareSettings(
+            schema, keys, rule, search_all=operation is Operation.DELETE and not has_partitions, marker=marker
+        ),
         combine,
         ids.token(),
+        plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,
     )
     job.final_schema(snapshot)
     return job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -10,12 +11,33 @@ import pyarrow.compute as pc
 from lakeformat.codec.java_text import java_text
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
+from lakeformat.write.base_file import seqnos
 
-__all__ = ["field_column", "record_keys"]
+__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "record_keys"]
 
 #: What stands in a key of several fields for a null and for an empty value.
 NULL_PLACEHOLDER: Final = "__null__"
 EMPTY_PLACEHOLDER: Final = "__empty__"
+
+#: A key Hudi or we made for a row without one: instant, task, and the row's number in the task
+#: (Hudi: ``AutoRecordGenWrapperKeyGenerator``).
+GENERATED_KEY: Final = re.compile(r"\d+_\d+_\d+")
+
+
+class GeneratedKeys:
+    """Makes keys for rows that have none: ``<instant>_<task>_<row>``, by one task of one write.
+
+    No other write has the instant and no other task the number, so keys are unique in the table; a task that is run
+    again makes the same ones, and only one of its attempts is published.
+    """
+
+    def __init__(self, instant_time: str, task: int) -> None:
+        self._instant_time, self._task, self._made = instant_time, task, 0
+
+    def take(self, rows: int) -> pa.Array:
+        """The next keys, as strings."""
+        first, self._made = self._made, self._made + rows
+        return seqnos(self._instant_time, self._task, first, rows)
 
 
 def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.StringArray | pa.ChunkedArray:

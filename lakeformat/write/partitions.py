@@ -7,7 +7,7 @@ Hudi: ``KeyGenUtils.getRecordPartitionPath``, ``TimestampBasedAvroKeyGenerator``
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -24,11 +24,11 @@ from lakeformat.codec.java_time import (
     format_millis,
     parse_millis,
 )
-from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.model.keys import KeySettings, PartitionField, PartitionKind, TimestampSettings, TimeUnit
 from lakeformat.write.keys import field_column
 
-__all__ = ["DEFAULT_PARTITION", "partition_paths", "partition_values"]
+__all__ = ["DEFAULT_PARTITION", "distinct_partitions", "matching_partitions", "partition_paths", "partition_values"]
 
 #: Stands for null and for the empty string.
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -182,7 +182,11 @@ def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSe
 
 
 def _refuse_dangerous(path: str) -> None:
-    """Refuse paths that would leave the table, hide from listings or hit the table's own folder."""
+    """Refuse paths that would leave the table, hide from listings or hit the table's own folder.
+
+    Raises:
+        InvalidInputError: names the path.
+    """
     segments = path.split("/")
     if "" in segments:
         problem = "starts or ends with / or has // in it"
@@ -197,6 +201,55 @@ def _refuse_dangerous(path: str) -> None:
     else:
         return
     raise InvalidInputError(f"partition path {path[:300]!r} {problem}; change the values it is made of")
+
+
+def distinct_partitions(batches: Iterable[pa.RecordBatch], settings: KeySettings) -> tuple[frozenset[str], int]:
+    """The partition paths that occur in a stream of rows, and how many rows there were. Raises as `partition_paths`."""
+    found: set[str] = set()
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        found.update(pc.unique(partition_paths(batch, settings).cast(pa.string())).to_pylist())
+    return frozenset(found), rows
+
+
+def matching_partitions(
+    wanted: Iterable[str], existing: Collection[str], *, wildcards: bool = True
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Partitions that are there among those wanted (Hudi: ``resolvePartitionWildcards``).
+
+    Args:
+        wanted: partition paths.
+        existing: the table's partition paths.
+        wildcards: whether ``*`` stands for any text, slashes included.
+
+    Returns:
+        The partitions found, and what was wanted and matches none.
+
+    Raises:
+        InvalidInputError: a path would leave the table or is empty, or nothing is found at all.
+    """
+    found: set[str] = set()
+    unmatched: list[str] = []
+    for pattern in wanted:
+        _refuse_dangerous(pattern)
+        parts = pattern.split("*") if wildcards else [pattern]
+        whole = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
+        matches = {path for path in existing if whole.fullmatch(path)}
+        found |= matches
+        if not matches:
+            unmatched.append(pattern)
+    if not found:
+        if not unmatched:
+            raise InvalidInputError(
+                "delete_partition got no rows and no partitions; name some in "
+                "hoodie.datasource.write.partitions.to.delete"
+            )
+        raise InvalidInputError(
+            f"the table has no partition {unmatched[0]!r}{nearest(unmatched[0], existing)}; name partition "
+            "paths as they stand in the table"
+        )
+    return frozenset(found), tuple(unmatched)
 
 
 def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dict[str, pa.Scalar]:

@@ -48,8 +48,11 @@ class PrepareSettings:
         return pa.schema([pa.field(RECORD_KEY, pa.string()), *self.schema, *flag])
 
 
-def prepare(rows: pa.Table, settings: PrepareSettings) -> Mapping[str, pa.Table]:
+def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | None = None) -> Mapping[str, pa.Table]:
     """Partition path -> its rows in order of arrival, with the record key as first column.
+
+    Args:
+        generated: the rows' keys in a table whose rows have none of their own.
 
     Raises:
         SchemaMismatchError: a key, partition or ordering column is missing, or a value does not fit.
@@ -57,7 +60,7 @@ def prepare(rows: pa.Table, settings: PrepareSettings) -> Mapping[str, pa.Table]
     """
     _check_columns(rows.schema, settings)
     _check_values(rows)
-    keys = record_keys(rows, settings.keys)
+    keys = record_keys(rows, settings.keys) if generated is None else generated
     keys = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
     kept = conform(rows.select([n for n in settings.schema.names if n in rows.schema.names]), settings.schema)
     _check_nulls(kept)

@@ -22,6 +22,7 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.buckets import Bucket, FileSizing, assign, derive_file_id
+from lakeformat.write.duplicates import refuse_doubled, without_stored
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.prepare import ANY_PARTITION, combine
 from lakeformat.write.report import Report
@@ -69,6 +70,8 @@ def plan_buckets(
             rows = {path: combine(table, job.prepare.rule) for path, table in rows.items()}
         counted["rows"] = sum(table.num_rows for table in rows.values())
     rows = _searched(rows, snapshot)
+    if job.dup_policy == "fail":
+        refuse_doubled(rows)
     with report.step("tag") as counted:
         tagged = _tag(storage, job, rows, snapshot)
         if insertable is not None:
@@ -77,6 +80,9 @@ def plan_buckets(
         for found in tagged.values():
             counts.add(found.counts)
         counted.update({name: getattr(counts, name) for name in counts.__dataclass_fields__})
+        if job.dup_policy != "none":
+            counted["dropped"] = sum(len(np.unique(found.keys)) for found in tagged.values())
+            tagged = without_stored(rows, tagged, fail=job.dup_policy == "fail")
     with report.step("profile") as counted:
         sizing = FileSizing(
             _row_bytes(job, rows, schema),
@@ -97,7 +103,7 @@ def _searched(rows: Mapping[str, pa.Table], snapshot: Snapshot) -> Mapping[str, 
 
 def _tag(storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> Mapping[str, Tagged]:
     keys = {path: table.column(RECORD_KEY) for path, table in rows.items()}
-    find = job.index.locate if job.operation.tags else job.index.place
+    find = job.index.locate if job.tags else job.index.place
     return find(storage, snapshot, keys)
 
 

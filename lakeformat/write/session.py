@@ -30,6 +30,7 @@ from lakeformat.write.commit import CommitProtocol, OpenCommit
 from lakeformat.write.handles import HandleSettings, create, merge
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.markers import announce, prepare_partition
+from lakeformat.write.partitions import matching_partitions
 from lakeformat.write.profile import BucketPlan, new_key_check, plan_buckets, workload_profile
 from lakeformat.write.report import REPORT_KEY, Report, progress, summary
 from lakeformat.write.rollback import recover
@@ -117,6 +118,19 @@ class WriteSession:
 
         return self.retried(attempt)
 
+    def run_delete_partitions(self, of_rows: frozenset[str], arrived: int) -> WriteResult:
+        """Hide all file groups of some partitions: a commit that writes no data (Hudi: ``DELETE_PARTITION``).
+
+        Args:
+            of_rows: partition paths of the input's rows; what the options name goes before.
+            arrived: rows of the input, for the report.
+
+        Raises:
+            InvalidInputError: a path is none, or none of them is there.
+            WriteConflictError: after as many tries as the options allow.
+        """
+        return self.retried(lambda: self._delete_partitions(of_rows, arrived))
+
     def retried(self, attempt: Callable[[], WriteResult]) -> WriteResult:
         """Run under the lock, and again after a conflict, as often as the options allow.
 
@@ -134,6 +148,25 @@ class WriteSession:
                     raise
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
                 self.report = Report(self.engine.clock, self.job.operation.value)
+
+    def _delete_partitions(self, of_rows: frozenset[str], arrived: int) -> WriteResult:
+        snapshot = load_snapshot(self.store)
+        schema = self.job.final_schema(snapshot)
+        with self.report.step("match") as counted:
+            named = self.job.named_partitions
+            found, unmatched = matching_partitions(
+                named or sorted(of_rows), snapshot.by_partition, wildcards=bool(named)
+            )
+            counted.update(partitions=len(found), unmatched=list(unmatched))
+        if unmatched:
+            _LOG.warning("no partition matches %s", ", ".join(unmatched))
+        commit = self.begin(lives_by="lock")
+        with self.undone_on_failure(commit):
+            self.report.rows["incoming"] = arrived
+            commit = self.protocol.inflight(commit, CommitMetadata(self.job.operation.name, {}))
+            self.finish(commit, schema, (), snapshot, found, None)
+        self.protocol.tidy(commit)
+        return self.result(commit)
 
     def begin(self, *, lives_by: str) -> OpenCommit:
         """Take the instant. Call it under the lock."""
@@ -157,7 +190,8 @@ class WriteSession:
                 stats = self.handle(plan, handles)
                 counted["buckets"] = len(plan.buckets)
             overwritten = self._overwritten(rows, snapshot)
-            check = new_key_check(self.storage, plan) if self.job.operation is Operation.UPSERT else None
+            looks = self.job.operation is not Operation.DELETE and self.job.tags
+            check = new_key_check(self.storage, plan) if looks else None
             self.finish(commit, schema, stats, snapshot, overwritten, check)
         self.protocol.tidy(commit)
         return self.result(commit)

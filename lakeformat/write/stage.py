@@ -10,14 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from lakeformat.storage.port import Storage, own_path
+from lakeformat.write.keys import GeneratedKeys
+from lakeformat.write.layout import Layout
 from lakeformat.write.prepare import PrepareSettings, combine, prepare
 
-__all__ = ["Run", "StageReader", "StageWriter", "StagedTask", "stage_folder"]
+__all__ = ["BLOCK_BYTES", "Run", "StageReader", "StageWriter", "StagedTask", "stage_folder"]
+
+
+#: Runs that are going to be merged are written in blocks of this size, of which the merge holds one per run.
+BLOCK_BYTES: Final = 1 << 20
 
 
 def stage_folder(write_id: str) -> str:
@@ -27,11 +33,15 @@ def stage_folder(write_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Record batches ``first`` to ``last`` (exclusive) of a stage file: one partition's rows."""
+    """Record batches ``first`` to ``last`` (exclusive) of a stage file: one partition's rows.
+
+    ``number``: the output file they are meant for, of a layout's choice.
+    """
 
     partition_path: str
     first: int
     last: int
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +56,25 @@ class StagedTask:
 class StageWriter:
     """Collects batches, prepares them and writes runs whenever the buffer is full.
 
+    Args:
+        layout: sorts each run, and parts it by file number.
+        new_keys: makes the keys of rows that have none.
+
     Memory: ``buffer_bytes`` of input, twice while a run is written.
     """
 
     def __init__(
-        self, storage: Storage, path: str, settings: PrepareSettings, *, combined: bool, buffer_bytes: int
+        self,
+        storage: Storage,
+        path: str,
+        settings: PrepareSettings,
+        *,
+        combined: bool,
+        buffer_bytes: int,
+        layout: Layout | None = None,
+        new_keys: GeneratedKeys | None = None,
     ) -> None:
+        self._layout, self._new_keys = layout, new_keys
         self.path, self._settings, self._limit = path, settings, buffer_bytes
         self._combined = combined and settings.rule.combines_parts
         self._buffer: list[pa.RecordBatch] = []
@@ -88,17 +111,23 @@ class StageWriter:
             return
         table = pa.Table.from_batches(self._buffer)
         self._buffer, self._bytes = [], 0
-        for partition, rows in prepare(table, self._settings).items():
-            self._write(partition, combine(rows, self._settings.rule) if self._combined else rows)
+        keys = self._new_keys.take(table.num_rows) if self._new_keys else None
+        for partition, rows in prepare(table, self._settings, keys).items():
+            if self._layout is not None:
+                for number, part in self._layout.arrange(rows):
+                    self._write(partition, part, number)
+            else:
+                self._write(partition, combine(rows, self._settings.rule) if self._combined else rows)
 
-    def _write(self, partition: str, rows: pa.Table) -> None:
+    def _write(self, partition: str, rows: pa.Table, number: int = 0) -> None:
         if self._writer is None:
             sink = self._stack.enter_context(self._storage.open_output(self.path))
             self._writer = self._stack.enter_context(pa.ipc.new_file(sink, self._settings.prepared_schema))
-        batches = rows.combine_chunks().to_batches()
+        block_rows = rows.num_rows * BLOCK_BYTES // max(rows.nbytes, BLOCK_BYTES) if self._layout else rows.num_rows
+        batches = rows.combine_chunks().to_batches(max_chunksize=max(block_rows, 1))
         for batch in batches:
             self._writer.write_batch(batch)
-        self._runs.append(Run(partition, self._batches, self._batches + len(batches)))
+        self._runs.append(Run(partition, self._batches, self._batches + len(batches), number))
         self._batches += len(batches)
 
     def finish(self) -> StagedTask:

@@ -35,10 +35,18 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import MergeMode, TableConfig, table_checksum
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.keys import record_keys
+from lakeformat.write.keys import GENERATED_KEY, record_keys
 from lakeformat.write.schema import check_ordering, field_type
 
-__all__ = ["check_options", "create_table", "key_settings", "merge_mode", "open_or_create", "probe_keys"]
+__all__ = [
+    "check_options",
+    "create_table",
+    "key_settings",
+    "merge_mode",
+    "open_existing",
+    "open_or_create",
+    "probe_keys",
+]
 
 _W: Final = "hoodie.datasource.write."
 _RECORD: Final = _W + "recordkey.field"
@@ -54,9 +62,19 @@ _PAYLOAD: Final = _W + "payload.class"
 def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
     """The table's settings; a table that is not there is made from the options, by put-if-absent."""
     try:
-        config = store.config()
+        return open_existing(store, options)
     except TableNotFoundError:
         return create_table(store, options, schema, clock)
+
+
+def open_existing(store: TimelineStore, options: Options) -> TableConfig:
+    """The settings of a table that must be there, to be written to.
+
+    Raises:
+        TableNotFoundError, UnsupportedTableError, InvalidOptionError: there is none, it is not for us to write to, or
+            the options contradict it.
+    """
+    config = store.config()
     config.check_writable(store.storage.location)
     check_options(config, options, store.storage.location)
     return config
@@ -84,12 +102,10 @@ def create_table(store: TimelineStore, options: Options, schema: pa.Schema, cloc
 
 def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mapping[str, str]:
     record_fields: tuple[str, ...] = options[_RECORD]
-    if not record_fields:
-        raise InvalidOptionError(
-            f"a new table at {storage.location} needs a record key; set the option {_RECORD} (short: recordkey)"
-        )
     partitions = tuple(PartitionField.parse(text) for text in options[_PARTITION])
     ordering = options[_ORDERING]
+    if not record_fields:
+        _check_keyless(options, storage.location)
     if ordering and "," in ordering:
         raise InvalidOptionError(f"{_ORDERING}={ordering}: several ordering columns are not supported; name one")
     _check_roles(schema, record_fields, partitions, ordering)
@@ -107,7 +123,6 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
         names.LAYOUT: "1",
         names.CHECKSUM: table_checksum(name, database),
         "hoodie.table.base.file.format": "PARQUET",
-        names.RECORD_FIELDS: ",".join(record_fields),
         names.PARTITION_FIELDS: ",".join(p.name for p in partitions),
         names.KEY_GENERATOR: kind.class_name,
         "hoodie.populate.meta.fields": "true",
@@ -121,10 +136,22 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
         names.PAYLOAD: MergeMode.PAYLOAD_OF[mode],
         names.CREATE_SCHEMA: to_avro(schema, table_name=name),
     }
+    if record_fields:
+        values[names.RECORD_FIELDS] = ",".join(record_fields)
     if ordering:
         values[names.ORDERING] = ordering
     kept = (".output.dateformat", ".timezone", ".output.timezone")
     return {**values, **{key: text for key, text in options.timestamp.items() if key.endswith(kept)}}
+
+
+def _check_keyless(options: Options, location: str) -> None:
+    """A table without a record key is one on purpose if nothing else is asked of it that takes a key."""
+    operation = options[_W + "operation"]
+    asked = f"an ordering column ({_ORDERING})" if options[_ORDERING] else f"operation {operation}"
+    if options[_ORDERING] or operation in {"upsert", "delete"}:
+        raise InvalidOptionError(
+            f"a new table at {location} needs a record key for {asked}; set the option {_RECORD} (short: recordkey)"
+        )
 
 
 def _check_roles(
@@ -278,7 +305,8 @@ def probe_keys(storage: Storage, files: Sequence[BaseFile], settings: KeySetting
 
     Raises:
         InvalidOptionError: an option asks for the other form of a complex key.
-        UnsupportedTableError: the stored key is made in no way we know, such as timestamps as text.
+        UnsupportedTableError: the stored key is made in no way we know, such as timestamps as text; or the table
+            names no record key, but its keys were not generated.
         CorruptTableError: the file cannot be read.
     """
     columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
@@ -300,6 +328,13 @@ def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.T
 
 def _as_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
     stored = rows.column(RECORD_KEY)[0].as_py()
+    if settings.generated:
+        if GENERATED_KEY.fullmatch(stored):
+            return settings
+        raise UnsupportedTableError(
+            f"{file.path} holds the record key {stored!r}, which is not a generated one, but {names.PROPERTIES_PATH} "
+            f"has no {names.RECORD_FIELDS}; restore that file from a copy"
+        )
     ours = record_keys(rows, settings)[0].as_py()
     if ours == stored:
         return settings

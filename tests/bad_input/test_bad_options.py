@@ -74,9 +74,9 @@ def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCapture
         ("hoodie.write.table.version", "9", "write one of 6"),
         ("merge_mode", "NEWEST", "EVENT_TIME_ORDERING"),
         ("hoodie.datasource.query.type", "incremental", "snapshot"),
-        ("hoodie.bulkinsert.sort.mode", "GLOBAL_SORT", "NONE"),
         ("merger", "my_rules.largest", "package.module:function"),
         ("partial_update", " , ", "write true, false or the names of columns"),
+        ("hoodie.bulkinsert.sort.mode", "GLOBAL", "GLOBAL_SORT"),
     ],
 )
 def test_a_bad_value(name: str, value: str, advice: str) -> None:

@@ -93,7 +93,7 @@ def test_settings_that_contradict_the_tables(name: str, spark: SparkSession, tab
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, r"a new table at .* needs a record key; set the option .*"),
+        ({"operation": "upsert"}, r"a new table at .* needs a record key for operation upsert; set the option .*"),
         ({"recordkey": "idd"}, r".*'idd'.*did you mean 'id'.*"),
         ({"recordkey": "id", "partitionpath": "prt"}, r".*'prt'.*did you mean 'part'.*"),
         ({"recordkey": "id", "ordering": "tss"}, r".*'tss'.*did you mean 'ts'.*"),

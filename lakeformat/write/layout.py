@@ -1,0 +1,160 @@
+"""In which order and in which files bulk_insert lays rows down (Hudi: ``BulkInsertPartitioner``)."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.write.keys import field_column
+from lakeformat.write.schema import field_type
+
+__all__ = ["PARTITIONER", "SORT_COLUMNS", "Layout", "Partitioner", "SortMode", "plan_layout", "sort_order"]
+
+_MODE: Final = "hoodie.bulkinsert.sort.mode"
+_CLASS: Final = "hoodie.bulkinsert.user.defined.partitioner.class"
+SORT_COLUMNS: Final = "hoodie.bulkinsert.user.defined.partitioner.sort.columns"
+PARTITIONER: Final = "lakeformat.bulkinsert.partitioner"
+
+#: Prepared rows of one partition, with their record key as ``_hoodie_record_key`` -> for each row the number of its
+#: output file, an integer array. It sees a part of the rows at a time; rows of one partition that get one number,
+#: whenever and in whichever task, end in one file, or in several if the size limit cuts it.
+Partitioner = Callable[[pa.Table], Any]
+
+
+class SortMode(enum.Enum):
+    """Hudi's ``BulkInsertSortMode``; a Spark task, or all of plain Python, is one "task"."""
+
+    NONE = "NONE"
+    GLOBAL_SORT = "GLOBAL_SORT"
+    PARTITION_SORT = "PARTITION_SORT"
+    PARTITION_PATH_REPARTITION = "PARTITION_PATH_REPARTITION"
+    PARTITION_PATH_REPARTITION_AND_SORT = "PARTITION_PATH_REPARTITION_AND_SORT"
+
+    @property
+    def sorts(self) -> bool:
+        """Whether rows are put in order within their partition."""
+        return self not in {SortMode.NONE, SortMode.PARTITION_PATH_REPARTITION}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A layout other than "as the rows come". Picklable if the partitioner is.
+
+    Attributes:
+        columns: rows of a partition are sorted by these, nulls last; empty leaves them as they come.
+        partitioner: a callable, or ``package.module:function``; None for one sequence of files per partition.
+        across_tasks: rows of all tasks meet; else each task lays out its own.
+    """
+
+    columns: tuple[str, ...]
+    partitioner: str | Partitioner | None
+    across_tasks: bool
+
+    def arrange(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        """Prepared rows of one partition as ``(file number, rows in order)``.
+
+        Raises:
+            InvalidInputError: the partitioner gives no number for each row.
+        """
+        if self.partitioner is None:
+            yield 0, rows.take(pa.array(sort_order(rows, self.columns))) if self.columns else rows
+            return
+        numbers = _numbers(_load(self.partitioner), rows)
+        ordered = sort_order(rows, self.columns) if self.columns else np.arange(rows.num_rows)
+        order = ordered[np.argsort(numbers[ordered], kind="stable")]
+        found, starts = np.unique(numbers[order], return_index=True)
+        for number, part in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            yield number, rows.take(pa.array(part))
+
+
+def plan_layout(options: Options, schema: pa.Schema, *, combine: bool) -> Layout | None:
+    """What the options ask for; None if rows stay as they come.
+
+    Args:
+        schema: the columns kept.
+        combine: the batch is combined, which puts it in key order by itself.
+
+    Raises:
+        InvalidOptionError: options that contradict each other, or a partitioner that cannot be imported.
+        SchemaMismatchError: a sort column is missing or has no order.
+    """
+    mode = SortMode(options[_MODE])
+    columns: tuple[str, ...] = options[SORT_COLUMNS]
+    partitioner: str | Partitioner | None = options[PARTITIONER]
+    if options[_CLASS] and not columns:
+        raise InvalidOptionError(f"{_CLASS}={options[_CLASS]} needs columns to sort by; set {SORT_COLUMNS}")
+    if combine and (columns or partitioner):
+        raise InvalidOptionError(
+            f"hoodie.combine.before.insert=true sorts by record key; leave out {SORT_COLUMNS} and {PARTITIONER}, or it"
+        )
+    for name in columns:
+        _check_order(schema, name)
+    if partitioner is not None:
+        _load(partitioner)
+    elif mode is SortMode.NONE and not columns:
+        return None
+    if columns and mode is SortMode.NONE:
+        mode = SortMode.GLOBAL_SORT
+    sorting = (columns or (RECORD_KEY,)) if mode.sorts else columns
+    return Layout(sorting, partitioner, across_tasks=partitioner is not None or mode is not SortMode.PARTITION_SORT)
+
+
+def _check_order(schema: pa.Schema, name: str) -> None:
+    kind = field_type(schema, name)
+    if kind is None:
+        raise SchemaMismatchError(
+            f"the sort column {name!r} is not among the columns{nearest(name, schema.names)}; add it or name another"
+        )
+    if pa.types.is_nested(kind):
+        raise SchemaMismatchError(f"the sort column {name!r} is {kind}, which has no order; name another column")
+
+
+def sort_order(rows: pa.Table, columns: tuple[str, ...]) -> np.ndarray:
+    """Positions that sort the rows by these columns (``a.b`` for a struct's field), nulls last; stable."""
+    keys = pa.table({str(at): field_column(rows, name, "sort") for at, name in enumerate(columns)})
+    by = [(name, "ascending") for name in keys.schema.names]
+    return np.asarray(pc.sort_indices(keys, sort_keys=by)).astype(np.int64)
+
+
+def _load(partitioner: str | Partitioner) -> Partitioner:
+    if not isinstance(partitioner, str):
+        return partitioner
+    module, _, name = partitioner.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise InvalidOptionError(
+            f"{PARTITIONER}={partitioner} cannot be imported ({type(error).__name__}: {error}); write package.module:function, of a module "
+            "that driver and workers have"
+        ) from None
+    if not callable(found):
+        raise InvalidOptionError(f"{PARTITIONER}={partitioner} is no function; name one")
+    return found  # type: ignore[no-any-return]
+
+
+def _numbers(partitioner: Partitioner, rows: pa.Table) -> np.ndarray:
+    try:
+        numbers = partitioner(rows)
+    except Exception as error:
+        raise InvalidInputError(
+            f"the partitioner failed ({type(error).__name__}: {error}) on {rows.num_rows} rows; correct it"
+        ) from error
+    if isinstance(numbers, pa.ChunkedArray):
+        numbers = numbers.combine_chunks()
+    found = np.asarray(numbers)
+    if found.shape != (rows.num_rows,) or not np.issubdtype(found.dtype, np.integer):
+        raise InvalidInputError(
+            f"the partitioner returned {found.dtype} of shape {found.shape} for {rows.num_rows} rows; return one "
+            "integer, the number of the output file, for each row"
+        )
+    return found

@@ -1,0 +1,152 @@
+"""An external sort: sorted runs on storage become one sorted stream per file group, batch by batch.
+
+Memory: one block of some `BLOCK_BYTES` per run of a partition, and a copy of those that take part in a step. There is
+a run for every ``lakeformat.write.buffer.bytes`` of a task's input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.storage.port import Storage
+from lakeformat.write.direct import DirectSettings, DirectWriter
+from lakeformat.write.keys import GeneratedKeys
+from lakeformat.write.layout import Layout, sort_order
+from lakeformat.write.prepare import PrepareSettings
+from lakeformat.write.stage import Run, StagedTask, StageWriter
+
+__all__ = ["RunCursor", "lay_down", "merge_runs", "merged", "stage_runs", "take_rows"]
+
+
+def take_rows(writer: DirectWriter, batches: Iterable[pa.RecordBatch], layout: Layout | None) -> None:
+    """Hand a stream of rows to the writer of base files, in the order that the layout asks for."""
+    if layout is None:
+        for batch in batches:
+            writer.append(batch)
+        return
+    path = f"{writer.settings.folder}/runs.arrow"
+    staged = stage_runs(writer.storage, path, writer.prepare_settings, writer.settings, batches, layout, writer.beat)
+    lay_down(writer, [staged], layout)
+    if staged.path:
+        writer.storage.delete(staged.path)
+
+
+def stage_runs(
+    storage: Storage,
+    path: str,
+    prepared: PrepareSettings,
+    settings: DirectSettings,
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+    beat: Callable[[], None],
+) -> StagedTask:
+    """Write a stream of rows as sorted runs into one stage file. Memory: the settings' buffer."""
+    keys = GeneratedKeys(settings.instant_time, settings.task) if prepared.keys.generated else None
+    half = settings.buffer_bytes // 2  # A run is sorted beside its input.
+    with StageWriter(storage, path, prepared, combined=False, buffer_bytes=half, layout=layout, new_keys=keys) as stage:
+        for batch in batches:
+            stage.append(batch)
+            beat()
+        return stage.finish()
+
+
+def lay_down(writer: DirectWriter, tasks: Iterable[StagedTask], layout: Layout) -> None:
+    """Merge runs into base files, file group by file group."""
+    for partition, rows in merge_runs(writer.storage, tasks, layout.columns):
+        writer.append_group(partition, rows)
+
+
+class RunCursor:
+    """One run of a stage file, a block at a time.
+
+    Attributes:
+        head: rows in memory that come next; empty at the end of the run.
+    """
+
+    def __init__(self, reader: Any, run: Run) -> None:
+        self._reader, self._next, self._last = reader, run.first, run.last
+        self.head = pa.Table.from_batches([], reader.schema)
+        self.drop(0)
+
+    def drop(self, rows: int) -> None:
+        """Go on behind the first rows of the head."""
+        self.head = self.head.slice(rows)
+        while not self.head.num_rows and self._next < self._last:
+            self.head = pa.Table.from_batches([self._reader.get_batch(self._next)])
+            self._next += 1
+
+
+def merge_runs(
+    storage: Storage, tasks: Iterable[StagedTask], columns: tuple[str, ...]
+) -> Iterator[tuple[str, Iterator[pa.Table]]]:
+    """The rows of all runs, group by group: partition path, and its rows of one file number in order.
+
+    Groups come by partition path and number; a group must be used up before the next one is asked for.
+
+    Args:
+        tasks: stage files whose runs are sorted by ``columns``.
+        columns: empty to keep the order of tasks and arrival.
+    """
+    with ExitStack() as stack:
+        groups: dict[tuple[str, int], list[tuple[Any, Run]]] = {}
+        for task in tasks:
+            if task.path:
+                reader = pa.ipc.open_file(stack.enter_context(storage.open_input(task.path)))
+                for run in task.runs:
+                    groups.setdefault((run.partition_path, run.number), []).append((reader, run))
+        for (partition, _), runs in sorted(groups.items(), key=lambda group: group[0]):
+            yield partition, _rows(runs, columns)
+
+
+def _rows(runs: Sequence[tuple[Any, Run]], columns: tuple[str, ...]) -> Iterator[pa.Table]:
+    if columns:
+        yield from merged([RunCursor(reader, run) for reader, run in runs], columns)
+        return
+    for reader, run in runs:
+        for at in range(run.first, run.last):
+            yield pa.Table.from_batches([reader.get_batch(at)])
+
+
+def merged(cursors: Iterable[RunCursor], columns: tuple[str, ...]) -> Iterator[pa.Table]:
+    """Merge sorted runs.
+
+    Each step finds the head that ends first. What any head holds up to there can go out, since no run has an earlier
+    row left. Heads that begin later take no part, so that runs that do not overlap are only handed on.
+    """
+    alive = [cursor for cursor in cursors if cursor.head.num_rows]
+    while alive:
+        first_end, early = _first_end(alive, columns)
+        if len(early) == 1:
+            yield alive[first_end].head
+            alive[first_end].drop(alive[first_end].head.num_rows)
+        else:
+            yield _step([alive[at] for at in early], early.index(first_end), columns)
+        alive = [cursor for cursor in alive if cursor.head.num_rows]
+
+
+def _first_end(cursors: Sequence[RunCursor], columns: tuple[str, ...]) -> tuple[int, list[int]]:
+    """The head whose last row comes first, and all heads that begin before that row, itself among them."""
+    ends = [cursor.head.slice(cursor.head.num_rows - 1) for cursor in cursors]
+    starts = [cursor.head.slice(0, 1) for cursor in cursors]
+    order = sort_order(pa.concat_tables([*ends, *starts]), columns)  # Stable: ends go before equal starts.
+    at = int(np.argmax(order < len(cursors)))
+    first_end = int(order[at])
+    return first_end, sorted({first_end, *(order[:at] - len(cursors)).tolist()})
+
+
+def _step(cursors: Sequence[RunCursor], first_end: int, columns: tuple[str, ...]) -> pa.Table:
+    """All rows of the heads up to the last row of one of them, sorted; the heads go on behind them."""
+    lengths = [cursor.head.num_rows for cursor in cursors]
+    rows = pa.concat_tables([cursor.head for cursor in cursors]).combine_chunks()
+    order = sort_order(rows, columns)
+    last = int(np.flatnonzero(order == sum(lengths[: first_end + 1]) - 1)[0])
+    out = order[: last + 1]
+    owners = np.repeat(np.arange(len(cursors)), lengths)[out]
+    for cursor, taken in zip(cursors, np.bincount(owners, minlength=len(cursors)).tolist(), strict=True):
+        cursor.drop(taken)
+    return rows.take(pa.array(out))

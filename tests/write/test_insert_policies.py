@@ -1,0 +1,160 @@
+"""insert's duplicate policy and what the overwrites replace; the oracles are sets of keys and hudi-rs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import hudi_rs
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat import DuplicateKeyError, InvalidOptionError, Table
+from lakeformat.config.resolve import resolve
+from lakeformat.storage import MemoryStorage, SystemClock
+from lakeformat.write.job import Operation
+from lakeformat.write.table_settings import create_table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+POLICY = "hoodie.datasource.insert.dup.policy"
+
+
+def rows(keys: Any, partition: str = "x", ts: int = 1, v: str = "old") -> pa.Table:
+    keys = list(keys)
+    columns = {"id": keys, "p": [partition] * len(keys), "ts": [ts] * len(keys), "v": [v] * len(keys)}
+    return pa.table(columns, schema=SCHEMA)
+
+
+def new_table(folder: Path, first: pa.Table | None = None, **options: Any) -> Table:
+    table = lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="p", ordering="ts", **options)
+    if first is not None:
+        table.upsert(first)
+    return table
+
+
+def held(table: Table) -> Counter[tuple[int, str, str]]:
+    """(key, partition, value) and how often, as hudi-rs and we read it."""
+    return Counter((row["id"], row["p"], row["v"]) for row in hudi_rs.assert_same_rows(table))
+
+
+def test_none_doubles_what_is_there(tmp_path: Path) -> None:
+    table = new_table(tmp_path, rows(range(10)))
+    table.insert(rows(range(5, 12), v="new"))
+    assert Counter(key for key, _, _ in held(table)) == Counter([*range(10), *range(5, 12)])
+
+
+@pytest.mark.parametrize("index", ["AUTO", "BLOOM", "SIMPLE", "INMEMORY"])
+@pytest.mark.parametrize(
+    "how", [{POLICY: "drop"}, {POLICY: "DROP"}, {"hoodie.datasource.write.insert.drop.duplicates": "true"}]
+)
+def test_drop_keeps_the_stored_row(how: dict[str, str], index: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path, rows(range(100)), **how, **{"hoodie.index.type": index})
+    table.insert(rows(range(90, 120), ts=9, v="new"))
+    wanted = {(key, "x", "old" if key < 100 else "new"): 1 for key in range(120)}
+    assert held(table) == wanted
+    table.insert(rows(range(120), ts=9, v="newer"))
+    assert held(table) == wanted
+
+
+def test_a_key_of_another_partition_is_another_row(tmp_path: Path) -> None:
+    table = new_table(tmp_path, rows(range(10)), **{POLICY: "fail"})
+    table.insert(rows(range(10), partition="y"))
+    assert len(held(table)) == 20
+
+
+def test_drop_keeps_one_row_of_a_batch(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{POLICY: "drop"})
+    table.insert(pa.concat_tables([rows([1, 2], ts=5, v="late"), rows([2, 3], ts=1, v="early")]))
+    assert held(table) == {(1, "x", "late"): 1, (2, "x", "late"): 1, (3, "x", "early"): 1}
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        (rows([50, 7, 51]), "are in the table already, e.g. '7' in partition 'x'"),
+        (rows([50, 51, 50]), "come more than once in the input, e.g. '50' in partition 'x'"),
+    ],
+)
+def test_fail_refuses_and_publishes_nothing(batch: pa.Table, words: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path, rows(range(10)), **{POLICY: "fail"})
+    before = held(table)
+    with pytest.raises(DuplicateKeyError, match=words):
+        table.insert(batch)
+    assert held(table) == before
+    assert len(table.history()) == 1
+    table.insert(rows([50, 51]))
+    assert len(held(table)) == 12
+
+
+def test_fail_after_combining_looks_at_the_table_alone(tmp_path: Path) -> None:
+    table = new_table(tmp_path, rows([1]), **{POLICY: "fail", "hoodie.combine.before.insert": True})
+    table.insert(rows([2, 2, 3]))
+    assert len(held(table)) == 3
+    with pytest.raises(DuplicateKeyError):
+        table.insert(rows([1]))
+
+
+def test_bulk_insert_looks_no_key_up_and_says_so(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{POLICY: "drop"})
+    with pytest.raises(InvalidOptionError, match="use operation insert"):
+        table.bulk_insert(rows([1]))
+    table.upsert(rows([1]))
+    table.upsert(rows([1], ts=2, v="new"))
+    assert held(table) == {(1, "x", "new"): 1}
+
+
+KEYS = st.lists(st.integers(0, 12), max_size=12)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["drop", "fail"]), KEYS), min_size=1, max_size=4))
+def test_no_policy_lets_a_key_in_twice(batches: list[tuple[str, list[int]]]) -> None:
+    storage = MemoryStorage()
+    base = {"recordkey": "id", "partitionpath": "p", "name": "t"}
+    create_table(Table(storage).engine.store, resolve(base), SCHEMA, SystemClock())
+    model: set[int] = set()
+    for policy, keys in batches:
+        table = Table(storage, resolve({POLICY: policy}))
+        if policy == "fail" and (len(set(keys)) < len(keys) or model & set(keys)):
+            with pytest.raises(DuplicateKeyError):
+                table.insert(rows(keys))
+        else:
+            table.insert(rows(keys))
+            model |= set(keys)
+        assert sorted(Table(storage).to_arrow(["id"])["id"].to_pylist()) == sorted(model)
+
+
+# --- overwrites ------------------------------------------------------------------------------------------
+
+FIRST = pa.concat_tables([rows(range(5), "x"), rows(range(5), "y"), rows(range(5), "z")])
+
+
+def test_insert_overwrite_replaces_the_partitions_of_its_rows(tmp_path: Path) -> None:
+    table = new_table(tmp_path, FIRST)
+    table.insert_overwrite(pa.concat_tables([rows([7, 7], "x", v="new"), rows([8], "w", v="new")]))
+    kept = {(key, p, "old"): 1 for key in range(5) for p in ("y", "z")}
+    assert held(table) == {**kept, (7, "x", "new"): 1, (8, "w", "new"): 1}
+    assert table.history()[0].operation == "insert_overwrite"
+
+
+@pytest.mark.parametrize("combine", [False, True])
+def test_the_operations_combine_a_batch_only_when_asked(combine: bool, tmp_path: Path) -> None:
+    table = new_table(tmp_path, FIRST, **{"hoodie.combine.before.insert": combine})
+    for operation in (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE):
+        table.write(rows([7, 7], "x", v="new"), operation)
+        assert held(table)[7, "x", "new"] == (1 if combine else 2)
+
+
+def test_no_rows_replace_no_partition_but_the_whole_table(tmp_path: Path) -> None:
+    table = new_table(tmp_path, FIRST)
+    before = held(table)
+    table.insert_overwrite(FIRST.slice(0, 0))
+    assert held(table) == before
+    table.overwrite(FIRST.slice(0, 0))
+    assert not held(table)
+    table.insert(FIRST)
+    assert held(table) == before
