@@ -134,8 +134,8 @@ def _load(partitioner: str | Partitioner) -> Partitioner:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:
         raise InvalidOptionError(
-            f"{PARTITIONER}={partitioner} cannot be imported ({type(error).__name__}: {error}); write package.module:function, of a module "
-            "that driver and workers have"
+            f"{PARTITIONER}={partitioner} cannot be imported ({type(error).__name__}: {error}); write "
+            "package.module:function, of a module that driver and workers have"
         ) from None
     if not callable(found):
         raise InvalidOptionError(f"{PARTITIONER}={partitioner} is no function; name one")

@@ -64,8 +64,9 @@ def missing_parts(version: str) -> list[str]:
 
 
 def table_properties(table: Path) -> dict[str, str]:
-    """``hoodie.properties`` as Java reads it, without line continuations."""
-    lines = (table / ".hoodie" / "hoodie.properties").read_text(encoding="latin-1").splitlines()
+    """``hoodie.properties`` as Java reads it, without line continuations; nothing where there is no table."""
+    file = table / ".hoodie" / "hoodie.properties"
+    lines = file.read_text(encoding="latin-1").splitlines() if file.exists() else []
     pairs = (line.split("=", 1) for line in lines if "=" in line and line[0] not in "#!")
     return {key: re.sub(r"\\(.)", r"\1", value) for key, value in pairs}
 
@@ -117,7 +118,7 @@ class Hudi:
         return self._fetch({"command": "sql", "statement": statement})
 
     def write(self, table: Path, rows: pa.Table, operation: str, **options: str) -> None:
-        """Write ``rows`` into an existing table with index BLOOM and no small files; raises `HudiError`.
+        """Write ``rows`` into a table, made if need be, with index BLOOM and no small files; raises `HudiError`.
 
         ``options`` are Hudi's own names and go before what the table's properties and `BLOOM_ONLY` say.
         """
