@@ -424,6 +424,19 @@ IGNORED: Final = frozenset({
     "hoodie.table.timeline.timezone", "hoodie.clean.automatic", "hoodie.archive.automatic",
     "hoodie.cleaner.commits.retained", "hoodie.clean.commits.retained", "hoodie.keep.min.commits",
     "hoodie.keep.max.commits", "hoodie.layout.optimize.enable",
+    "hoodie.cleaner.policy", "hoodie.clean.policy", "hoodie.cleaner.policy.failed.writes",
+    "hoodie.clean.failed.writes.policy", "hoodie.cleaner.hours.retained", "hoodie.clean.hours.retained",
+    "hoodie.cleaner.fileversions.retained", "hoodie.clean.fileversions.retained", "hoodie.clean.async",
+    "hoodie.clean.async.enabled", "hoodie.cleaner.parallelism", "hoodie.clustering.inline.max.commits",
+    "hoodie.clustering.plan.strategy.sort.columns", "hoodie.clustering.plan.strategy.small.file.limit",
+    "hoodie.clustering.plan.strategy.target.file.max.bytes", "hoodie.clustering.plan.strategy.max.bytes.per.group",
+    "hoodie.clustering.plan.strategy.max.num.groups", "hoodie.layout.optimize.strategy",
+    "hoodie.layout.optimize.curve.build.method", "hoodie.layout.optimize.build.curve.sample.size",
+    "hoodie.compact.inline.max.delta.commits", "hoodie.metadata.index.column.stats.enable",
+    "hoodie.metadata.index.column.stats.column.list", "hoodie.metadata.record.index.enable",
+    "hoodie.metadata.global.record.level.index.enable", "hoodie.metadata.record.level.index.enable",
+    "hoodie.rollback.parallelism", "hoodie.finalize.write.parallelism", "hoodie.write.lock.num_retries",
+    "hoodie.datasource.compaction.async.enable",
 })  # fmt: skip
 
 #: Options that promise something which is not built, and the one value each may have all the same.

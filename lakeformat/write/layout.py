@@ -6,6 +6,7 @@ import enum
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -131,7 +132,7 @@ def _load(partitioner: str | Partitioner) -> Partitioner:
         return partitioner
     module, _, name = partitioner.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = attrgetter(name)(importlib.import_module(module))
     except Exception as error:
         raise InvalidOptionError(
             f"{PARTITIONER}={partitioner} cannot be imported ({type(error).__name__}: {error}); write "
