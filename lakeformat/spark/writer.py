@@ -35,7 +35,7 @@ __all__ = ["make_writer"]
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: bulk_insert: a task's rest of a partition smaller than this many bytes of Arrow is packed by ``commit()``.
 _SMALL_TAIL_BYTES: Final = 8 << 20
-#: Staged input beyond this many bytes is worth a word: the driver merges it alone.
+#: Staged input beyond this many rows is worth a word: the driver merges it alone.
 _LARGE_STAGE_ROWS: Final = 50_000_000
 
 
@@ -95,7 +95,8 @@ class StagedWriter(DataSourceArrowWriter):
             tasks = sorted((m for m in messages if isinstance(m, _StagedMessage)), key=lambda m: m.task)
             arrived = sum(m.staged.rows for m in tasks)
             if arrived > _LARGE_STAGE_ROWS:
-                _LOG.warning("%d rows are staged for one driver to merge; smaller batches spread the work", arrived)
+                verb = self._job.operation.value
+                _LOG.warning("%d rows are merged by one driver; LakehouseTable.%s spreads the work", arrived, verb)
             session = WriteSession(self._engine, self._job)
             storage = self._engine.storage
             with StageReader(storage, [m.staged for m in tasks], self._job.prepare) as reader:
@@ -133,13 +134,13 @@ class DirectSparkWriter(DataSourceArrowWriter):
             stage = context.stageId() if context else 0
             job, storage = self._job, self._engine.storage
             folder = f"{stage_folder(job.write_id)}/{task}-{attempt}"
-            settings = self._settings(folder, task, f"{task}-{stage}-{attempt}")
+            settings = self.settings(folder, task, f"{task}-{stage}-{attempt}")
             if job.layout is not None and job.layout.across_tasks:
                 path = f"{folder}/runs.arrow"
                 beat = claims.Heart(storage, self._commit.time, self._engine.clock).beat
                 runs = stage_runs(storage, path, job.prepare, settings, iterator, job.layout, beat)
                 return _DirectMessage(task, runs.rows, (), runs)
-            writer = self._writer(settings, pool)
+            writer = self.writer(settings, pool)
             try:
                 take_rows(writer, iterator, job.layout)
                 written, tails = writer.finish()
@@ -154,7 +155,8 @@ class DirectSparkWriter(DataSourceArrowWriter):
                     staged = stage_writer.finish()
             return _DirectMessage(task, writer.rows, written, staged)
 
-    def _settings(self, folder: str, task: int, write_token: str) -> DirectSettings:
+    def settings(self, folder: str, task: int, write_token: str) -> DirectSettings:
+        """How one task writes its base files."""
         job = self._job
         return DirectSettings(
             folder=folder,
@@ -166,7 +168,8 @@ class DirectSparkWriter(DataSourceArrowWriter):
             buffer_bytes=job.options["lakeformat.write.buffer.bytes"],
         )
 
-    def _writer(self, settings: DirectSettings, pool: Executor) -> DirectWriter:
+    def writer(self, settings: DirectSettings, pool: Executor) -> DirectWriter:
+        """What writes them, with the instant's heartbeat."""
         storage, job = self._engine.storage, self._job
         heart = claims.Heart(storage, self._commit.time, self._engine.clock)
         return DirectWriter(storage, job.prepare, job.files(self._schema), settings, pool, heart.beat)
@@ -176,9 +179,9 @@ class DirectSparkWriter(DataSourceArrowWriter):
         rows = sum(task.rows for task in runs)
         if rows > _LARGE_STAGE_ROWS:
             _LOG.warning("%d rows are sorted by one driver; LakehouseTable.bulk_insert spreads the work", rows)
-        settings = self._settings(f"{stage_folder(self._job.write_id)}/driver", 0, "0-0-0")
+        settings = self.settings(f"{stage_folder(self._job.write_id)}/driver", 0, "0-0-0")
         with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
-            writer = self._writer(settings, pool)
+            writer = self.writer(settings, pool)
             try:
                 lay_down(writer, runs, layout)
                 return writer.finish()[0]

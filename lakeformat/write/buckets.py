@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import mmh3
 import numpy as np
@@ -14,6 +15,7 @@ from lakeformat.model.files import BaseFile
 
 __all__ = [
     "Bucket",
+    "BucketLoad",
     "FileSizing",
     "InsertShare",
     "SmallFile",
@@ -56,6 +58,30 @@ class InsertShare:
     rows: int
 
 
+class BucketLoad(Protocol):
+    """What the workload profile tells of a bucket, however its rows are held; counts in rows."""
+
+    @property
+    def partition_path(self) -> str:
+        """Partition of the file group."""
+
+    @property
+    def file_id(self) -> str:
+        """The file group."""
+
+    @property
+    def base(self) -> BaseFile | None:
+        """The version to merge into; None opens a new file group."""
+
+    @property
+    def updates(self) -> int:
+        """Rows that may be in the base file."""
+
+    @property
+    def inserts(self) -> int:
+        """Rows that no file holds."""
+
+
 @dataclass(frozen=True)
 class Bucket:
     """Work for one file group.
@@ -70,6 +96,16 @@ class Bucket:
     base: BaseFile | None
     rows: Ints
     lookups: int
+
+    @property
+    def updates(self) -> int:
+        """Rows that may be in the base file."""
+        return self.lookups
+
+    @property
+    def inserts(self) -> int:
+        """Rows that no file holds."""
+        return len(self.rows) - self.lookups
 
 
 def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> tuple[InsertShare, ...]:

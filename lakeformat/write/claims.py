@@ -8,10 +8,14 @@ lock until it is done, so whoever has the lock knows that it is dead; ``heartbea
 from __future__ import annotations
 
 import json
+import logging
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import Final
 
+from lakeformat.errors import LakeformatError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, Storage, own_path
@@ -23,6 +27,7 @@ __all__ = [
     "HEARTBEAT_MS",
     "Claim",
     "Heart",
+    "Pulse",
     "beat",
     "heartbeat_alive",
     "read_claim",
@@ -30,6 +35,8 @@ __all__ = [
     "stale_claims",
     "take_instant",
 ]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
 
 #: Renewed this often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms and tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
@@ -129,6 +136,35 @@ class Heart:
         if now - self._last >= HEARTBEAT_MS / 3000:
             self._last = now
             beat(self._storage, self._time)
+
+
+class Pulse(AbstractContextManager["Pulse"]):
+    """Renews an instant's heartbeat from a thread while the block runs: its process waits for others' work.
+
+    A renewal that fails is logged and tried again; the writer is taken for dead only after several.
+    """
+
+    def __init__(self, storage: Storage, instant_time: str) -> None:
+        self._storage, self._time = storage, instant_time
+        self._done = Event()
+        self._thread = Thread(target=self._run, name=f"heartbeat-{instant_time}", daemon=True)
+
+    def __enter__(self) -> Pulse:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+        if read_claim(self._storage, self._time) is None:  # Released meanwhile, perhaps just before a renewal.
+            self._storage.delete(_heartbeat(self._time))
+
+    def _run(self) -> None:
+        while not self._done.wait(HEARTBEAT_MS / 3000):
+            try:
+                beat(self._storage, self._time)
+            except LakeformatError as error:
+                _LOG.warning("heartbeat of %s failed, trying again: %s", self._time, error)
 
 
 def heartbeat_alive(storage: Storage, instant: Instant, clock: Clock, *, without: int) -> bool:

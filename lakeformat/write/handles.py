@@ -52,6 +52,8 @@ class HandleSettings:
     Attributes:
         rule: what becomes of a stored row and an incoming one.
         delete: the rows are keys to delete.
+        folder: where files are written instead of their partitions, for whoever moves them there; None for there.
+        write_token: part of the files' names, of this attempt alone; None for one made from the bucket's number.
         idle_cores: there are fewer buckets than cores, so a merge may decode on one while it encodes on another.
         merger: makes what changes the rows of base files; None for upserts and deletes by key.
     """
@@ -60,8 +62,18 @@ class HandleSettings:
     files: FileSettings
     rule: MergeRule
     delete: bool
+    folder: str | None = None
+    write_token: str | None = None
     idle_cores: bool = False
     merger: Callable[[Bucket, BaseFile, pa.Table, int, HandleSettings], Merger] | None = None
+
+    def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
+        """The name of a bucket's file."""
+        return BaseFileName(bucket.file_id, self.write_token or f"{task}-0-0", self.instant_time)
+
+    def written_to(self, bucket: Bucket, name: BaseFileName) -> str:
+        """Where the file is put."""
+        return join_path(bucket.partition_path if self.folder is None else self.folder, str(name))
 
 
 class Merger(Protocol):
@@ -87,11 +99,11 @@ class _Incoming:
 
 def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> WriteStat | None:
     """A new file group. None if all its rows are deletes."""
-    name = BaseFileName(bucket.file_id, f"{task}-0-0", settings.instant_time)
-    path = join_path(bucket.partition_path, str(name))
+    name = settings.file_name(bucket, task)
+    path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
     written = 0
     with (
-        storage.open_output(path) as sink,
+        storage.open_output(target) as sink,
         BaseFileWriter(sink, bucket.partition_path, name, settings.files) as writer,
     ):
         for start in range(0, len(bucket.rows), ROW_GROUP_ROWS):
@@ -102,7 +114,7 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         written = writer.rows
         size = writer.size_bytes
     if not written:
-        storage.delete(path)
+        storage.delete(target)
         return None
     return WriteStat(bucket.file_id, path, bucket.partition_path, None, written, num_inserts=written, size_bytes=size)
 
@@ -115,15 +127,15 @@ def merge(
     Source: Hudi's ``HoodieMergeHandle``: an updated row keeps its place, inserts follow; a row that is only
     copied keeps its meta columns but the file name.
     """
-    name = BaseFileName(bucket.file_id, f"{task}-0-0", settings.instant_time)
-    path = join_path(bucket.partition_path, str(name))
+    name = settings.file_name(bucket, task)
+    path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0)
     metadata = read_metadata(storage, base)
     encoded = _repeating_text(metadata, settings)
     with (
         storage.open_input(base.path) as stored,
         open_parquet(stored, base.path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
-        storage.open_output(path) as sink,
+        storage.open_output(target) as sink,
     ):
         inherited = _inherited(storage, key_footer(base, metadata), len(bucket.rows))
         known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
@@ -146,7 +158,7 @@ def merge(
             size_bytes=writer.size_bytes,
         )
     if not (stat.num_deletes or stat.num_updates or stat.num_inserts):
-        storage.delete(path)
+        storage.delete(target)
         return None
     return stat
 

@@ -119,11 +119,16 @@ class WriteJob:
         return self.prepare.rule
 
     @property
-    def index(self) -> Index:
-        """Where keys are looked for."""
+    def index_settings(self) -> IndexSettings:
+        """Which index, and how it works."""
         ranges, tree = self.options["hoodie.bloom.index.prune.by.ranges"], self.options[_USE_TREE]
         exact = self.dup_policy != "none"  # No merge follows that would find a guess out.
-        return make_index(IndexSettings(self.options["hoodie.index.type"], ranges, tree, exact))
+        return IndexSettings(self.options["hoodie.index.type"], ranges, tree, exact)
+
+    @property
+    def index(self) -> Index:
+        """Where keys are looked for."""
+        return make_index(self.index_settings)
 
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
         """The table's schema after this write.

@@ -21,13 +21,13 @@ from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.buckets import Bucket, FileSizing, assign, derive_file_id
+from lakeformat.write.buckets import Bucket, BucketLoad, FileSizing, assign, derive_file_id
 from lakeformat.write.duplicates import refuse_doubled, without_stored
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.prepare import ANY_PARTITION, combine
 from lakeformat.write.report import Report
 
-__all__ = ["BucketPlan", "new_key_check", "plan_buckets", "workload_profile"]
+__all__ = ["BucketPlan", "new_key_check", "plan_buckets", "row_bytes", "workload_profile"]
 
 _SAMPLE_ROWS: Final = 16384
 
@@ -85,7 +85,7 @@ def plan_buckets(
             tagged = without_stored(rows, tagged, fail=job.dup_policy == "fail")
     with report.step("profile") as counted:
         sizing = FileSizing(
-            _row_bytes(job, rows, schema),
+            row_bytes(job, rows, schema),
             job.options["hoodie.parquet.max.file.size"],
             job.options["hoodie.parquet.small.file.limit"],
         )
@@ -107,7 +107,7 @@ def _tag(storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot
     return find(storage, snapshot, keys)
 
 
-def _row_bytes(job: WriteJob, rows: Mapping[str, pa.Table], schema: pa.Schema) -> float:
+def row_bytes(job: WriteJob, rows: Mapping[str, pa.Table], schema: pa.Schema) -> float:
     """Bytes of a row as it will stand in a file, measured on a sample of the input."""
     sample = next((table.slice(0, _SAMPLE_ROWS) for table in rows.values() if table.num_rows), None)
     if sample is None or job.operation is Operation.DELETE:
@@ -136,7 +136,9 @@ def _buckets(job: WriteJob, tagged: Mapping[str, Tagged], snapshot: Snapshot, si
     return tuple(buckets)
 
 
-def workload_profile(operation: Operation, buckets: Iterable[Bucket], written: Iterable[WriteStat]) -> CommitMetadata:
+def workload_profile(
+    operation: Operation, buckets: Iterable[BucketLoad], written: Iterable[WriteStat]
+) -> CommitMetadata:
     """The profile as an inflight file holds it (Hudi: ``saveWorkloadProfileMetadataToInflight``).
 
     One entry a file group to update, one with an empty file id for the inserts of a partition.
@@ -149,7 +151,7 @@ def workload_profile(operation: Operation, buckets: Iterable[Bucket], written: I
     for stat in written:
         inserts[stat.partition_path] += stat.num_inserts
     for bucket in buckets:
-        path, new = bucket.partition_path, len(bucket.rows) - bucket.lookups
+        path, new = bucket.partition_path, bucket.inserts
         if bucket.base is None:
             inserts[path] = inserts.get(path, 0) + new
         else:
@@ -159,7 +161,7 @@ def workload_profile(operation: Operation, buckets: Iterable[Bucket], written: I
                 path,
                 bucket.base.name.instant_time,
                 0,
-                num_updates=bucket.lookups,
+                num_updates=bucket.updates,
                 num_inserts=new,
             )
             updates.setdefault(path, []).append(entry)

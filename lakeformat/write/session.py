@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakeformat.codec.avro_schema import to_avro
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFileName, FileGroupId, join_path
+from lakeformat.model.files import FileGroupId
 from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -36,11 +36,11 @@ from lakeformat.write.report import REPORT_KEY, Report, progress, summary
 from lakeformat.write.rollback import recover
 from lakeformat.write.stage import stage_folder
 
-__all__ = ["Engine", "WriteResult", "WriteSession", "Written"]
+__all__ = ["AFTER_TASKS", "Engine", "WriteResult", "WriteSession", "Written"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Number of the first bucket beside base files that tasks have written: names and sequence numbers must differ.
-_AFTER_TASKS: Final = 1 << 20
+AFTER_TASKS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,7 @@ class WriteSession:
         def one(at: int) -> WriteStat | None:
             heart.beat()
             bucket, task = plan.buckets[at], first_task + at
-            name = BaseFileName(bucket.file_id, f"{task}-0-0", handles.instant_time)
-            path = join_path(bucket.partition_path, str(name))
+            path = handles.written_to(bucket, handles.file_name(bucket, task))
             announce(self.storage, handles.instant_time, path, merge=bucket.base is not None)
             rows = plan.rows[bucket.partition_path]
             if bucket.base is None:
@@ -243,7 +242,7 @@ class WriteSession:
             if file.stat.partition_path not in known:
                 prepare_partition(self.storage, file.stat.partition_path, commit.time)
                 known.add(file.stat.partition_path)
-            announce(self.storage, commit.time, file.stat.path, merge=False)
+            announce(self.storage, commit.time, file.stat.path, merge=file.stat.prev_commit is not None)
             self.storage.move(file.staged_path, file.stat.path)
             stats.append(file.stat)
         return stats
@@ -279,11 +278,33 @@ class WriteSession:
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.protocol.inflight(commit, profile)
         with self.report.step("write") as counted:
-            stats = self.handle(plan, self.job.handles(commit.time, schema), _AFTER_TASKS)
+            stats = self.handle(plan, self.job.handles(commit.time, schema), AFTER_TASKS)
             stats += self.place(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
         touched_partitions = {stat.partition_path: pa.table({}) for stat in stats}
         self.finish(commit, schema, stats, snapshot, self._overwritten(touched_partitions, snapshot), None)
+
+    def publish_written(
+        self,
+        commit: OpenCommit,
+        schema: pa.Schema,
+        written: Sequence[Written],
+        snapshot: Snapshot,
+        overwritten: Iterable[str],
+        check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
+    ) -> WriteResult:
+        """Move finished files into their partitions and publish. Call it under the lock; the caller undoes.
+
+        Args:
+            overwritten: partitions with rows of ours, for an overwrite of partitions.
+        """
+        with self.report.step("place") as counted:
+            stats = self.place(commit, written)
+            counted["files"] = len(stats)
+        hidden = self._overwritten(dict.fromkeys(overwritten, pa.table({})), snapshot)
+        self.finish(commit, schema, stats, snapshot, hidden, check_new_keys)
+        self.protocol.tidy(commit)
+        return self.result(commit)
 
     # --- publish --------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ reader maps the file, so rows cost memory only while they are taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,7 +19,16 @@ from lakeformat.write.keys import GeneratedKeys
 from lakeformat.write.layout import Layout
 from lakeformat.write.prepare import PrepareSettings, combine, prepare
 
-__all__ = ["BLOCK_BYTES", "Run", "StageReader", "StageWriter", "StagedTask", "stage_folder"]
+__all__ = [
+    "BLOCK_BYTES",
+    "Run",
+    "StageReader",
+    "StageWriter",
+    "StagedTask",
+    "rows_by_partition",
+    "stage_folder",
+    "staged_batches",
+]
 
 
 #: Runs that are going to be merged are written in blocks of this size, of which the merge holds one per run.
@@ -33,7 +42,7 @@ def stage_folder(write_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Record batches ``first`` to ``last`` (exclusive) of a stage file: one partition's rows.
+    """Record batches ``first`` to ``last`` (exclusive) of a stage file: one partition's rows, ``rows`` of them.
 
     ``number``: the output file they are meant for, of a layout's choice.
     """
@@ -41,6 +50,7 @@ class Run:
     partition_path: str
     first: int
     last: int
+    rows: int
     number: int = 0
 
 
@@ -51,6 +61,15 @@ class StagedTask:
     path: str
     runs: tuple[Run, ...]
     rows: int
+
+
+def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
+    """Partition path -> staged rows, not combined across tasks."""
+    found: dict[str, int] = {}
+    for task in tasks:
+        for run in task.runs:
+            found[run.partition_path] = found.get(run.partition_path, 0) + run.rows
+    return found
 
 
 class StageWriter:
@@ -127,7 +146,7 @@ class StageWriter:
         batches = rows.combine_chunks().to_batches(max_chunksize=max(block_rows, 1))
         for batch in batches:
             self._writer.write_batch(batch)
-        self._runs.append(Run(partition, self._batches, self._batches + len(batches), number))
+        self._runs.append(Run(partition, self._batches, self._batches + len(batches), rows.num_rows, number))
         self._batches += len(batches)
 
     def finish(self) -> StagedTask:
@@ -164,3 +183,22 @@ class StageReader:
         schema = self._settings.prepared_schema
         parts: Sequence[tuple[str, list[pa.RecordBatch]]] = sorted(self._parts.items())
         return {partition: pa.Table.from_batches(batches, schema) for partition, batches in parts}
+
+
+def staged_batches(
+    storage: Storage, task: StagedTask, partition_path: str, *, columns: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """One partition's rows in one stage file, batch by batch, in order of arrival.
+
+    Args:
+        columns: how many of the first columns are wanted; all by default.
+    """
+    runs = [run for run in task.runs if run.partition_path == partition_path]
+    if not runs:
+        return
+    wanted = None if columns is None else list(range(columns))
+    with storage.open_input(task.path) as source:
+        reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
+        for run in runs:
+            for at in range(run.first, run.last):
+                yield reader.get_batch(at)

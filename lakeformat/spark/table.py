@@ -1,0 +1,181 @@
+"""A table whose rows travel to their file group by Spark's own shuffle (design: the exchanged way).
+
+>>> table = LakehouseTable.forPath(spark, "s3://bucket/flights", recordkey="id")  # doctest: +SKIP
+>>> table.upsert(changes).report["rows"]  # doctest: +SKIP
+{'incoming': 1000, 'inserted': 200, 'updated': 800, 'deleted': 0}
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from lakeformat.config.resolve import Options, resolve
+from lakeformat.spark.exchange import SparkExchange
+from lakeformat.spark.types import arrow_schema
+from lakeformat.storage import RandomIds, SystemClock, open_storage
+from lakeformat.table import HistoryEntry, Table
+from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.write.exchanged import ExchangedSession
+from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.memory import reused_memory
+from lakeformat.write.schema import incoming_schema
+from lakeformat.write.session import Engine, WriteResult, WriteSession
+from lakeformat.write.stage import StageReader
+from lakeformat.write.table_settings import check_options, create_table, open_or_create
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["LakehouseTable"]
+
+_LOG: Final = logging.getLogger("lakeformat.spark")
+_OPERATION: Final = "hoodie.datasource.write.operation"
+
+
+class LakehouseTable:
+    """A Hudi table, written by all executors. Make one with `forPath` or `create`.
+
+    Each verb runs a few Spark jobs and returns when the commit is visible. The process that calls plans and
+    publishes, so it must reach the table's storage itself; rows never come to it. Its memory grows with the
+    number of files, not with their rows; a task holds the rows of one file group.
+
+    Verbs raise the same errors as `lakeformat.Table`, whether the caller or a task found out.
+    """
+
+    def __init__(self, spark: SparkSession, engine: Engine, options: Options) -> None:
+        self._spark, self._engine, self._options = spark, engine, options
+
+    @classmethod
+    def forPath(cls, spark: SparkSession, path: str, **options: Any) -> LakehouseTable:  # noqa: N802  Spark's style.
+        """The table at a path; if there is none, the first write makes it from the options.
+
+        Args:
+            path: folder or URL, as executors see it too.
+            options: Hudi's option names or the short aliases, as for ``df.write``.
+
+        Raises:
+            InvalidOptionError: an option is unknown or bad.
+        """
+        resolved = resolve(options)
+        storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
+        return cls(spark, Engine(storage, SystemClock(), RandomIds()), resolved)
+
+    @classmethod
+    def create(cls, spark: SparkSession, path: str, schema: StructType | DataFrame, **options: Any) -> LakehouseTable:
+        """Make an empty table.
+
+        Args:
+            schema: its columns, or a DataFrame that has them.
+            options: at least ``recordkey``; see `forPath`.
+
+        Raises:
+            InvalidOptionError: a bad option, or a table with other settings stands there already.
+            SchemaMismatchError: a named column is not in the schema, or a type cannot be stored.
+        """
+        table = cls.forPath(spark, path, **options)
+        columns = incoming_schema(arrow_schema(getattr(schema, "schema", schema)))
+        engine = table._engine
+        config = create_table(engine.store, table._options, columns, engine.clock)
+        check_options(config, table._options, engine.storage.location)
+        return table
+
+    def __repr__(self) -> str:
+        return f"LakehouseTable({self._engine.storage.location!r})"
+
+    def history(self) -> list[HistoryEntry]:
+        """Completed commits on the active timeline, newest first."""
+        return Table(self._engine.storage, self._options).history()
+
+    def upsert(self, rows: DataFrame) -> WriteResult:
+        """Update the rows whose keys are there, insert the others. The frame is evaluated once."""
+        return self._write(rows, Operation.UPSERT)
+
+    def insert(self, rows: DataFrame) -> WriteResult:
+        """Add the rows, topping up small files; keys are not looked up."""
+        return self._write(rows, Operation.INSERT)
+
+    def bulk_insert(self, rows: DataFrame) -> WriteResult:
+        """Add the rows as new files: each task writes its own, only what is too little for a file is exchanged."""
+        return self._write(rows, Operation.BULK_INSERT)
+
+    def delete(self, keys: DataFrame) -> WriteResult:
+        """Delete the rows with these keys.
+
+        Args:
+            keys: rows with the key columns and the partition columns; without partition columns every
+                partition is searched.
+        """
+        return self._write(keys, Operation.DELETE)
+
+    def insert_overwrite(self, rows: DataFrame) -> WriteResult:
+        """Replace the contents of the partitions that the rows are in; one row per key is kept."""
+        return self._write(rows, Operation.INSERT_OVERWRITE, combine=True)
+
+    def overwrite(self, rows: DataFrame) -> WriteResult:
+        """Replace the contents of the table, in one step; one row per key is kept."""
+        return self._write(rows, Operation.INSERT_OVERWRITE_TABLE, combine=True)
+
+    def delete_partitions(self, partitions: str | Sequence[str]) -> WriteResult:
+        """Empty whole partitions in one step; see `lakeformat.Table.delete_partitions`. No Spark job is needed."""
+        return Table(self._engine.storage, self._options).delete_partitions(partitions)
+
+    def _write(self, rows: DataFrame, operation: Operation, *, combine: bool = False) -> WriteResult:
+        engine, schema = self._engine, arrow_schema(rows.schema)
+        options = self._options.with_values(**{_OPERATION: operation.value})
+        config = open_or_create(engine.store, options, incoming_schema(schema), engine.clock)
+        if combine and config.record_fields:
+            options = options.with_values(**{"hoodie.combine.before.insert": True})
+        snapshot = load_snapshot(engine.store, config=config)
+        job = plan_job(engine.store, snapshot, options, schema, engine.ids)
+        exchange = SparkExchange(self._spark, engine, job)
+        if needs_all := _needs_all_keys(job):
+            _LOG.warning("%s is not exchanged: this process merges the rows alone", needs_all)
+            return self._write_here(rows, exchange, job, snapshot)
+        session = ExchangedSession(engine, job, exchange)
+        if not job.staged and (operation is Operation.BULK_INSERT or job.prepare.keys.generated):
+            return self._write_direct(rows, session, exchange, job)
+        with session.forgotten_on_failure(), session.session.report.step("stage") as counted:
+            staged = exchange.stage(rows)
+            counted["files"] = sum(bool(task.path) for task in staged)
+        known = frozenset(instant.time for instant in snapshot.timeline.commits)
+        return session.run(staged, sum(task.rows for task in staged), known)
+
+    def _write_here(self, rows: DataFrame, exchange: SparkExchange, job: WriteJob, snapshot: Snapshot) -> WriteResult:
+        """The staged way: tasks stage the rows, this process merges them."""
+        session = WriteSession(self._engine, job)
+        try:
+            with reused_memory():
+                staged = exchange.stage(rows)
+                known = frozenset(instant.time for instant in snapshot.timeline.commits)
+                with StageReader(self._engine.storage, staged, job.prepare) as reader:
+                    return session.run_staged(reader.partitions(), sum(task.rows for task in staged), known)
+        finally:
+            session.forget_stage()
+
+    def _write_direct(
+        self, rows: DataFrame, session: ExchangedSession, exchange: SparkExchange, job: WriteJob
+    ) -> WriteResult:
+        with session.forgotten_on_failure(), session.begun() as commit:
+            snapshot = load_snapshot(self._engine.store)
+            schema = job.final_schema(snapshot)
+            report = session.session.report
+            with report.step("encode") as counted:
+                written, staged, arrived = exchange.write_direct(rows, commit, schema)
+                counted["files"] = len(written)
+            if job.layout is not None and job.layout.across_tasks:
+                with report.step("sort") as counted:
+                    written, staged = exchange.lay_down(staged, commit, schema, job.layout), []
+                    counted["files"] = len(written)
+            report.rows["incoming"] = arrived
+            return session.publish(commit, written, staged, snapshot)
+
+
+def _needs_all_keys(job: WriteJob) -> str:
+    """What about the write only works where all keys are seen at once; ``""`` if nothing does."""
+    index = job.index_settings
+    if index.is_global or index.has_buckets:
+        return f"index {index.kind}"
+    return f"hoodie.datasource.insert.dup.policy={job.dup_policy}" if job.dup_policy != "none" else ""

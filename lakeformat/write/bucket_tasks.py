@@ -1,0 +1,211 @@
+"""Both sides of the exchange, in tasks: staged rows to buckets, and buckets to base files.
+
+Between the two Spark moves the rows. Memory: a stage file's record batch on the one side (`StageWriter`'s
+buffer, mapped on local disks); one bucket's rows and a row group of its base file on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.conform import conform
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import join_path
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.write.buckets import Bucket
+from lakeformat.write.handles import HandleSettings, create, merge
+from lakeformat.write.prepare import PrepareSettings, combine
+from lakeformat.write.route import PartitionRoute, RoutedBucket
+from lakeformat.write.session import Written
+from lakeformat.write.stage import StagedTask, staged_batches
+from lakeformat.write.tag_units import TagFile, read_hits
+
+__all__ = ["ARRIVAL", "BUCKET", "LOOKUP", "TASK", "BucketSettings", "route_rows", "routed_schema", "write_buckets"]
+
+Ints = npt.NDArray[np.int64]
+
+#: Columns that travel with each row: the value Spark hashes to find the task, the bucket, whether the row is in
+#: the bucket's base file, and its place in the input.
+TASK: Final = "_lakeformat_task"
+BUCKET: Final = "_lakeformat_bucket"
+LOOKUP: Final = "_lakeformat_lookup"
+ARRIVAL: Final = "_lakeformat_arrival"
+_ROUTING: Final = (
+    pa.field(TASK, pa.int32()),
+    pa.field(BUCKET, pa.int32()),
+    pa.field(LOOKUP, pa.bool_()),
+    pa.field(ARRIVAL, pa.int64()),
+)
+#: Rows of a stage file that ``arrival`` can tell apart.
+_STAGE_ROWS: Final = 1 << 40
+#: Rows handed to Spark at a time.
+_BATCH_ROWS: Final = 16_384
+
+
+def routed_schema(settings: PrepareSettings) -> pa.Schema:
+    """Prepared rows on their way to a bucket."""
+    return pa.schema([*_ROUTING, *settings.prepared_schema])
+
+
+def route_rows(
+    storage: Storage,
+    stage: int,
+    staged: StagedTask,
+    tags: Sequence[TagFile],
+    routes: Mapping[str, PartitionRoute],
+    task_values: Sequence[int],
+    settings: PrepareSettings,
+) -> Iterator[pa.RecordBatch]:
+    """One stage file's rows, each with its bucket; a row that several files hold comes once for each.
+
+    Args:
+        stage: the file's number.
+        tags: what the tag step found for this file.
+        task_values: per bucket the value of `TASK`.
+    """
+    hits = read_hits(storage, tags)
+    values = np.asarray(task_values, np.int32)
+    for source in sorted({run.partition_path for run in staged.runs}):
+        ways = {path: hits.get(path) for path in ([source] if source in routes else hits)}
+        first = 0
+        for batch in staged_batches(storage, staged, source):
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                rows = batch.slice(start, _BATCH_ROWS)
+                at, buckets, lookups = _routed(rows, first + start, ways, routes)
+                if len(at):
+                    arrival = stage * _STAGE_ROWS + first + start + at
+                    moved = conform(rows.take(pa.array(at)), settings.prepared_schema)
+                    columns = [values[buckets], buckets.astype(np.int32), lookups, arrival]
+                    arrays = [*map(pa.array, columns), *moved.columns]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=routed_schema(settings))
+            first += batch.num_rows
+
+
+def _routed(
+    rows: pa.RecordBatch,
+    first: int,
+    ways: Mapping[str, tuple[Ints, Ints] | None],
+    routes: Mapping[str, PartitionRoute],
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Positions of rows, their buckets, and whether they are in the bucket's base file."""
+    positions: list[Ints] = []
+    buckets: list[Ints] = []
+    is_new = np.ones(rows.num_rows, bool)
+    for path, pairs in ways.items():
+        if pairs is not None:
+            low, high = np.searchsorted(pairs[0], [first, first + rows.num_rows])
+            at = pairs[0][low:high] - first
+            is_new[at] = False
+            positions.append(at)
+            buckets.append(_mapped(pairs[1][low:high], routes[path].by_file))
+    located = sum(map(len, positions))
+    for path in ways:
+        if routes[path].inserts:
+            new = np.flatnonzero(is_new)
+            positions.append(new)
+            buckets.append(_by_key(rows.column(RECORD_KEY).take(pa.array(new)), routes[path]))
+    at = np.concatenate([*positions, np.empty(0, np.int64)])
+    lookups = np.arange(len(at)) < located
+    return at, np.concatenate([*buckets, np.empty(0, np.int64)]), lookups
+
+
+def _mapped(files: Ints, by_file: Mapping[int, int]) -> Ints:
+    known = np.asarray(list(by_file), np.int64)
+    numbers = np.asarray(list(by_file.values()), np.int64)
+    return numbers[np.searchsorted(known, files)]  # Files stand in ascending order in a route.
+
+
+def _by_key(keys: pa.Array, route: PartitionRoute) -> Ints:
+    """Buckets of new keys: how many cuts are not above the key."""
+    if not route.cuts or not len(keys):
+        return np.full(len(keys), route.inserts[0], np.int64)
+    cuts = pa.array(route.cuts, keys.type)
+    # A stable sort puts cuts before equal keys.
+    order = np.asarray(pc.sort_indices(pa.concat_arrays([cuts, keys])))
+    is_key = order >= len(cuts)
+    below = np.empty(len(keys), np.int64)
+    below[order[is_key] - len(cuts)] = np.cumsum(~is_key)[is_key]
+    return np.asarray(route.inserts, np.int64)[below]
+
+
+# --- buckets to files ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BucketSettings:
+    """What all tasks that write buckets share.
+
+    Attributes:
+        combine: keep one row per key, across stage files.
+        handles: with the stage folder as ``folder``.
+        first_task: added to a bucket's number in sequence numbers.
+    """
+
+    buckets: tuple[RoutedBucket, ...]
+    prepare: PrepareSettings
+    combine: bool
+    handles: HandleSettings
+    first_task: int = 0
+
+
+def write_buckets(
+    storage: Storage, batches: Iterable[pa.RecordBatch], settings: BucketSettings, attempt: str
+) -> Iterator[Written]:
+    """Make a base file of each bucket, one after the other.
+
+    Args:
+        batches: routed rows; those of one bucket follow each other, and no other task has any of them.
+        attempt: two numbers, ``stage-attempt``, unique to this attempt; part of the files' names.
+    """
+    number, waiting = -1, list[pa.RecordBatch]()
+    for batch in batches:
+        buckets = batch.column(BUCKET).to_numpy()
+        bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(buckets)]
+        for start, end in pairwise(bounds):
+            if start == end:
+                continue
+            if int(buckets[start]) != number:
+                yield from _written(storage, number, waiting, settings, attempt)
+                number, waiting = int(buckets[start]), []
+            waiting.append(batch.slice(start, end - start))
+    yield from _written(storage, number, waiting, settings, attempt)
+
+
+def _written(
+    storage: Storage, number: int, batches: Sequence[pa.RecordBatch], settings: BucketSettings, attempt: str
+) -> Iterator[Written]:
+    if not batches:
+        return
+    routed = settings.buckets[number]
+    handles = replace(settings.handles, write_token=f"{number}-{attempt}")
+    rows, bucket = _bucket(pa.Table.from_batches(batches), routed, settings)
+    stat: WriteStat | None
+    if routed.base is None:
+        stat = create(storage, bucket, rows, settings.first_task + number, handles)
+    else:
+        stat = merge(storage, bucket, routed.base, rows, settings.first_task + number, handles)
+    if stat is not None:
+        name = handles.file_name(bucket, settings.first_task + number)
+        yield Written(join_path(handles.folder or "", str(name)), stat)
+
+
+def _bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
+    """A bucket's rows in order of arrival, one per key, and which of them the base file holds; others by key."""
+    table = table.take(pc.sort_indices(table.column(ARRIVAL)))
+    if settings.combine:
+        table = combine(table, settings.prepare.rule)
+    lookup = table.column(LOOKUP).to_numpy()
+    new = np.flatnonzero(~lookup)
+    new = new[np.asarray(pc.sort_indices(table.column(RECORD_KEY).take(pa.array(new)))).astype(np.int64)]
+    at = np.concatenate([np.flatnonzero(lookup), new])
+    rows = conform(table, settings.prepare.prepared_schema)
+    return rows, Bucket(routed.partition_path, routed.file_id, routed.base, at, int(lookup.sum()))

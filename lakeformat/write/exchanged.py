@@ -1,0 +1,267 @@
+"""The exchanged way on the driver: every step is planned here from counts and carried out by tasks.
+
+Rows never come here. Memory: the table's listing, per touched file group and per stage file a line, and one
+sample of rows for sizing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
+from lakeformat.index.key_columns import read_keys
+from lakeformat.index.port import TagCounts
+from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.write.bucket_tasks import BucketSettings
+from lakeformat.write.buckets import FileSizing
+from lakeformat.write.claims import Pulse
+from lakeformat.write.commit import OpenCommit
+from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.profile import row_bytes, workload_profile
+from lakeformat.write.report import Report
+from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
+from lakeformat.write.session import AFTER_TASKS, Engine, WriteResult, WriteSession, Written
+from lakeformat.write.stage import StagedTask, rows_by_partition, stage_folder, staged_batches
+from lakeformat.write.tag_units import TagFile
+
+__all__ = ["Exchange", "ExchangedSession", "RouteTasks"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_SAMPLE_ROWS: Final = 16_384
+#: Base files, and rows for them, that one task handles, in bytes.
+_TASK_BYTES: Final = 64 << 20
+#: Base files of one partition that are searched together; a larger partition is searched in several tasks.
+_UNIT_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class RouteTasks:
+    """Everything that moves staged rows into files.
+
+    Attributes:
+        staged: all stage files, by number.
+        tags: per stage file what was found for it.
+        tasks: bucket -> task that writes it.
+    """
+
+    staged: tuple[StagedTask, ...]
+    tags: tuple[tuple[TagFile, ...], ...]
+    plan: RoutePlan
+    tasks: tuple[int, ...]
+    buckets: BucketSettings
+
+
+class Exchange(Protocol):
+    """Who runs tasks. Each may run several times or twice at once; the answers of one run count."""
+
+    @property
+    def width(self) -> int:
+        """Tasks to make at least, if there is work for them."""
+
+    def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
+        """`tag_unit` for each; ``tasks`` says which go together."""
+
+    def write(self, work: RouteTasks) -> list[Written]:
+        """`route_rows` for each stage file, the rows brought together by bucket, `write_buckets` for each task."""
+
+
+class ExchangedSession:
+    """Publishes staged rows."""
+
+    def __init__(self, engine: Engine, job: WriteJob, exchange: Exchange, *, unit_bytes: int = _UNIT_BYTES) -> None:
+        self._unit_bytes = unit_bytes
+        self.engine, self.job, self.exchange = engine, job, exchange
+        self.storage, self.store = engine.storage, engine.store
+        self.session = WriteSession(engine, job)
+
+    def run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
+        """Tag, route, write and publish; after a conflict again from the same stage files, if options allow.
+
+        Args:
+            arrived: rows of the input.
+            known: commits completed when the user's write began; only overwrites look at it.
+
+        Raises:
+            WriteConflictError: after as many tries as the options allow. The stage is gone.
+        """
+        tries = 1 + self.job.options["hoodie.write.num.retries.on.conflict.failures"]
+        with self.forgotten_on_failure():
+            while True:
+                tries -= 1
+                try:
+                    return self._run(staged, arrived, known)
+                except WriteConflictError as error:
+                    if not tries:
+                        raise
+                    _LOG.warning("%s; trying again, %d tries left", error, tries)
+                    known = frozenset(i.time for i in self.store.load().commits)
+                    self.session.report = Report(self.engine.clock, self.job.operation.value)
+
+    def _run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
+        snapshot = load_snapshot(self.store)
+        if not self.job.operation.overwrites:
+            known = frozenset(i.time for i in snapshot.timeline.commits)
+        self.session.report.rows["incoming"] = arrived
+        with self.begun(known) as commit:
+            return self.publish(commit, (), staged, snapshot)
+
+    @contextmanager
+    def begun(self, known: frozenset[str] | None = None) -> Iterator[OpenCommit]:
+        """An instant of ours while the block runs: kept alive, and undone if the block raises.
+
+        Args:
+            known: the commits the write starts from; those completed now by default.
+        """
+        with self.session.locked():
+            commit = self.session.begin(lives_by="heartbeat")
+        if known is not None:
+            commit = replace(commit, known=known)
+        with Pulse(self.storage, commit.time):
+            try:
+                yield commit
+            except CommitStateUnknownError:
+                raise
+            except BaseException:
+                with suppress(LakeformatError, OSError), self.session.locked():  # Else the next writer does it.
+                    self.session.protocol.undo(self.job.config, commit)
+                raise
+
+    @contextmanager
+    def forgotten_on_failure(self) -> Iterator[None]:
+        """The stage goes if the block raises, unless what it published may need it."""
+        try:
+            yield
+        except CommitStateUnknownError:
+            raise
+        except BaseException:
+            self.session.forget_stage()
+            raise
+
+    def publish(
+        self, commit: OpenCommit, written: Sequence[Written], staged: Sequence[StagedTask], snapshot: Snapshot
+    ) -> WriteResult:
+        """Bring staged rows into files and publish them with the files that are written already.
+
+        Args:
+            snapshot: the table the rows are held against.
+        """
+        job, session = self.job, self.session
+        schema = job.final_schema(snapshot)
+        staged = [task for task in staged if task.path]
+        units, results, plan = self._plan(staged, snapshot, schema)
+        commit = session.protocol.inflight(
+            commit, workload_profile(job.operation, plan.buckets, [file.stat for file in written])
+        )
+        handles = replace(job.handles(commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
+        written = [*written]
+        with session.report.step("write") as counted:
+            if plan.buckets:
+                first = AFTER_TASKS if written else 0
+                buckets = BucketSettings(plan.buckets, job.prepare, job.combine, handles, first)
+                tasks = bundle(_weights(plan), task_weight=_TASK_BYTES, at_least=self.exchange.width)
+                tags = _tags(len(staged), units, results)
+                written += self.exchange.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
+                counted["tasks"] = len(set(tasks))
+            counted["buckets"] = len(plan.buckets)
+        touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
+        check = new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
+        with session.locked():
+            return session.publish_written(commit, schema, written, snapshot, touched, check)
+
+    def _plan(
+        self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema
+    ) -> tuple[Sequence[TagUnit], Sequence[TagResult], RoutePlan]:
+        job, report = self.job, self.session.report
+        incoming = rows_by_partition(staged)
+        merges = job.operation.tags or job.operation is Operation.INSERT
+        files: Mapping[str, Sequence[BaseFile]] = snapshot.by_partition if merges else {}
+        sizing = self._sizing(staged, schema)
+        with report.step("tag") as counted:
+            units = plan_units(incoming, files, tags=job.operation.tags, sizing=sizing, unit_bytes=self._unit_bytes)
+            weights = [sum(file.size_bytes for file in unit.files) for unit in units]
+            tasks = bundle(weights, task_weight=_TASK_BYTES, at_least=self.exchange.width)
+            results = self.exchange.tag(units, tasks, staged) if units else []
+            counts = TagCounts()
+            for result in results:
+                counts.add(result.counts)
+            counted.update({part.name: getattr(counts, part.name) for part in fields(counts)})
+            counted["units"] = len(units)
+        with report.step("profile") as counted:
+            plan = plan_routes(incoming, units, results, files, sizing, job.write_id)
+            if sizing is not None:
+                counted["row_bytes"] = round(sizing.row_bytes, 1)
+        return units, results, plan
+
+    def _sizing(self, staged: Sequence[StagedTask], schema: pa.Schema) -> FileSizing | None:
+        job = self.job
+        if job.operation is Operation.DELETE:
+            return None
+        sample: dict[str, pa.Table] = {}
+        for task in staged[:1]:
+            path = task.runs[0].partition_path
+            batch = next(staged_batches(self.storage, task, path))
+            sample[path] = pa.Table.from_batches([batch.slice(0, _SAMPLE_ROWS)])
+        limits = job.options["hoodie.parquet.max.file.size"], job.options["hoodie.parquet.small.file.limit"]
+        return FileSizing(row_bytes(job, sample, schema), *limits)
+
+
+def _weights(plan: RoutePlan) -> list[int]:
+    """Bytes a bucket's task reads or writes, about: a row counts for a kilobyte, as a merge's cost is the file's."""
+    return [
+        (bucket.base.size_bytes if bucket.base else 0) + (bucket.updates + bucket.inserts) * 1024
+        for bucket in plan.buckets
+    ]
+
+
+def _tags(stages: int, units: Sequence[TagUnit], results: Sequence[TagResult]) -> tuple[tuple[TagFile, ...], ...]:
+    tags: list[list[TagFile]] = [[] for _ in range(stages)]
+    for unit, result in zip(units, results, strict=True):
+        batches: dict[int, list[int]] = {}
+        for at, stage in enumerate(result.stages):
+            batches.setdefault(stage, []).append(at)
+        for stage, some in batches.items():
+            tags[stage].append(TagFile(result.path, unit.partition_path, tuple(some)))
+    return tuple(map(tuple, tags))
+
+
+def new_file_check(
+    storage: Storage, written: Sequence[Written]
+) -> Callable[[Sequence[tuple[str, CommitMetadata]]], None]:
+    """A check of keys we inserted against what others wrote meanwhile, file by file.
+
+    Memory: the keys of one of our files. A key that stood in two file groups before is taken for a conflict,
+    too; it is one only in the worst case, and running again is always right.
+    """
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        for file in (file for file in written if file.stat.num_inserts):
+            ours = BaseFile(file.stat.partition_path, BaseFileName.parse(file.stat.path.rpartition("/")[2]), 0)
+            for time, metadata in others:
+                stats = [s for s in metadata.stats.get(ours.partition_path, ()) if s.path and s.num_writes]
+                theirs = [
+                    BaseFile(s.partition_path, BaseFileName.parse(s.path.rpartition("/")[2]), s.size_bytes)
+                    for s in stats
+                ]
+                if not theirs:
+                    continue
+                keys = read_keys(storage, ours).keys
+                with ThreadPoolExecutor(1) as pool:
+                    found = tag_files(storage, theirs, keys, TagSettings("SIMPLE"), pool)
+                if len(found.keys):
+                    raise WriteConflictError(
+                        f"commit {time} holds {len(found.keys)} of the keys we insert into {ours.partition_path!r}, "
+                        f"e.g. {keys[int(found.keys[0])].as_py()!r}; run the write again, it will start from {time}"
+                    )
+
+    return check

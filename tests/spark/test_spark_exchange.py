@@ -1,0 +1,130 @@
+"""The exchanged way: `LakehouseTable` leaves the table that ``df.write…save()`` leaves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import hudi_rs
+import pyarrow.parquet as pq
+import pytest
+from lakehouse import FLIGHT_COLUMNS, FLIGHTS, Rows, base_files, flights, leftovers
+from pyspark.sql import DataFrame, SparkSession
+
+import lakeformat
+from lakeformat.spark import LakehouseTable
+from lakeformat.write.route import shuffle_values
+
+pytestmark = pytest.mark.spark
+
+STORED: Final[Rows] = [(number, f"p{number % 3}", 10, 0.5) for number in range(300)]
+#: Some older and some newer than what is stored, some new, and some keys twice, in other tasks.
+CHANGES: Final[Rows] = [(n, f"p{n % 3}", 5 + n % 11, n / 2) for n in range(200, 420)] + [
+    (n, f"p{n % 3}", 20, -1.0) for n in range(280, 330)
+]
+
+
+def save(rows: DataFrame, path: Path, operation: str, options: Mapping[str, Any]) -> None:
+    mode = "overwrite" if operation == "overwrite" else "append"
+    said = {} if operation == "overwrite" else {"operation": operation}
+    rows.write.format("lakehouse").options(**options, **said).mode(mode).save(str(path))
+
+
+def contents(path: Path) -> Rows:
+    """The table's rows, which hudi-rs must see just so."""
+    rows = hudi_rs.assert_same_rows(lakeformat.open(path))
+    return sorted(tuple(row[name] for name in ("_hoodie_record_key", "id", "part", "ts", "x")) for row in rows)
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "overwrite"])
+def test_both_ways_leave_the_same_rows(operation: str, spark: SparkSession, tmp_path: Path) -> None:
+    staged, exchanged = tmp_path / "staged", tmp_path / "exchanged"
+    save(flights(spark, STORED), staged, "bulk_insert", FLIGHTS)
+    shutil.copytree(staged, exchanged)
+    table = LakehouseTable.forPath(spark, str(exchanged))
+    options = {**FLIGHTS, "hoodie.combine.before.insert": operation in {"insert_overwrite", "overwrite"}}
+    save(flights(spark, CHANGES, 3), staged, operation, options)
+    result = getattr(table, operation)(flights(spark, CHANGES, 3))
+    assert contents(exchanged) == contents(staged)
+    assert leftovers(exchanged) == []
+    ours, theirs = table.history()[0], LakehouseTable.forPath(spark, str(staged)).history()[0]
+    assert (ours.instant_time, ours.operation) == (result.instant_time, theirs.operation)
+    assert ours.report is not None
+    assert theirs.report is not None
+    assert ours.report["rows"] == theirs.report["rows"]
+
+
+def test_the_first_write_makes_the_table_and_batches_of_a_stream_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    source, path = tmp_path / "source", tmp_path / "t"
+    flights(spark, STORED).write.parquet(str(source))
+    flights(spark, CHANGES).write.mode("append").parquet(str(source))
+    stream = spark.readStream.schema(FLIGHT_COLUMNS).option("maxFilesPerTrigger", 2).parquet(str(source))
+
+    def upsert(batch: DataFrame, _: int) -> None:
+        LakehouseTable.forPath(spark, str(path), **FLIGHTS).upsert(batch)
+
+    query = stream.writeStream.foreachBatch(upsert).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    save(flights(spark, [*STORED, *CHANGES]), tmp_path / "once", "upsert", FLIGHTS)
+    assert len(LakehouseTable.forPath(spark, str(path)).history()) == 2
+    assert [row[:4] for row in contents(path)] == [row[:4] for row in contents(tmp_path / "once")]
+
+
+def test_an_empty_frame_changes_nothing_and_empties_by_overwrite(spark: SparkSession, tmp_path: Path) -> None:
+    empty = spark.createDataFrame([], FLIGHT_COLUMNS)
+    table = LakehouseTable.create(spark, str(tmp_path), empty, **FLIGHTS)
+    table.upsert(empty)
+    table.bulk_insert(flights(spark, STORED))
+    table.delete(empty)
+    assert [row[1:] for row in contents(tmp_path)] == sorted(STORED, key=lambda row: str(row[0]))
+    table.overwrite(empty)
+    assert lakeformat.open(tmp_path).to_arrow().num_rows == 0
+
+
+def test_refusals_of_tasks_and_of_the_caller_are_lakeformats_own(spark: SparkSession, tmp_path: Path) -> None:
+    table = LakehouseTable.forPath(spark, str(tmp_path / "t"), **FLIGHTS)
+    with pytest.raises(lakeformat.InvalidInputError, match="null"):
+        table.upsert(flights(spark, [(1, "a", 1, 0.5), (None, "a", 1, 0.5)]))
+    with pytest.raises(lakeformat.SchemaMismatchError, match="'ts'"):
+        table.upsert(flights(spark, STORED).drop("ts"))
+    with pytest.raises(lakeformat.InvalidOptionError, match="did you mean"):
+        LakehouseTable.forPath(spark, str(tmp_path), recordkeey="id")
+    assert leftovers(tmp_path / "t") == []
+
+
+def test_an_index_that_needs_all_keys_at_once_is_used_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    table = LakehouseTable.forPath(spark, str(tmp_path), **FLIGHTS, **{"hoodie.index.type": "INMEMORY"})
+    table.upsert(flights(spark, STORED))
+    table.upsert(flights(spark, [(number, part, 20, 0.0) for number, part, _, _ in STORED[:7]]))
+    assert [row[4] for row in contents(tmp_path) if row[3] == 20] == [0.0] * 7
+    assert len(contents(tmp_path)) == len(STORED)
+
+
+@pytest.mark.parametrize("options", [{"hoodie.datasource.insert.dup.policy": "drop"}, {}], ids=["drop", "no key"])
+def test_inserts_with_a_policy_or_without_a_key(options: dict[str, str], spark: SparkSession, tmp_path: Path) -> None:
+    settings = {**FLIGHTS, **options} if options else {"partitionpath": "part"}
+    table = LakehouseTable.forPath(spark, str(tmp_path), **settings)
+    table.insert(flights(spark, STORED))
+    table.insert(flights(spark, STORED[:50]))
+    keys = [row[0] for row in contents(tmp_path)]
+    assert len(keys) == len(set(keys)) == (len(STORED) if options else len(STORED) + 50)
+
+
+@pytest.mark.parametrize("mode", ["GLOBAL_SORT", "PARTITION_PATH_REPARTITION", "PARTITION_SORT"])
+def test_bulk_inserts_keep_their_layout(mode: str, spark: SparkSession, tmp_path: Path) -> None:
+    table = LakehouseTable.forPath(spark, str(tmp_path), **FLIGHTS, **{"hoodie.bulkinsert.sort.mode": mode})
+    table.bulk_insert(flights(spark, STORED, 3))
+    assert [row[1:] for row in contents(tmp_path)] == sorted(STORED, key=lambda row: str(row[0]))
+    files = [pq.read_table(tmp_path / name)["_hoodie_record_key"].to_pylist() for name in base_files(tmp_path)]
+    assert len(files) == 3 or mode == "PARTITION_SORT"
+    assert mode == "PARTITION_PATH_REPARTITION" or all(keys == sorted(keys) for keys in files)
+    assert leftovers(tmp_path) == []
+
+
+def test_spark_sends_each_shuffle_value_to_its_task(spark: SparkSession) -> None:
+    values = shuffle_values(37)
+    rows = spark.createDataFrame([(value,) for value in values], "value int").repartition(37, "value")
+    placed = rows.selectExpr("value", "spark_partition_id() as task").collect()
+    assert sorted((row.task, row.value) for row in placed) == list(enumerate(values))
