@@ -59,6 +59,12 @@ class Write:
             case "delete where":
                 table.delete(where=self.where)
                 return
+            case "delete partitions":
+                table.delete_partitions(sorted({_region(id_) for id_ in self.ids}))
+                return
+            case "sorted bulk_insert":
+                table.bulk_insert(self.rows, sort_columns=["v", "id"])
+                return
             case "merge":
                 merge = table.merge(self.rows).when_matched_delete("source.id = 3").when_matched_update(["v"])
                 merge.when_not_matched_insert("id <> 77").execute()
@@ -77,6 +83,9 @@ class Write:
         match self.operation:
             case "delete" | "delete where":
                 return {id_: row for id_, row in model.items() if id_ not in ours}
+            case "delete partitions":
+                gone = {_region(id_) for id_ in self.ids}
+                return {id_: row for id_, row in model.items() if row[0] not in gone}
             case "overwrite":
                 return ours
             case "merge":
@@ -101,6 +110,8 @@ WRITES = (
     Write("update", (0, 1, 3, 77), "updated"),
     Write("delete where", (0, 1, 3, 77), "deleted"),
     Write("merge", (1, 3, 4, 21, 24, 77), "merged"),
+    Write("delete partitions", (0, 1), "deleted"),
+    Write("sorted bulk_insert", (43, 40, 42), "sorted"),
 )
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
 
