@@ -1,6 +1,6 @@
 """``python -m benchmarks``: run the workload, print the table, keep the results.
 
-Environment: ``ROWS`` (default 4,000,000; 40,000,000 for growth), ``KEYS`` (``random`` or ``ordered``),
+Environment: ``ROWS`` (default 4,000,000; 40,000,000 for growth), ``KEYS`` (``random``, ``ordered`` or ``mixed``),
 ``PEERS`` (comma-separated: delta-rs, delta, iceberg, hudi, or ``all``; default: those that are installed),
 ``HUDI_INDEX``.
 """
@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.engines import ENGINES
 from benchmarks.peers_setup import ROOT, SetupError, default_peers
 from benchmarks.report import ReadmeError, section, update_readme
-from benchmarks.results import EngineResult, RunResult, load_results, save_results
+from benchmarks.results import EngineResult, RunResult, load_results, machine, save_results
 from benchmarks.runner import Runner, contradictions
 from benchmarks.steps import STEPS, select
 from benchmarks.targets import verdicts
-from benchmarks.workload import Variant, prepare
+from benchmarks.workload import KEYS, WORK, Variant, prepare
 
-WORK: Final = ROOT / ".work" / "bench"
 RESULTS: Final = WORK / "results.json"
 _ENVIRONMENT: Final = ("ROWS", "KEYS", "PEERS", "HUDI_INDEX")
 
@@ -37,7 +35,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--engines", help=f"comma-separated, of: {', '.join(ENGINES)}")
     parser.add_argument("--steps", help=f"comma-separated, of: {', '.join(step.name for step in STEPS)}")
     parser.add_argument("--rows", type=int, default=int(os.environ.get("ROWS", "4000000")))
-    parser.add_argument("--keys", choices=("random", "ordered"), default=os.environ.get("KEYS", "random"))
+    parser.add_argument("--keys", choices=KEYS, default=os.environ.get("KEYS", "random"))
     parser.add_argument("--keep", action="store_true", help="leave the tables in .work/bench")
     parser.add_argument("--timeout", type=float, default=3_600, help="seconds for one engine's process")
     parser.add_argument("--readme", action="store_true", help="no run: put the last results into README.md")
@@ -65,23 +63,15 @@ def command_line() -> str:
     return shlex.join([*settings, "python", "-m", "benchmarks", *sys.argv[1:]])
 
 
-def machine() -> dict[str, Any]:
-    """What the figures hold for."""
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "cores": os.cpu_count(),
-        "memory_gb": round(memory_bytes / 1e9),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
-
-
 def run(arguments: argparse.Namespace) -> int:
     """One run side by side; the exit code is 1 if an engine failed or two disagree."""
     variant = Variant(arguments.rows, arguments.keys)
     engines = chosen_engines(arguments.engines)
     steps = STEPS if arguments.steps is None else select({"load", *arguments.steps.split(",")})
     print(f"preparing {variant.name}", file=sys.stderr, flush=True)
-    runner = Runner(prepare(WORK, variant), WORK / "engines", arguments.timeout, arguments.keep)
+    own = {step for name in engines for step in ENGINES[name].steps}
+    samples = [sample for step in steps if step.name in own for sample in step.sample_names()]
+    runner = Runner(prepare(WORK, variant, samples), WORK / "engines", arguments.timeout, arguments.keep)
     found = RunResult(asdict(variant), date.today().isoformat(), command_line(), machine())
     for name in engines:
         print(f"{name}:", file=sys.stderr, flush=True)

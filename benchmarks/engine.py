@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -11,11 +13,19 @@ from benchmarks.workload import Content
 Answer = int | list[int] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a step may return beside its answer: figures by name, which are the engine's own."""
+
+    answer: Answer
+    figures: Mapping[str, float]
+
+
 class Engine(Protocol):
     """What every engine offers; a step of the registry's table names a method, and only those are called.
 
-    ``upsert``, ``delete`` and ``tag`` read their rows from a Parquet file themselves: that is part of the
-    step.
+    ``upsert``, ``delete``, ``tag`` and ``inserts50`` read their rows from a Parquet file themselves: that is
+    part of the step.
     """
 
     def load(self, table: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,31 @@ def bytes_read() -> int:
             if line.startswith("rchar:"):
                 total += int(line.split()[1])
     return total
+
+
+def reset_peak() -> None:
+    """Let `peak_bytes` of this process start anew; where the system forbids it, the peak stays the process's."""
+    with suppress(OSError):
+        (_PROC / "self" / "clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """Largest resident memory of this process since `reset_peak`.
+
+    Not ``ru_maxrss``: that one begins with the peak of the process which started this one.
+    """
+    for line in _text(_PROC / "self" / "status").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def available_bytes() -> int:
+    """Memory that could be had without swapping."""
+    for line in _text(_PROC / "meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _text(path: Path) -> str:

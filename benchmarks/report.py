@@ -11,6 +11,8 @@ from benchmarks.steps import STEPS, Step
 
 BEGIN: Final = "<!-- bench:begin -->"
 END: Final = "<!-- bench:end -->"
+#: Steps whose own peak memory the table shows; other steps may not be in every engine.
+_MEMORY_STEPS: Final = ("load", "u1", "u50")
 
 
 class ReadmeError(Exception):
@@ -28,8 +30,16 @@ def table(run: RunResult) -> str:
         cells = [_cell(run, run.engines[name], step) for name in names]
         if any(cells):
             lines.append(f"| {step.label} | " + " | ".join(cells) + " |")
+        for figure in step.figures:
+            values = [_figure(run.engines[name], step, figure) for name in names]
+            if any(values):
+                lines.append(f"| {step.label}: {figure} | " + " | ".join(values) + " |")
+    for name in _MEMORY_STEPS:
+        peaks = [run.engines[engine].peak(name) for engine in names]
+        if any(peaks):
+            lines.append(f"| peak memory, {name} | " + " | ".join(_gigabytes(peak) for peak in peaks) + " |")
     memory = [_gigabytes(run.engines[name].peak_bytes) for name in names]
-    lines.append("| peak memory, all processes | " + " | ".join(memory) + " |")
+    lines.append("| peak memory, all processes and steps | " + " | ".join(memory) + " |")
     return "\n".join(lines)
 
 
@@ -76,9 +86,15 @@ def _cell(run: RunResult, engine: EngineResult, step: Step) -> str:
     return f"{text} ({measured.seconds[-1] / floor:.1f}x)" if floor else text
 
 
+def _figure(engine: EngineResult, step: Step, figure: str) -> str:
+    measured = engine.steps.get(step.name)
+    value = measured.figures[-1].get(figure) if measured and measured.figures else None
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else _seconds(value)
+
+
 def _seconds(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _gigabytes(value: int) -> str:
-    return f"{value / 1e9:.1f} GB"
+    return f"{value / 1e9:.1f} GB" if value else ""

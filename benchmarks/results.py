@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ class Measured:
     read_bytes: list[int] = field(default_factory=list)
     peak_bytes: list[int] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    figures: list[Mapping[str, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -38,6 +42,11 @@ class EngineResult:
         measured = self.steps.get(step)
         return measured.seconds[-1] if measured and measured.seconds else None
 
+    def peak(self, step: str) -> int:
+        """Largest resident memory in any run of a step, 0 if it was not measured."""
+        measured = self.steps.get(step)
+        return max(measured.peak_bytes, default=0) if measured else 0
+
 
 @dataclass(slots=True)
 class RunResult:
@@ -53,6 +62,16 @@ class RunResult:
         """Seconds of the last run of an engine's step, if both were there and the engine did not fail."""
         result = self.engines.get(engine)
         return result.warm(step) if result and not result.failure else None
+
+
+def machine() -> dict[str, Any]:
+    """What the figures hold for."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory_bytes / 1e9),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def load_results(path: Path) -> dict[str, RunResult]:

@@ -20,6 +20,7 @@ from benchmarks.peers_setup import ROOT, python_for
 from benchmarks.process_tree import TreeMemory
 from benchmarks.results import EngineResult, Measured
 from benchmarks.steps import STEPS, Step
+from benchmarks.warm_memory import LIMIT_BYTES, warm
 from benchmarks.workload import Content, Dataset, expected_content
 
 _SAMPLING_SECONDS: Final = 0.1
@@ -27,12 +28,16 @@ _SAMPLING_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """How engines are run: ``work`` takes tables, logs and events; ``keep`` leaves the tables there."""
+    """How engines are run: ``work`` takes tables, logs and events; ``keep`` leaves the tables there.
+
+    ``warm_bytes``: at most so much memory is touched before each process, see `benchmarks.warm_memory`.
+    """
 
     dataset: Dataset
     work: Path
     timeout_seconds: float = 3_600
     keep: bool = False
+    warm_bytes: int = LIMIT_BYTES
 
     def run(self, spec: EngineSpec, steps: Sequence[Step]) -> EngineResult:
         """All steps that the engine has; a failure is told in the result, not raised."""
@@ -42,10 +47,10 @@ class Runner:
         folder.mkdir(parents=True)
         result = EngineResult()
         python = python_for(spec)
-        # Steps that want a fresh session get it from a process that starts on the finished table.
-        for fresh in (False, True):
-            part = [step for step in own if step.fresh_session is fresh]
-            if part and not result.failure:
+        for session in sorted({step.session for step in own}):
+            part = [step for step in own if step.session == session]
+            if not result.failure:
+                warm(self.warm_bytes)
                 self._run_process([str(python), "-m", "benchmarks.worker", spec.name], part, folder, result)
         if not self.keep:
             for path in folder.iterdir():
@@ -90,14 +95,13 @@ class Runner:
         deadline = time.monotonic() + self.timeout_seconds
         pending, current, memory = "", Measured(), TreeMemory(process.pid)
         while True:
-            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            ended, status = os.waitpid(process.pid, os.WNOHANG)
             pending += told.read()
             *lines, pending = pending.split("\n")
             for line in lines:
                 current = _take_in(json.loads(line), result, current)
             if ended:
                 process.returncode = os.waitstatus_to_exitcode(status)
-                result.peak_bytes = max(result.peak_bytes, usage.ru_maxrss * 1024)
                 return
             resident = memory.sample_bytes()
             result.peak_bytes = max(result.peak_bytes, resident)
@@ -134,9 +138,9 @@ def contradictions(dataset: Dataset, results: dict[str, EngineResult]) -> list[s
 
 
 def _samples_before_reads(result: EngineResult) -> tuple[str, ...]:
-    """What was written before the read steps: a fresh session writes after them."""
-    fresh = {name for step in STEPS if step.fresh_session for name in step.sample_names()}
-    return tuple(sample for sample in result.samples if sample not in fresh)
+    """What was written before the read steps: later sessions write after them."""
+    later = {name for step in STEPS if step.session for name in step.sample_names()}
+    return tuple(sample for sample in result.samples if sample not in later)
 
 
 def _take_in(event: dict[str, Any], result: EngineResult, current: Measured) -> Measured:
@@ -151,7 +155,10 @@ def _take_in(event: dict[str, Any], result: EngineResult, current: Measured) -> 
             current.seconds.append(event["seconds"])
             current.read_bytes.append(event["read"])
             current.answers.append(event["answer"])
-            print(f"    {event['step']:<8} {event['seconds']:8.2f} s", file=sys.stderr, flush=True)
+            current.figures.append(event["figures"])
+            current.peak_bytes[-1] = max(current.peak_bytes[-1], event["peak"])
+            result.peak_bytes = max(result.peak_bytes, event["peak"])
+            print(f"    {event['step']:<10} {event['seconds']:8.2f} s", file=sys.stderr, flush=True)
         case "left out":
             del result.steps[event["step"]]
         case "content":

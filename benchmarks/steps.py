@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+#: Figures of ``inserts50``.
+FIRST_FIVE: Final = "seconds a commit, first five"
+LAST_FIVE: Final = "seconds a commit, last five"
+LIVE_FILES: Final = "files at the end"
+
 
 class Kind(Enum):
     """What a step does to the table."""
@@ -20,15 +25,16 @@ class Kind(Enum):
     DELETE = "delete"
     LAYOUT = "layout"
     READ = "read"
+    ASIDE = "aside"  #: Writes a table of its own, beside the one that all other steps share.
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One row of the result table.
 
-    ``sample`` names the rows that the step writes; its runs take the samples ``first_run``, ``first_run +
-    1``, …. A ``fresh_session`` step runs after all others, in a new process whose session has written
-    nothing yet.
+    ``sample`` names the rows that the step takes; its runs take the samples ``first_run``, ``first_run +
+    1``, …. Steps of one ``session`` share a process; each later session is a new process on the table as the
+    one before left it. ``figures`` names those of the step's own figures that the table shows.
     """
 
     name: str
@@ -37,7 +43,13 @@ class Step:
     runs: int = 1
     sample: str = ""
     first_run: int = 1
-    fresh_session: bool = False
+    session: int = 0
+    figures: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """What the engine calls a step that is no load, upsert or delete."""
+        return self.name.replace("-", "_")
 
     @property
     def writes(self) -> bool:
@@ -58,6 +70,9 @@ STEPS: Final = (
     Step("d1", "delete d1, random 1 %", Kind.DELETE, runs=2, sample="d1"),
     Step("keys", "read the key column once", Kind.READ, runs=2),
     Step("tag", "tagging alone, u1", Kind.READ, runs=2, sample="u1", first_run=3),
+    Step("tag-auto", "tagging alone, u1, index AUTO", Kind.READ, runs=2, sample="u1", first_run=3),
+    Step("tag-bloom", "tagging alone, u1, index BLOOM", Kind.READ, runs=2, sample="u1", first_run=3),
+    Step("tag-simple", "tagging alone, u1, index SIMPLE", Kind.READ, runs=2, sample="u1", first_run=3),
     Step("zorder", "z-order by (x, y), files of 16 MB", Kind.LAYOUT),
     Step("point", "point query on x and y", Kind.READ, runs=2),
     Step("scan", "scan all columns to noop", Kind.READ, runs=2),
@@ -71,7 +86,18 @@ STEPS: Final = (
         runs=2,
         sample="u1",
         first_run=3,
-        fresh_session=True,
+        session=1,
+    ),
+    # Last, so that all engines read the same table before: not every engine has these.
+    Step("u5all", "upsert u5all, 5 % of all rows", Kind.UPSERT, runs=2, sample="u5all", session=2),
+    Step("u50", "upsert u50, 50 % of all rows", Kind.UPSERT, runs=2, sample="u50", session=2),
+    Step(
+        "inserts50",
+        "50 commits of inserts into a new table",
+        Kind.ASIDE,
+        sample="new",
+        session=2,
+        figures=(FIRST_FIVE, LAST_FIVE, LIVE_FILES),
     ),
 )
 

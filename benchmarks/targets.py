@@ -145,16 +145,31 @@ TARGETS: Final[tuple[Target, ...]] = (
 )
 
 #: Tagging against reading the key column once, by kind of keys.
-TAGGING: Final = {"random": 2.0, "ordered": 0.1}
+TAGGING: Final = {"random": 2.0, "ordered": 0.1, "mixed": 2.0}
+#: Index AUTO against the better one of BLOOM and SIMPLE.
+CHOICE: Final = 1.2
+#: Seconds of the whole upsert of `benchmarks.bad_case` on 2 cores.
+BAD_CASE: Final = 20.0
 #: The same 40,000-row upsert with time-ordered keys into ten times the rows.
 GROWTH: Final = 1.3
 
 
 def verdicts(run: RunResult, runs: Runs) -> list[Verdict]:
     """Every target that the run measured; growth needs both sizes with time-ordered keys in ``runs``."""
-    tagging = Ratio("lakeformat", "tag", TAGGING[run.variant["keys"]], "lakeformat", of_step="keys")
-    found: Iterator[Verdict | None] = (target.verdict(run) for target in (*TARGETS, tagging))
-    return [verdict for verdict in (*found, *growth(runs)) if verdict is not None]
+    found: Iterator[Verdict | None] = (target.verdict(run) for target in TARGETS)
+    return [*(verdict for verdict in found if verdict is not None), *tagging(run), *growth(runs)]
+
+
+def tagging(run: RunResult) -> Iterator[Verdict]:
+    """Tagging against reading the keys, and the choice of AUTO against the better index."""
+    keys = run.variant["keys"]
+    read, tagged = run.warm("lakeformat", "keys"), run.warm("lakeformat", "tag")
+    if read and tagged:
+        yield Verdict(f"lakeformat tag / keys, {keys} keys", tagged / read, TAGGING[keys], "x")
+    auto, *others = (run.warm("lakeformat", f"tag-{kind}") for kind in ("auto", "bloom", "simple"))
+    if auto and all(others):
+        what = f"lakeformat tag-auto / the better of tag-bloom and tag-simple, {keys} keys"
+        yield Verdict(what, auto / min(seconds for seconds in others if seconds), CHOICE, "x")
 
 
 def growth(runs: Runs) -> Iterator[Verdict]:

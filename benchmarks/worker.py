@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import platform
+import shutil
 import time
 import traceback
 from collections.abc import Callable
@@ -18,28 +19,31 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine import Answer, Engine, StepUnavailableError
+from benchmarks.engine import Answer, Engine, StepUnavailableError, Told
 from benchmarks.engines import ENGINES
-from benchmarks.process_tree import bytes_read
+from benchmarks.process_tree import bytes_read, peak_bytes, reset_peak
 from benchmarks.steps import STEP_BY_NAME, Kind, Step
 from benchmarks.workload import Dataset, Variant
 
 
-def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: int) -> Callable[[], Answer]:
+def operation(engine: Engine, step: Step, dataset: Dataset, table: Path, run: int) -> Callable[[], Answer | Told]:
     """The call to time, with the arguments of this run."""
     samples = step.sample_names()
     match step.kind:
         case Kind.LOAD:
             # The first table is the one that all other steps use; later loads go beside it.
-            target = table if run == 0 else table.with_name(f"{table.name}-{run}")
-            return lambda: engine.load(target)
+            return lambda: engine.load(_loaded(table, run))
         case Kind.UPSERT:
             return lambda: engine.upsert(dataset.sample(samples[run]))
         case Kind.DELETE:
             return lambda: engine.delete(dataset.sample(samples[run]))
         case _:
-            method: Callable[..., Answer] = getattr(engine, step.name)
+            method: Callable[..., Answer | Told] = getattr(engine, step.method)
             return (lambda: method(dataset.sample(samples[run]))) if samples else method
+
+
+def _loaded(table: Path, run: int) -> Path:
+    return table if run == 0 else table.with_name(f"{table.name}-{run}")
 
 
 def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, tell: Callable[..., None]) -> None:
@@ -50,21 +54,27 @@ def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, 
             call = operation(engine, step, dataset, table, run)
             tell("begin", step=step.name, run=run)
             os.sync()  # What the last step left unwritten must not slow down this one.
+            reset_peak()
             read_before, started = bytes_read(), time.perf_counter()
             try:
-                answer = call()
+                returned = call()
             except StepUnavailableError as missing:
                 tell("left out", step=step.name, reason=str(missing))
                 break
             seconds = time.perf_counter() - started
+            told = returned if isinstance(returned, Told) else Told(returned, {})
             tell(
                 "end",
                 step=step.name,
                 run=run,
                 seconds=seconds,
                 read=bytes_read() - read_before,
-                answer=answer,
+                peak=peak_bytes(),
+                answer=told.answer,
+                figures=dict(told.figures),
             )
+            if step.kind is Kind.LOAD and run:
+                shutil.rmtree(_loaded(table, run), ignore_errors=True)
         if position == last_write:
             tell("content", **asdict(engine.content()))
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+WORK: Final = Path(__file__).resolve().parents[1] / ".work" / "bench"
 FORMAT: Final = 2  #: Bump when the generated rows change: older folders are then made anew.
 SEED: Final = 20251121
 CORES: Final = 2
@@ -48,7 +49,14 @@ SCHEMA: Final = pa.schema(
 )
 
 #: Every sample, in the order of writing: the ordering values of each lie above all those before it.
-SAMPLES: Final = ("u1-1", "u1-2", "u5-1", "u5-2", "d1-1", "d1-2", "u1-3", "u1-4")
+SAMPLES: Final = (
+    *("u1-1", "u1-2", "u5-1", "u5-2", "d1-1", "d1-2", "u1-3", "u1-4"),
+    *("u5all-1", "u5all-2", "u50-1", "u50-2", "new-1"),
+)
+#: Commits in which the rows of ``new-1`` are inserted.
+COMMITS: Final = 50
+#: Kinds of keys: random; sorting by time; sorting by time, with half of what u1 writes coming late.
+KEYS: Final = ("random", "ordered", "mixed")
 
 _FIRST_TS_MS: Final = 1_700_000_000_000
 _FIRST_DATE: Final = date(2026, 1, 1)
@@ -61,15 +69,22 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Which workload: ``rows`` base rows with ``random`` or time-``ordered`` keys.
+    """Which workload: ``rows`` base rows and the kind of their ``keys``, of `KEYS`.
+
+    With ``random`` keys u1 is spread over all rows, with time-``ordered`` keys it is near the end. ``mixed``
+    keys are time-ordered, and u1 is half near the end and half anywhere, its new keys as well as the others.
 
     Beyond 4,000,000 rows the table grows by input files and, with time-ordered keys, by dates, of 500,000
     rows each: a table that has run for longer. Samples stop growing there, so that costs can be compared by
-    size.
+    size: u1 is then the same 40,000 rows, counted from the table's end.
     """
 
     rows: int = 4_000_000
     keys: str = "random"
+
+    def __post_init__(self) -> None:
+        if self.keys not in KEYS:
+            raise ValueError(f"no such keys: {self.keys}; keys are {', '.join(KEYS)}")
 
     @property
     def name(self) -> str:
@@ -84,13 +99,31 @@ class Variant:
     @property
     def partitions(self) -> int:
         """Dates: 8; with time-ordered keys one per input file."""
-        return self.files if self.keys == "ordered" else 8
+        return self.files if self.timed else 8
+
+    @property
+    def timed(self) -> bool:
+        """Whether keys and dates follow the row number."""
+        return self.keys != "random"
 
     @property
     def sample_rows(self) -> dict[str, int]:
-        """Rows of each sample: 1 % (at most 40,000) or 5 % (at most 200,000)."""
+        """Rows of each sample by the first part of its name; a percent is 40,000 rows at most."""
         one_percent = max(10, min(self.rows // 100, 40_000))
-        return {"u1": one_percent, "u5": 5 * one_percent, "d1": one_percent}
+        return {
+            "u1": one_percent,
+            "u5": 5 * one_percent,
+            "d1": one_percent,
+            "u5all": 5 * one_percent,
+            "u50": 50 * one_percent,
+            "new": COMMITS * max(1, one_percent // 40),
+        }
+
+    def first_ts(self, sample: str) -> int:
+        """The ordering value with which a sample begins, in milliseconds."""
+        rows = self.sample_rows
+        before = SAMPLES[: SAMPLES.index(sample)]
+        return _FIRST_TS_MS + self.rows + sum(max(1_000_000, rows[name.partition("-")[0]]) for name in before)
 
     def file_bounds(self) -> list[tuple[int, int]]:
         """First row and end of each input file."""
@@ -135,20 +168,30 @@ class Dataset:
         return rows
 
 
-def prepare(work: Path, variant: Variant) -> Dataset:
-    """The data set of a variant below ``work``, made unless it is there."""
+def prepare(work: Path, variant: Variant, samples: Iterable[str] = SAMPLES) -> Dataset:
+    """The data set of a variant below ``work`` with the named samples; what is there already is not made anew.
+
+    Memory: two input files of 500,000 rows, the largest sample, and 16 bytes a base row for its choice.
+    """
     dataset = Dataset(work / variant.name, variant)
     done = dataset.root / "done.json"
     stamp = {"format": FORMAT, "seed": SEED, **asdict(variant)}
-    if done.exists() and json.loads(done.read_text()) == stamp:
-        return dataset
-    done.unlink(missing_ok=True)
-    dataset.root.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(CORES) as pool:
-        list(pool.map(lambda file: _write_base_file(dataset, file), range(variant.files)))
-    for number, sample in enumerate(SAMPLES):
-        _write_sample(dataset, sample, np.random.default_rng([SEED, 1, number]))
-    done.write_text(json.dumps(stamp))
+    made: list[str] = []
+    if done.exists():
+        found = json.loads(done.read_text())
+        made = found.pop("samples", [])
+        if found != stamp:
+            done.unlink()
+    if not done.exists():
+        made = []
+        dataset.root.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(CORES) as pool:
+            list(pool.map(lambda file: _write_base_file(dataset, file), range(variant.files)))
+        done.write_text(json.dumps(stamp))
+    for sample in sorted({*samples} - {*made}, key=SAMPLES.index):
+        _write_sample(dataset, sample, np.random.default_rng([SEED, 1, SAMPLES.index(sample)]))
+        made.append(sample)
+        done.write_text(json.dumps({**stamp, "samples": made}))
     return dataset
 
 
@@ -179,8 +222,8 @@ def _write_base_file(dataset: Dataset, file: int) -> None:
     first, end = variant.file_bounds()[file]
     rng = np.random.default_rng([SEED, 0, file])
     numbers = np.arange(first, end)
-    if variant.keys == "ordered":
-        parts = numbers * variant.partitions // variant.rows
+    if variant.timed:
+        parts = _parts_of(variant, numbers)
         ids = _ordered_ids(rng, numbers)
     else:
         parts = rng.integers(0, variant.partitions, end - first)
@@ -193,35 +236,45 @@ def _write_sample(dataset: Dataset, sample: str, rng: np.random.Generator) -> No
     variant = dataset.variant
     name = sample.partition("-")[0]
     rows = variant.sample_rows[name]
-    old = rows if name == "d1" else rows * 9 // 10
+    old = rows if name == "d1" else 0 if name == "new" else rows * 9 // 10
     touched = _choose(dataset, name, old, rng)
     ids, parts = _keys_of(dataset, touched)
-    ts_after_base = _FIRST_TS_MS + variant.rows + SAMPLES.index(sample) * 1_000_000
+    first_ts = variant.first_ts(sample)
     if name == "d1":
-        ts = pa.array(np.full(rows, ts_after_base), pa.int64())
+        ts = pa.array(np.full(rows, first_ts), pa.int64())
         table = pa.table({"id": ids, "ts": ts, "part": parts})
     else:
-        new = rows - old
-        last = variant.partitions - 1
-        if variant.keys == "ordered":
-            new_ids = _ordered_ids(rng, ts_after_base - _FIRST_TS_MS + np.arange(new))
-        else:
-            new_ids = _hex_strings(rng, new)
-        only_last = name == "u5" or variant.keys == "ordered"
-        new_parts = np.full(new, last) if only_last else rng.integers(0, variant.partitions, new)
+        new_ids, new_parts = _new_keys(variant, name, rows - old, first_ts, rng)
         ids = pa.concat_arrays([ids, new_ids])
         parts = pa.concat_arrays([parts, _dates(variant, new_parts)])
-        table = _rows(rng, ids, ts_after_base + np.arange(rows), parts)
+        table = _rows(rng, ids, first_ts + np.arange(rows), parts)
     pq.write_table(table, dataset.sample(sample), compression="zstd")
     np.save(dataset.root / f"{sample}.rows.npy", touched)
+
+
+def _new_keys(variant: Variant, name: str, count: int, first_ts: int, rng: np.random.Generator) -> tuple[Any, Rows]:
+    """Keys that no base row has, and the numbers of their partitions."""
+    last = variant.partitions - 1
+    if not variant.timed:
+        ids = _hex_strings(rng, count)
+        return ids, np.full(count, last) if name == "u5" else rng.integers(0, variant.partitions, count)
+    numbers = first_ts - _FIRST_TS_MS + np.arange(count)
+    if variant.keys == "mixed" and name == "u1":
+        numbers[: count // 2] = rng.integers(0, variant.rows, count // 2)
+    return _ordered_ids(rng, numbers), np.minimum(_parts_of(variant, numbers), last)
 
 
 def _choose(dataset: Dataset, name: str, count: int, rng: np.random.Generator) -> Rows:
     """Base rows to touch, ascending: any, the last partition's, or with time-ordered keys the latest."""
     variant = dataset.variant
-    if variant.keys == "ordered" and name == "u1":
-        pool = np.arange(max(0, variant.rows - 4 * count), variant.rows)
-    elif name == "u5":
+    if variant.timed and name == "u1":
+        late = count // 2 if variant.keys == "mixed" else 0
+        end = max(0, variant.rows - 4 * count)
+        anywhere = rng.choice(end, size=late, replace=False) if late else np.empty(0, np.int64)
+        near_end = np.arange(end, variant.rows)
+        near: Rows = rng.choice(near_end, size=min(count - late, len(near_end)), replace=False)
+        return np.sort(np.concatenate([anywhere, near]))
+    if name == "u5":
         last = variant.dates()[-1]
         pool = np.flatnonzero(np.concatenate([_column(path, "part") == last for path in dataset.base_files()]))
     else:
@@ -234,13 +287,14 @@ def _keys_of(dataset: Dataset, rows: Rows) -> tuple[Any, Any]:
     """Record keys and partitions of base rows (ascending)."""
 
     def chunks() -> Iterator[pa.Table]:
+        yield pa.table({"id": pa.array([], pa.string()), "part": pa.array([], pa.string())})
         for path, (first, end) in zip(dataset.base_files(), dataset.variant.file_bounds(), strict=True):
             here = rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)] - first
             if len(here):
                 yield pq.read_table(path, columns=["id", "part"]).take(here)
 
-    keys = pa.concat_tables(chunks()).combine_chunks()
-    return keys["id"].chunk(0), keys["part"].chunk(0)
+    keys = pa.concat_tables(chunks())
+    return pa.concat_arrays(keys["id"].chunks), pa.concat_arrays(keys["part"].chunks)
 
 
 def _rows(rng: np.random.Generator, ids: Any, ts: Rows, parts: Any) -> pa.Table:
@@ -259,6 +313,11 @@ def _rows(rng: np.random.Generator, ids: Any, ts: Rows, parts: Any) -> pa.Table:
         "note": _hex_strings(rng, count),
     }
     return pa.table(columns, schema=SCHEMA)
+
+
+def _parts_of(variant: Variant, numbers: Rows) -> Rows:
+    """Partitions of time-ordered rows by their numbers; numbers beyond the base rows have larger ones."""
+    return numbers * variant.partitions // variant.rows
 
 
 def _dates(variant: Variant, parts: Rows) -> Any:

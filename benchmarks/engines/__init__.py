@@ -10,6 +10,8 @@ from typing import Final
 
 _WRITES: Final = ("load", "u1", "u5", "d1")
 _READS: Final = ("point", "scan", "agg")
+_TAGS: Final = ("tag", "tag-auto", "tag-bloom", "tag-simple")
+_SIZES: Final = ("u5all", "u50")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,18 @@ _SPARK_40: Final = ("pyspark==4.0.1",)
 ENGINES: Final = {
     spec.name: spec
     for spec in (
-        EngineSpec("floor", "pyarrow floor", "floor", (*_WRITES, "keys", *_READS, "count")),
-        EngineSpec("lakeformat", "lakeformat", "lakeformat_python", (*_WRITES, "keys", "tag", *_READS)),
+        EngineSpec("floor", "pyarrow floor", "floor", (*_WRITES, "keys", *_READS, "count", *_SIZES)),
+        EngineSpec(
+            "lakeformat",
+            "lakeformat",
+            "lakeformat_python",
+            (*_WRITES, "keys", *_TAGS, *_READS, *_SIZES, "inserts50"),
+        ),
         EngineSpec(
             "delta-rs",
             "delta-rs",
             "delta_rs",
-            (*_WRITES, "zorder", *_READS),
+            (*_WRITES, "zorder", *_READS, *_SIZES, "inserts50"),
             ".venv-delta-rs",
             ("deltalake>=1.6.6", "pyarrow", "numpy"),
             peer=True,
@@ -51,7 +58,7 @@ ENGINES: Final = {
             "lakeformat-spark",
             "lakeformat on Spark",
             "lakeformat_spark",
-            (*_WRITES, *_READS, "native", "count", "fresh"),
+            (*_WRITES, *_READS, "native", "count", "fresh", *_SIZES),
         ),
         EngineSpec(
             "delta",

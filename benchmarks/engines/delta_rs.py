@@ -12,6 +12,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
+from benchmarks.engine import Told
+from benchmarks.engines.commits import insert_in_commits
 from benchmarks.engines.floor import POINT
 from benchmarks.workload import CORES, SCHEMA, ZORDER_FILE_BYTES, Content, Dataset
 
@@ -37,6 +39,15 @@ class DeltaRs:
 
     def zorder(self) -> None:
         self._delta().optimize.z_order(["x", "y"], target_size=ZORDER_FILE_BYTES)
+
+    def inserts50(self, rows: Path) -> Told:
+        table = str(self._table.with_name("inserts50"))
+        return insert_in_commits(
+            pq.read_table(rows),
+            lambda part: write_deltalake(table, part, partition_by=["part"], mode="append"),
+            lambda: len(DeltaTable(table).file_uris()),
+            lambda: int(DeltaTable(table).to_pyarrow_dataset().count_rows()),
+        )
 
     def point(self) -> int:
         return int(self._arrow().to_table(filter=POINT).num_rows)

@@ -12,7 +12,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakeformat
-from benchmarks.engine import StepUnavailableError
+from benchmarks.engine import StepUnavailableError, Told
+from benchmarks.engines.commits import insert_in_commits
 from benchmarks.workload import CORES, ORDERING, PARTITION, POINT_SQL, RECORD_KEY, SCHEMA, Content, Dataset
 
 
@@ -23,10 +24,8 @@ class Lakeformat:
         self._dataset, self._table = dataset, table
 
     def load(self, table: Path) -> None:
-        created = lakeformat.create(
-            str(table), SCHEMA, record_key=RECORD_KEY, partition_by=PARTITION, ordering=ORDERING
-        )
-        created.bulk_insert(ds.dataset(self._dataset.base_files(), schema=SCHEMA).scanner().to_reader())
+        rows = ds.dataset(self._dataset.base_files(), schema=SCHEMA).scanner().to_reader()
+        self._create(table).bulk_insert(rows)
 
     def upsert(self, rows: Path) -> None:
         self._open().upsert(pq.read_table(rows))
@@ -37,11 +36,26 @@ class Lakeformat:
     def keys(self) -> int:
         return sum(batch.num_rows for batch in self._open().to_batches(columns=[RECORD_KEY]))
 
-    def tag(self, rows: Path) -> None:
-        plan_upsert = getattr(self._open(), "plan_upsert", None)
-        if plan_upsert is None:
-            raise StepUnavailableError("this version cannot tag without writing")
-        plan_upsert(pq.read_table(rows))
+    def tag(self, rows: Path) -> Told:
+        return self._tag(rows)
+
+    def tag_auto(self, rows: Path) -> Told:
+        return self._tag(rows, "AUTO")
+
+    def tag_bloom(self, rows: Path) -> Told:
+        return self._tag(rows, "BLOOM")
+
+    def tag_simple(self, rows: Path) -> Told:
+        return self._tag(rows, "SIMPLE")
+
+    def inserts50(self, rows: Path) -> Told:
+        created = self._create(self._table.with_name("inserts50"))
+        return insert_in_commits(
+            pq.read_table(rows),
+            created.insert,
+            lambda: sum(map(len, created.snapshot().by_partition.values())),
+            lambda: sum(batch.num_rows for batch in created.to_batches(columns=[RECORD_KEY])),
+        )
 
     def point(self) -> int:
         return int(self._open().to_arrow(columns=SCHEMA.names, where=POINT_SQL).num_rows)
@@ -67,8 +81,21 @@ class Lakeformat:
     def close(self) -> None:
         """Nothing is kept open."""
 
-    def _open(self) -> Any:
-        return lakeformat.open(str(self._table))
+    def _create(self, table: Path) -> Any:
+        return lakeformat.create(str(table), SCHEMA, record_key=RECORD_KEY, partition_by=PARTITION, ordering=ORDERING)
+
+    def _open(self, **options: str) -> Any:
+        return lakeformat.open(str(self._table), **options)
+
+    def _tag(self, rows: Path, index: str = "") -> Told:
+        """Plan an upsert: tagging is nearly all of it, and all of it is timed."""
+        table = self._open(**({"hoodie.index.type": index} if index else {}))
+        plan_upsert = getattr(table, "plan_upsert", None)
+        if plan_upsert is None:
+            raise StepUnavailableError("this version cannot tag without writing")
+        return Told(
+            None, {name: value for name, value in plan_upsert(pq.read_table(rows)).tagging.items() if name != "step"}
+        )
 
 
 def open_engine(dataset: Dataset, table: Path) -> Lakeformat:
