@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -71,7 +70,7 @@ class Upsert:
 
 
 def load(dataset: Dataset, table: Path, files: int) -> Load:
-    """Make the table: rows are dealt to the files in turn, so every file's keys range over all keys."""
+    """Make the table: ``ts`` counts the rows and deals them to the files in turn, so all key ranges overlap."""
     pa.set_cpu_count(CORES)
     created = lakeformat.create(
         str(table),
@@ -79,16 +78,11 @@ def load(dataset: Dataset, table: Path, files: int) -> Load:
         record_key=RECORD_KEY,
         ordering=ORDERING,
         **_PACKING_OFF,
-        **{"lakeformat.bulkinsert.partitioner": partial(dealt, files=files)},
     )
     started = time.perf_counter()
-    created.bulk_insert(ds.dataset(dataset.base_files(), schema=SCHEMA).scanner().to_reader())
+    rows = ds.dataset(dataset.base_files(), schema=SCHEMA).scanner().to_reader()
+    created.bulk_insert(rows, partitioner=lambda part: np.asarray(part[ORDERING]) % files)
     return Load(time.perf_counter() - started, _files_of(created), peak_bytes())
-
-
-def dealt(rows: pa.Table, files: int) -> Any:
-    """Numbers of files for rows: ``ts`` counts the rows."""
-    return np.asarray(rows[ORDERING]) % files
 
 
 def upsert(rows: Path, table: Path, index: str) -> Upsert:

@@ -3,7 +3,7 @@
 On a virtual machine the first touch of a page that the guest never used costs a fault in the host as well, some
 seconds a gigabyte, and whoever comes first pays for it. So before every process that is measured, a process of this
 module touches and frees half of the available memory, at most `LIMIT_BYTES`: all engines then find the machine
-alike. It is a process of its own because a child's peak memory is counted from that of its parent.
+alike. It is a process of its own so that no trace of it is in the runner's memory, or in its children's.
 """
 
 from __future__ import annotations
