@@ -27,11 +27,15 @@ from lakeformat.spark.host import plain_errors
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.spark.writer import DirectSparkWriter, StagedWriter
 from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
+from lakeformat.write.buckets import Bucket
+from lakeformat.write.claims import Pulse
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.exchanged import RouteTasks
+from lakeformat.write.handles import HandleSettings
 from lakeformat.write.job import WriteJob
 from lakeformat.write.layout import Layout
 from lakeformat.write.memory import reused_memory
+from lakeformat.write.rewrite import rewritten
 from lakeformat.write.route import TagResult, TagUnit, bundle, shuffle_values
 from lakeformat.write.session import Engine, Written
 from lakeformat.write.sorted_runs import lay_down
@@ -45,6 +49,8 @@ __all__ = ["SparkExchange", "task_errors"]
 
 Batches = Iterator[pa.RecordBatch]
 
+#: Bytes of base files that one task rewrites.
+_TASK_BYTES: Final = 64 << 20
 _ANSWER: Final = "answer string"
 #: Rows that a task merges from sorted runs, about.
 _SORTED_ROWS: Final = 1_000_000
@@ -200,6 +206,26 @@ class SparkExchange:
         routed = self._numbered(len(staged), route, schema)
         sorted_ = routed.repartition(count, TASK).sortWithinPartitions(BUCKET)
         return [_written(answer) for answer in _collected(sorted_.mapInArrow(write, _ANSWER))]
+
+    def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[Written]:
+        """The next versions of base files that take no rows, several files a task (`lakeformat.write.rewrite`)."""
+        if not buckets:
+            return []
+        weights = [bucket.base.size_bytes if bucket.base else 0 for bucket in buckets]
+        groups = _groups(bundle(weights, task_weight=_TASK_BYTES, at_least=self.width))
+        storage = self._engine.storage
+        settings = replace(handles, folder=f"{stage_folder(self._job.write_id)}/files")
+
+        def write(batches: Batches) -> Batches:
+            with plain_errors(), reused_memory():
+                for task in _numbers(batches):
+                    for at in groups[task]:
+                        named = replace(settings, write_token=f"{at}-{_attempt()}")
+                        for file in rewritten(storage, buckets[at], at, named):
+                            yield from _answers([asdict(file)])
+
+        with Pulse(storage, handles.instant_time):
+            return [_written(answer) for answer in _collected(self._numbered(len(groups), write, _ANSWER))]
 
     def _numbered(self, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
         """One task for each number below ``count``."""

@@ -8,18 +8,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
+from lakeformat.errors import InvalidInputError
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
+from lakeformat.statements import condition, delete_where, update, writable
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.table import HistoryEntry, Table
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.write.assign import settable
+from lakeformat.write.clauses import Clause, Kind, Merge
 from lakeformat.write.exchanged import ExchangedSession
 from lakeformat.write.job import Operation, WriteJob, plan_job
 from lakeformat.write.memory import reused_memory
+from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
+from lakeformat.write.rewrite import Handle
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteResult, WriteSession
 from lakeformat.write.stage import StageReader
@@ -101,14 +107,79 @@ class LakehouseTable:
         """Add the rows as new files: each task writes its own, only what is too little for a file is exchanged."""
         return self._write(rows, Operation.BULK_INSERT)
 
-    def delete(self, keys: DataFrame) -> WriteResult:
-        """Delete the rows with these keys.
+    def delete(self, keys: DataFrame | None = None, *, where: str | None = None) -> WriteResult:
+        """Delete the rows with these keys, or those that a condition selects.
 
         Args:
             keys: rows with the key columns and the partition columns; without partition columns every
                 partition is searched.
+            where: as for `lakeformat.Table.delete`; tasks rewrite the files that hold a match.
         """
+        if where is not None and keys is None:
+            return delete_where(self._engine, self._options, where, self._runner)
+        if keys is None or where is not None:
+            raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         return self._write(keys, Operation.DELETE)
+
+    def update(self, set: Mapping[str, Any], where: str | None = None) -> WriteResult:  # noqa: A002  SQL's word.
+        """Set columns of the rows that a condition selects; tasks rewrite the files that hold such rows.
+
+        Args:
+            set: column -> its new value: as for `lakeformat.Table.update`, or a Spark column expression over the
+                row. With one expression at least, Spark reads the selected rows and computes them all, and they are
+                merged by record key; other values are then literals.
+            where: a condition as text; None is every row.
+
+        Raises:
+            WriteConflictError: another writer was in the way; a retry is safe.
+        """
+        from pyspark.sql import Column
+
+        if not (isinstance(set, Mapping) and any(isinstance(value, Column) for value in set.values())):
+            return update(self._engine, self._options, set, where, self._runner)
+        return self._computed(set, where)
+
+    def merge(self, rows: DataFrame) -> Merge:
+        """Merge a source by record key; see `lakeformat.Merge`. Tasks prepare the rows, this process merges them."""
+        return Merge(lambda clauses: self._merge(rows, clauses))
+
+    def _runner(self, job: WriteJob) -> Handle:
+        return SparkExchange(self._spark, self._engine, job).rewrite
+
+    def _computed(self, values: Mapping[str, Any], where: str | None) -> WriteResult:
+        """Update by expressions: Spark reads the rows and computes; their keys bring them back."""
+        from pyspark.sql import Column, functions
+
+        snapshot = writable(self._engine)
+        location = self._engine.storage.location
+        table, config = snapshot.columns(location), snapshot.config
+        condition(where, table)  # Refused here, in plain words, and not in a task.
+        fields = {name: settable(name, table, config) for name in values}
+        frame = self._spark.read.format("lakehouse").option("meta_columns", "false")
+        frame = frame.option("where", where) if where is not None else frame
+        frame = frame.option("as.of.instant", snapshot.instant_time) if snapshot.instant_time else frame
+        keys = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
+        computed = [
+            (value if isinstance(value, Column) else functions.lit(value)).alias(fields[name].name)
+            for name, value in values.items()
+        ]
+        rows = frame.load(location).select(*sorted(keys), *computed)
+        clause = Clause(Kind.UPDATE, None, [field.name for field in fields.values()])
+        return self._merge(rows, (clause,), snapshot)
+
+    def _merge(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot | None = None) -> WriteResult:
+        engine, snapshot = self._engine, writable(self._engine)
+        job, plan = plan_merge(engine.store, snapshot, self._options, arrow_schema(rows.schema), clauses, engine.ids)
+        session = WriteSession(engine, job)
+        try:
+            with reused_memory():
+                staged = SparkExchange(self._spark, engine, job).stage(rows)
+                with StageReader(engine.storage, staged, job.prepare) as reader:
+                    partitions = reader.partitions()
+                    check_distinct(partitions, anywhere=plan.anywhere)
+                    return merge_into(session, plan, partitions, sum(task.rows for task in staged), seen)
+        finally:
+            session.forget_stage()
 
     def insert_overwrite(self, rows: DataFrame) -> WriteResult:
         """Replace the contents of the partitions that the rows are in; one row per key is kept."""

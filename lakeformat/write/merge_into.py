@@ -166,25 +166,34 @@ def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool) -> None:
             )
 
 
-def merge_into(session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int) -> WriteResult:
+def merge_into(
+    session: WriteSession,
+    plan: MergePlan,
+    rows: Mapping[str, pa.Table],
+    arrived: int,
+    seen: Snapshot | None = None,
+) -> WriteResult:
     """Carry a merge out, as one commit.
 
     Args:
         rows: partition path -> prepared rows of the source, each key once.
         arrived: rows of the source, for the report.
+        seen: what of the table the source was made from; nothing may have touched the same files since.
 
     Raises:
         InvalidInputError: a function gives what its column cannot hold; nothing was published.
         WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
     """
-    return session.retried(lambda: _attempt(session, plan, rows, arrived))
+    return session.retried(lambda: _attempt(session, plan, rows, arrived, seen))
 
 
-def _attempt(session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int) -> WriteResult:
+def _attempt(
+    session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int, seen: Snapshot | None
+) -> WriteResult:
     snapshot = load_snapshot(session.store)
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    commit = since(session.begin(lives_by="lock"), snapshot)
+    commit = since(session.begin(lives_by="lock"), seen or snapshot)
     with session.undone_on_failure(commit):
         session.report.rows["incoming"] = arrived
         buckets = plan_buckets(

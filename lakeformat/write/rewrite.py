@@ -9,8 +9,9 @@ Memory: per thread one row group of a base file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +21,21 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
+from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.write.assign import Assignment
 from lakeformat.write.base_file import constant, seqnos
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.commit import OpenCommit
-from lakeformat.write.handles import HandleSettings, put_rows, without
+from lakeformat.write.handles import HandleSettings, merge, put_rows, without
 from lakeformat.write.profile import BucketPlan, workload_profile
-from lakeformat.write.session import WriteResult, WriteSession
+from lakeformat.write.session import WriteResult, WriteSession, Written
 
-__all__ = ["Found", "Rewrite", "check_columns", "readable", "rewrite", "since", "with_names"]
+__all__ = ["Found", "Handle", "Rewrite", "check_columns", "readable", "rewrite", "rewritten", "since", "with_names"]
+
+
+#: Buckets to finished files, in whatever process.
+Handle: TypeAlias = Callable[[Sequence[Bucket], HandleSettings], Sequence[Written]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +61,25 @@ class Rewrite:
     assignments: tuple[Assignment, ...] = ()
 
 
-def rewrite(session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found]) -> WriteResult:
+def rewrite(
+    session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found], handle: Handle | None = None
+) -> WriteResult:
     """Carry an update or delete out, as one commit.
 
     Args:
         find: tells the files with a match; asked under the lock.
+        handle: makes the new versions where others than this process do it; asked under the lock.
 
     Raises:
         InvalidInputError: a function of the assignments gives what its column cannot hold; nothing was published.
         WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
     """
-    return session.retried(lambda: _attempt(session, change, find))
+    return session.retried(lambda: _attempt(session, change, find, handle))
 
 
-def _attempt(session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found]) -> WriteResult:
+def _attempt(
+    session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found], handle: Handle | None
+) -> WriteResult:
     snapshot = load_snapshot(session.store)
     check_columns(snapshot, change.schema)
     with session.report.step("find") as counted:
@@ -85,11 +96,19 @@ def _attempt(session: WriteSession, change: Rewrite, find: Callable[[Snapshot], 
             merger=lambda _, base, __, task, settings: _Changes(change, base, task, settings),
         )
         with session.report.step("write") as counted:
-            stats = session.handle(plan, handles)
+            stats = session.handle(plan, handles) if handle is None else session.place(commit, handle(buckets, handles))
             counted["buckets"] = len(buckets)
         session.finish(commit, change.schema, stats, snapshot, None, None)
     session.protocol.tidy(commit)
     return session.result(commit)
+
+
+def rewritten(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[Written]:
+    """One base file's next version in the handles' folder; none if no row of it matches."""
+    if bucket.base is not None and handles.folder is not None:
+        stat = merge(storage, bucket, bucket.base, pa.table({}), task, handles)
+        if stat is not None:
+            yield Written(handles.written_to(bucket, handles.file_name(bucket, task)), stat)
 
 
 def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:

@@ -18,8 +18,12 @@ from hypothesis import strategies as st
 from predicate.row_oracle import truth
 
 import lakeformat
-from lakeformat import InvalidInputError, LakeformatError, Merge, SchemaMismatchError, Table
+from lakeformat import InvalidInputError, LakeformatError, Merge, SchemaMismatchError, Table, WriteConflictError
 from lakeformat.predicate import parse_where
+from lakeformat.write.clauses import Clause, Kind
+from lakeformat.write.merge_into import merge_into, plan_merge
+from lakeformat.write.prepare import prepare
+from lakeformat.write.session import WriteSession
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("t", pa.string())])
 SOURCE = SCHEMA.append(pa.field("op", pa.string()))
@@ -289,6 +293,19 @@ def test_rows_marked_as_deleted_are_not_inserted(tmp_path: Path) -> None:
         "updated": 0,
         "deleted": 1,
     }
+
+
+def test_a_source_made_from_the_table_is_held_against_what_it_was_made_from(tmp_path: Path) -> None:
+    """Its rows may be stale: whatever touched their files since is a conflict, and stays."""
+    table = table_of(tmp_path)
+    seen = table.snapshot()
+    table.update({"t": "later"}, where="id = 1")
+    rows, clauses = CHANGES.slice(0, 1), (Clause(Kind.UPDATE),)
+    job, plan = plan_merge(table.engine.store, seen, table.options, rows.schema, clauses, table.engine.ids)
+    prepared = prepare(rows, job.prepare)
+    with refused(table, WriteConflictError, "overlaps commit", "run the write again"):
+        merge_into(WriteSession(table.engine, job), plan, prepared, 1, seen)
+    assert table.to_arrow(["t"], where="id = 1")["t"].to_pylist() == ["later"]
 
 
 # --- refusals -----------------------------------------------------------------------------------------

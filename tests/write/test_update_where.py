@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from predicate.row_oracle import truth
 
 import lakeformat
-from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, Table
+from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, Table, UnsupportedTableError
 from lakeformat.predicate import parse_where
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("t", pa.string()), ("f", pa.bool_())])
@@ -240,6 +240,27 @@ def test_a_table_with_no_rows(tmp_path: Path) -> None:
     table.upsert(pa.Table.from_pylist([{"id": 1, "p": "x"}], SCHEMA))
     assert table.delete(where="n is null").report["rows"]["deleted"] == 1
     assert table.update({"n": 5}).report["rows"]["updated"] == 0
+
+
+def test_a_table_with_generated_keys(tmp_path: Path) -> None:
+    """No record key is asked for; rows keep the keys they were given."""
+    table = lakeformat.create(tmp_path / "t", SCHEMA, partition_by="p")
+    table.insert(pa.Table.from_pylist([{"id": i % 2, "p": "xy"[i % 2], "n": i} for i in range(6)], SCHEMA))
+    before = {row["n"]: row["_hoodie_record_key"] for row in table.to_arrow().to_pylist()}
+    assert table.update({"id": 9, "t": "hit"}, where="n > 3").report["rows"]["updated"] == 2
+    assert table.delete(where="n < 2").report["rows"]["deleted"] == 2
+    rows = hudi_rs.assert_same_rows(table)
+    assert {row["n"]: (row["id"], row["t"]) for row in rows} == {
+        2: (0, None),
+        3: (1, None),
+        4: (9, "hit"),
+        5: (9, "hit"),
+    }
+    assert {row["n"]: row["_hoodie_record_key"] for row in rows} == {n: before[n] for n in range(2, 6)}
+    commits = table.snapshot().timeline.commits
+    with pytest.raises(UnsupportedTableError, match="no record key to merge by; use update and delete"):
+        table.merge(table.to_arrow()).when_matched_delete().execute()
+    assert table.snapshot().timeline.commits == commits
 
 
 def test_history_tells_hudis_operations(tmp_path: Path) -> None:
