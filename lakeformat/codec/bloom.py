@@ -273,14 +273,22 @@ class BloomFilter:
     def add(self, keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray) -> None:
         """Set the bits of all keys in the last row; beyond `free` keys the rate gets worse, never wrong.
 
+        Memory: a byte for each bit of the row; for fewer keys than need it, 4 bytes for each bit that they set.
+
         Raises:
             InvalidInputError: a key is null or empty. The filter is unchanged.
         """
-        flags = np.zeros(8 * len(self.rows[-1]), np.bool_)
-        for _, chain in hash_chain_blocks(keys, self.hashes):
-            for row in chain:
-                flags[self._positions(row)] = True
-        self.rows[-1] |= np.packbits(flags, bitorder="little")
+        row = self.rows[-1]
+        if len(keys) * self.hashes < len(row):  # A flag per bit would cost more than setting these few.
+            found = [self._positions(hashes) for _, chain in hash_chain_blocks(keys, self.hashes) for hashes in chain]
+            for positions in found:
+                np.bitwise_or.at(row, positions >> 3, np.uint8(1) << (positions & 7).astype(np.uint8))
+        else:
+            flags = np.zeros(8 * len(row), np.bool_)
+            for _, chain in hash_chain_blocks(keys, self.hashes):
+                for hashes in chain:
+                    flags[self._positions(hashes)] = True
+            row |= np.packbits(flags, bitorder="little")
         if self.keys_per_row is not None:
             self.used += len(keys)
 

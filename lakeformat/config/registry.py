@@ -450,6 +450,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "hoodie.datasource.meta.sync.enable": "false",
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.populate.meta.fields": "true",
+    "hoodie.index.class": "",
     "hoodie.table.cdc.enabled": "false",
     "hoodie.schema.on.read.enable": "false",
     "hoodie.write.concurrency.mode": "SINGLE_WRITER",

@@ -22,6 +22,7 @@ __all__ = [
     "BLOOM_TYPE",
     "MAX_KEY",
     "MIN_KEY",
+    "OLD_BLOOM",
     "KeyFooter",
     "key_footer",
     "open_parquet",
@@ -34,6 +35,8 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.index")
 
 BLOOM: Final = b"org.apache.hudi.bloomfilter"
+#: The same in files from before Hudi was Apache's.
+OLD_BLOOM: Final = b"com.uber.hoodie.bloomfilter"
 BLOOM_TYPE: Final = b"hoodie_bloom_filter_type_code"
 MIN_KEY: Final = b"hoodie_min_record_key"
 MAX_KEY: Final = b"hoodie_max_record_key"
@@ -74,24 +77,29 @@ class KeyFooter:
         found = metadata.metadata or {}
         kind = found.get(BLOOM_TYPE)
         try:
-            return BloomFilter.decode(found.get(BLOOM, b""), kind.decode("utf-8", "replace") if kind else None)
+            return BloomFilter.decode(_filter_text(found), kind.decode("utf-8", "replace") if kind else None)
         except CorruptTableError as error:
             _LOG.warning("bloom filter of %s cannot be used, its keys are read instead: %s", self.file.path, error)
             return None
 
 
 def open_parquet(source: Any, path: str, **options: Any) -> pq.ParquetFile:
-    """A base file, with page checksums verified. Raises `CorruptTableError` naming the file."""
+    """A base file, with page checksums verified. Raises `CorruptTableError` naming the file, or `MemoryError`."""
     try:
         parquet = pq.ParquetFile(source, page_checksum_verification=True, **options)
         parquet.schema_arrow  # noqa: B018  Made on demand; damaged names are found out here.
     except StorageError:
         raise
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        raise CorruptTableError(
-            f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}); restore it from a copy"
-        ) from None
+        raise _unreadable(f"{path} cannot be read as Parquet", error) from None
     return parquet
+
+
+def _unreadable(what: str, error: Exception) -> Exception:
+    """Parquet calls it damage, too, when memory runs out while it reads a header."""
+    if "bad_alloc" in str(error):
+        return MemoryError(f"{what}: out of memory")
+    return CorruptTableError(f"{what} ({str(error).splitlines()[0]}); restore it from a copy")
 
 
 def row_batches(
@@ -124,9 +132,7 @@ def row_batches(
         except StorageError:
             raise
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-            raise CorruptTableError(
-                f"{path} cannot be read ({str(error).splitlines()[0]}); restore it from a copy"
-            ) from None
+            raise _unreadable(f"{path} cannot be read", error) from None
         if missing:
             raise CorruptTableError(f"{path} has not the rows its footer promises; restore it from a copy")
 
@@ -150,8 +156,12 @@ def key_footer(file: BaseFile, metadata: pq.FileMetaData) -> KeyFooter:
     found = metadata.metadata or {}
     minimum, maximum = _range(metadata, found)
     return KeyFooter(
-        file, metadata.num_rows, minimum, maximum, len(found.get(BLOOM, b"")), metadata.serialized_size, metadata
+        file, metadata.num_rows, minimum, maximum, len(_filter_text(found)), metadata.serialized_size, metadata
     )
+
+
+def _filter_text(found: dict[bytes, bytes]) -> bytes:
+    return found.get(BLOOM) or found.get(OLD_BLOOM, b"")
 
 
 def read_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor) -> list[KeyFooter]:

@@ -145,6 +145,19 @@ def test_a_filter_never_forgets(keys: list[str], fpp: float) -> None:
     assert read.might_contain(chain, np.array([0])).tolist() == [True]
 
 
+def test_few_keys_at_a_time_set_the_bits_that_all_at_once_set() -> None:
+    keys = [f"key-{number}" for number in range(3_000)]
+    at_once, in_parts = (BloomFilter.sized(len(keys), 1e-4) for _ in range(2))
+    at_once.add(pa.array(keys))
+    for start in range(0, len(keys), 100):
+        in_parts.add(pa.array(keys[start : start + 100]))
+        in_parts.add(pa.array([], pa.string()))
+    assert in_parts.encode() == at_once.encode()
+    with pytest.raises(InvalidInputError):
+        in_parts.add(pa.chunked_array([["new"], [""]]))
+    assert in_parts.encode() == at_once.encode()
+
+
 def test_the_promised_rate_is_kept() -> None:
     built = BloomFilter.sized(10_000, 0.01)
     built.add(pa.array([f"present-{number}" for number in range(10_000)]))
