@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.codec.bloom import BLOCK_KEYS, DYNAMIC_V0, SIMPLE, BloomFilter, hash_chain
-from lakeformat.errors import CorruptTableError
+from lakeformat.errors import CorruptTableError, InvalidInputError
 
 FILTER_KEY = b"org.apache.hudi.bloomfilter"
 TYPE_KEY = b"hoodie_bloom_filter_type_code"

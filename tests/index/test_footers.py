@@ -70,3 +70,15 @@ def test_a_flipped_bit_in_a_page_header_is_an_error_or_makes_no_difference(batch
 def test_what_is_no_parquet_is_named(data: bytes) -> None:
     with pytest.raises(CorruptTableError, match=r"^x/base\.parquet cannot be read as Parquet .*restore it"):
         open_parquet(io.BytesIO(data), "x/base.parquet")
+
+
+class NoMemory(io.BytesIO):
+    """A file at whose footer the Parquet reader runs out of memory, in the words it has for that."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise OSError("Couldn't deserialize thrift: std::bad_alloc")
+
+
+def test_out_of_memory_is_no_damage() -> None:
+    with pytest.raises(MemoryError, match=r"x/base\.parquet"):
+        open_parquet(NoMemory(written()), "x/base.parquet")

@@ -1,5 +1,7 @@
 """The write flow step by step, as the article "Apache Hudi from zero to one: write flow and operations" tells it.
 
+Its other operations stand in test_seed_write_operations.py.
+
 ============================================  =========================================================================
 step of the article                           test
 ============================================  =========================================================================
@@ -17,7 +19,6 @@ partition records: buckets                    test_partition_records_gives_updat
 write to storage: markers                     test_write_storage_announces_files_by_markers_of_their_kind
 write to storage: rollback by markers         test_write_storage_leaves_markers_of_a_dead_write_to_the_rollback
 update index                                  test_update_index_is_done_when_the_commit_shows
-commit changes: validators                    test_commit_changes_asks_the_validators_first
 commit changes: conflicts                     test_commit_changes_checks_for_concurrent_writers
 commit changes: metadata                      test_commit_changes_saves_the_metadata_on_the_timeline
 commit changes: write statuses and markers    test_commit_changes_reconciles_files_with_the_write_statuses
@@ -33,119 +34,41 @@ upsert 4: producer and consumer               test_upsert_executor_passes_every_
 upsert 5: write statuses                      test_upsert_sums_the_write_statuses_up
 upsert 5: errors                              test_upsert_with_an_error_completes_nothing
 upsert on merge-on-read                       test_upsert_to_a_merge_on_read_table_is_refused_by_name
-insert: no index                              test_insert_does_not_look_keys_up
-insert: small files                           test_insert_fills_small_files
-bulk insert: no index                         test_bulk_insert_does_not_look_keys_up
-bulk insert: no small files                   test_bulk_insert_leaves_small_files_alone
-bulk insert: sort mode                        test_bulk_insert_sorts_by_its_sort_mode
-bulk insert: partitioner                      test_bulk_insert_takes_a_partitioner
-bulk insert: row writing                      test_bulk_insert_takes_rows_as_they_are
-delete: keys alone                            test_delete_needs_keys_alone
-delete: hard                                  test_delete_is_hard
-delete partition: by path                     test_delete_partition_reads_and_writes_no_data
-delete partition: replacecommit               test_delete_partition_lists_all_file_groups_in_a_replacecommit
-delete partition: later readers, writers      test_delete_partition_holds_for_later_readers_and_writers
-insert overwrite                              test_insert_overwrite_replaces_the_partitions_of_the_rows
-insert overwrite table                        test_insert_overwrite_table_replaces_every_partition
 ============================================  =========================================================================
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import hudi_rs
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode
+from reliability.faulty import Call, Fault, FaultyStorage, Mode
 from reliability.flights import leftovers
+from write.flow_table import (
+    NO_PACKING,
+    SCHEMA,
+    base_files,
+    die,
+    new_table,
+    places,
+    position,
+    rows,
+    stored,
+    timeline_files,
+    timeline_json,
+    traced,
+    written,
+)
 
 import lakeformat
-from lakeformat import InvalidInputError, InvalidOptionError, Table, UnsupportedTableError, WriteConflictError
-from lakeformat.config.resolve import resolve
+from lakeformat import InvalidOptionError, Table, UnsupportedTableError, WriteConflictError
 from lakeformat.index.footers import read_footer
-from lakeformat.model.files import BaseFileName
 from lakeformat.storage import LocalStorage
-
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
-#: Nothing counts as small: each insert opens a file.
-NO_PACKING: dict[str, Any] = {"hoodie.parquet.small.file.limit": 0}
-
-Held = dict[tuple[str, str], int]  # (partition, key) -> v
-
-
-def rows(held: Held) -> pa.Table:
-    return pa.Table.from_pylist([{"id": key, "p": part, "v": v} for (part, key), v in held.items()], SCHEMA)
-
-
-def new_table(folder: Path, held: Held | None = None, **options: Any) -> Table:
-    table = lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="p", **options)
-    if held:
-        table.insert(rows(held))
-    return table
-
-
-def stored(table: Table) -> list[tuple[str, str, int]]:
-    """What hudi-rs and we read, sorted."""
-    return sorted((row["p"], row["id"], row["v"]) for row in hudi_rs.assert_same_rows(table))
-
-
-def as_list(held: Held) -> list[tuple[str, str, int]]:
-    return sorted((part, key, v) for (part, key), v in held.items())
-
-
-def places(table: Table) -> dict[str, tuple[str, str]]:
-    """Key -> file id and instant of its commit."""
-    listed = table.to_arrow().to_pylist()
-    return {r["id"]: (r["_hoodie_file_name"].split("_")[0], r["_hoodie_commit_time"]) for r in listed}
-
-
-def timeline_files(table: Table) -> list[str]:
-    folder = Path(table.engine.storage.location, ".hoodie")
-    return sorted(file.name for file in folder.iterdir() if file.is_file() and file.name[:1].isdigit())
-
-
-def timeline_json(table: Table, instant: str, suffix: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(table.engine.storage.location, ".hoodie", instant + suffix).read_text())
-    return found
-
-
-def base_files(table: Table) -> set[str]:
-    """Every base file on disk, whatever the timeline says of it."""
-    root = Path(table.engine.storage.location)
-    return {str(file.relative_to(root)) for file in root.rglob("*.parquet") if BaseFileName.match(file.name)}
-
-
-def traced(
-    table: Table, fault: Fault | None = None, meanwhile: Callable[[Call], object] | None = None, **options: Any
-) -> tuple[Table, list[Call]]:
-    """The table through a storage that records its calls, and may fail or let others in."""
-    storage = FaultyStorage(LocalStorage(table.engine.storage.location), fault, meanwhile)
-    return Table(storage, resolve(options)), storage.calls
-
-
-def die(table: Table, when: Callable[[Call], bool], write: Callable[[Table], object]) -> None:
-    """Run a write that dies after the first such call."""
-    struck = iter([True])
-    fault = Fault(lambda _, call: when(call) and next(struck, False), Mode.AFTER)
-    with pytest.raises(Crash):
-        write(traced(table, fault)[0])
-
-
-def written(calls: Iterable[Call]) -> list[str]:
-    """Paths that were made, in order."""
-    return [call.path for call in calls if call.name in {"create", "touch", "open_output", "move"}]
-
-
-def position(paths: list[str], part: str) -> int:
-    """Of the first path with this part; fails if there is none."""
-    return next(at for at, path in enumerate(paths) if part in path)
-
 
 # --- create the write client --------------------------------------------------------------------------
 
@@ -327,21 +250,22 @@ def test_update_index_is_done_when_the_commit_shows(tmp_path: Path) -> None:
 
 
 def test_commit_changes_checks_for_concurrent_writers(tmp_path: Path) -> None:
-    """Somebody who does not know our lock changes the same file group while we write."""
+    """Somebody changes the same file group while we write, on a storage that has no locks."""
 
     class Unlocked(LocalStorage):
         has_lock = False
+
+        def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
+            return nullcontext()
 
     table = new_table(tmp_path, {("x", "a"): 1})
     theirs = iter([rows({("x", "a"): 2})])
 
     def another(call: Call) -> None:
         if call.name == "open_output" and (batch := next(theirs, None)) is not None:
-            copy = Unlocked(str(tmp_path / "t"))
-            copy.lock = FaultyStorage(LocalStorage(str(tmp_path))).lock  # type: ignore[method-assign]
-            Table(copy).upsert(batch)
+            Table(Unlocked(str(tmp_path / "t"))).upsert(batch)
 
-    live = traced(table, meanwhile=another)[0]
+    live = Table(FaultyStorage(Unlocked(str(tmp_path / "t")), meanwhile=another))
     with pytest.raises(WriteConflictError, match=r"overlaps commit \d+ in 1 file group"):
         live.upsert(rows({("x", "a"): 3}))
     assert stored(table) == [("x", "a", 2)]
@@ -480,175 +404,10 @@ def test_upsert_with_an_error_completes_nothing(tmp_path: Path) -> None:
 
 
 def test_upsert_to_a_merge_on_read_table_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidOptionError, match=r"table\.type.*COPY_ON_WRITE"):
+    with pytest.raises(InvalidOptionError, match="write one of COPY_ON_WRITE"):
         new_table(tmp_path, table_type="MERGE_ON_READ")
     table = new_table(tmp_path)
     properties = tmp_path / "t/.hoodie/hoodie.properties"
     properties.write_text(properties.read_text().replace("COPY_ON_WRITE", "MERGE_ON_READ"))
     with pytest.raises(UnsupportedTableError, match="MERGE_ON_READ"):
         table.upsert(rows({("x", "a"): 1}))
-
-
-# --- insert and bulk insert ---------------------------------------------------------------------------
-
-
-def test_insert_does_not_look_keys_up(tmp_path: Path) -> None:
-    table = new_table(tmp_path, {("x", "a"): 1})
-    report = table.insert(rows({("x", "a"): 2})).report
-    assert (report["rows"]["inserted"], report["rows"]["updated"]) == (1, 0)
-    assert stored(table) == [("x", "a", 1), ("x", "a", 2)]
-
-
-def test_insert_fills_small_files(tmp_path: Path) -> None:
-    table = new_table(tmp_path, {("x", "a"): 1})
-    report = table.insert(rows({("x", "b"): 2})).report
-    assert (report["files"]["merged"], report["files"]["created"]) == (1, 0)
-    assert len(table.snapshot().files) == 1
-
-
-def test_bulk_insert_does_not_look_keys_up(tmp_path: Path) -> None:
-    table = new_table(tmp_path, {("x", "a"): 1})
-    table.bulk_insert(rows({("x", "a"): 2}))
-    assert stored(table) == [("x", "a", 1), ("x", "a", 2)]
-
-
-def test_bulk_insert_leaves_small_files_alone(tmp_path: Path) -> None:
-    table = new_table(tmp_path, {("x", "a"): 1})
-    before = base_files(table)
-    report = table.bulk_insert(rows({("x", "b"): 2})).report
-    assert (report["files"]["merged"], report["files"]["created"]) == (0, 1)
-    assert len(base_files(table) - before) == 1
-    assert len(table.snapshot().files) == 2
-
-
-def test_bulk_insert_sorts_by_its_sort_mode(tmp_path: Path) -> None:
-    mixed = {(part, f"k{number}"): number for number in (3, 1, 2) for part in "yx"}
-    for mode, order in (("NONE", [3, 1, 2]), ("GLOBAL_SORT", [1, 2, 3])):
-        table = new_table(tmp_path / mode, **{"hoodie.bulkinsert.sort.mode": mode})
-        table.bulk_insert(rows(mixed))
-        for (file,) in table.snapshot().by_partition.values():
-            assert pq.read_table(tmp_path / mode / "t" / file.path, columns=["v"])["v"].to_pylist() == order
-        assert stored(table) == as_list(mixed)
-
-
-def test_bulk_insert_takes_a_partitioner(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
-    held = {("x", f"k{number}"): number for number in range(6)}
-    table.bulk_insert(rows(held), partitioner=lambda part: pc.bit_wise_and(part["v"], 1))
-    files = sorted(
-        pq.read_table(tmp_path / "t" / file.path, columns=["v"])["v"].to_pylist() for file in table.snapshot().files
-    )
-    assert files == [[0, 2, 4], [1, 3, 5]]
-    assert stored(table) == as_list(held)
-
-
-def test_bulk_insert_takes_rows_as_they_are(tmp_path: Path) -> None:
-    """Columns stay columns, from the input to the file, and the option that turns that on in Hudi is taken."""
-    options = {"hoodie.datasource.write.row.writer.enable": "true"}
-    schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("st", pa.struct({"x": pa.list_(pa.int64())}))])
-    table = lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p", **options)
-    batch = pa.table({"id": ["a", "b"], "p": ["x", "x"], "st": [{"x": [1, None]}, None]}, schema)
-    table.bulk_insert(batch)
-    assert table.to_arrow(meta_columns=False).equals(batch)
-    hudi_rs.assert_same_rows(table)
-
-
-# --- delete -------------------------------------------------------------------------------------------
-
-
-def test_delete_needs_keys_alone(tmp_path: Path) -> None:
-    table = new_table(tmp_path, {("x", "a"): 1, ("x", "b"): 1, ("y", "a"): 1})
-    report = table.delete(pa.table({"id": ["a", "absent"], "p": ["x", "x"]})).report
-    assert report["rows"]["deleted"] == 1
-    assert stored(table) == [("x", "b", 1), ("y", "a", 1)]
-
-
-def test_delete_is_hard(tmp_path: Path) -> None:
-    table = new_table(tmp_path, {("x", "a"): 1, ("x", "b"): 1})
-    before = base_files(table)
-    table.delete(pa.table({"id": ["a"], "p": ["x"]}))
-    (new,) = base_files(table) - before
-    assert pq.read_table(tmp_path / "t" / new, columns=["id"])["id"].to_pylist() == ["b"]
-    assert stored(table) == [("x", "b", 1)]
-
-
-# --- delete partition ---------------------------------------------------------------------------------
-
-PARTITIONS: Held = {(part, key): 1 for part in "xyz" for key in "ab"}
-
-
-def partitioned(folder: Path) -> Table:
-    """Three partitions, of two file groups each."""
-    table = new_table(folder, {place: v for place, v in PARTITIONS.items() if place[1] == "a"}, **NO_PACKING)
-    table.insert(rows({place: v for place, v in PARTITIONS.items() if place[1] == "b"}))
-    return table
-
-
-def groups(table: Table, *partitions: str) -> dict[str, set[str]]:
-    return {part: {file.name.file_id for file in table.snapshot().by_partition[part]} for part in partitions}
-
-
-def replaced(table: Table, instant: str) -> dict[str, set[str]]:
-    found = timeline_json(table, instant, ".replacecommit")["partitionToReplaceFileIds"]
-    return {part: set(ids) for part, ids in found.items()}
-
-
-def without(held: Held, *partitions: str) -> Held:
-    return {place: v for place, v in held.items() if place[0] not in partitions}
-
-
-def test_delete_partition_reads_and_writes_no_data(tmp_path: Path) -> None:
-    table = partitioned(tmp_path)
-    before = base_files(table)
-    live, calls = traced(table)
-    live.delete_partitions(["x"])
-    assert not [call for call in calls if call.name in {"open_input", "open_output"}]
-    assert base_files(table) == before
-    assert stored(table) == as_list(without(PARTITIONS, "x"))
-
-
-def test_delete_partition_lists_all_file_groups_in_a_replacecommit(tmp_path: Path) -> None:
-    table = partitioned(tmp_path)
-    standing = groups(table, "x", "z")
-    assert all(len(ids) == 2 for ids in standing.values())
-    options = {"hoodie.datasource.write.partitions.to.delete": "x,z"}
-    result = lakeformat.open(tmp_path / "t", **options).write(rows({}), lakeformat.write.job.Operation.DELETE_PARTITION)
-    assert replaced(table, result.instant_time) == standing
-    assert timeline_json(table, result.instant_time, ".replacecommit")["operationType"] == "DELETE_PARTITION"
-    assert stored(table) == as_list(without(PARTITIONS, "x", "z"))
-
-
-def test_delete_partition_holds_for_later_readers_and_writers(tmp_path: Path) -> None:
-    table = partitioned(tmp_path)
-    gone = groups(table, "x")["x"]
-    before = table.history()[0].instant_time
-    table.delete_partitions("x")
-    assert lakeformat.open(tmp_path / "t").to_arrow(where="p = 'x'").num_rows == 0
-    report = lakeformat.open(tmp_path / "t").upsert(rows({("x", "a"): 5})).report
-    assert (report["rows"]["inserted"], report["rows"]["updated"]) == (1, 0)
-    assert not gone & groups(table, "x")["x"]
-    assert stored(table) == as_list(without(PARTITIONS, "x") | {("x", "a"): 5})
-    assert table.to_arrow(as_of=before).num_rows == len(PARTITIONS)
-
-
-# --- insert overwrite ---------------------------------------------------------------------------------
-
-
-def test_insert_overwrite_replaces_the_partitions_of_the_rows(tmp_path: Path) -> None:
-    table = partitioned(tmp_path)
-    standing = groups(table, "x")
-    instant = table.insert_overwrite(rows({("x", "new"): 2, ("w", "new"): 2})).instant_time
-    assert replaced(table, instant) == standing
-    assert not standing["x"] & groups(table, "x")["x"]
-    assert [name for name in timeline_files(table) if name.startswith(instant)] == [
-        f"{instant}.replacecommit{state}" for state in ("", ".inflight", ".requested")
-    ]  # Both in one action.
-    assert stored(table) == as_list(without(PARTITIONS, "x") | {("x", "new"): 2, ("w", "new"): 2})
-
-
-def test_insert_overwrite_table_replaces_every_partition(tmp_path: Path) -> None:
-    table = partitioned(tmp_path)
-    standing = groups(table, "x", "y", "z")
-    instant = table.overwrite(rows({("x", "new"): 2})).instant_time
-    assert replaced(table, instant) == standing
-    assert stored(table) == [("x", "new", 2)]
