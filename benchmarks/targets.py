@@ -136,6 +136,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     *(Speedup("lakeformat-spark", step, 5, peer) for step in ("u1", "d1") for peer in ("delta", "iceberg")),
     *(Speedup("lakeformat-spark", step, 15, "hudi") for step in ("u1", "d1")),
     FirstWrite("lakeformat-spark", 5.0),
+    *(Ratio("lakeformat-exchanged", step, 1.5, "lakeformat-spark") for step in ("u1", "d1", "u5all", "u50")),
     Speedup("lakeformat", "zorder", 2, "delta-rs"),
     *(Speedup("lakeformat-spark", "zorder", 4, peer) for peer in ("delta", "iceberg")),
     *(FewerBytes("lakeformat-spark", peer) for peer in ("delta", "iceberg")),

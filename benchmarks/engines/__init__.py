@@ -61,6 +61,9 @@ ENGINES: Final = {
             (*_WRITES, *_READS, "native", "count", "fresh", *_SIZES),
         ),
         EngineSpec(
+            "lakeformat-exchanged", "lakeformat exchanged", "lakeformat_exchanged", (*_WRITES, "fresh", *_SIZES)
+        ),
+        EngineSpec(
             "delta",
             "Delta",
             "delta",

@@ -8,9 +8,9 @@ from typing import Any, Final
 from benchmarks.engine import StepUnavailableError
 from benchmarks.engines.spark_session import SparkReads, consume, open_spark
 from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, Dataset
-from lakeformat.spark import register
+from lakeformat.spark import LakehouseTable, register
 
-_TABLE_OPTIONS: Final = {
+TABLE_OPTIONS: Final = {
     "hoodie.table.name": "bench",
     "hoodie.datasource.write.recordkey.field": RECORD_KEY,
     "hoodie.datasource.write.partitionpath.field": PARTITION,
@@ -47,17 +47,16 @@ class LakeformatSpark(SparkReads):
         return self._read().option("columns", ",".join(SCHEMA.names)).option("where", predicate).load(str(self._table))
 
     def native(self) -> None:
-        try:
-            from lakeformat.spark import LakehouseTable
-        except ImportError as missing:
-            raise StepUnavailableError("this version has no toDF()") from missing
-        consume(LakehouseTable.forPath(self.spark, str(self._table)).toDF(columns=SCHEMA.names))
+        to_frame = getattr(LakehouseTable.forPath(self.spark, str(self._table)), "toDF", None)
+        if to_frame is None:
+            raise StepUnavailableError("this version has no toDF()")
+        consume(to_frame(columns=SCHEMA.names))
 
     def _read(self) -> Any:
         return self.spark.read.format("lakehouse")
 
     def _write(self, rows: Any, operation: str, table: Path) -> None:
-        options = {**_TABLE_OPTIONS, "hoodie.datasource.write.operation": operation}
+        options = {**TABLE_OPTIONS, "hoodie.datasource.write.operation": operation}
         rows.write.format("lakehouse").options(**options).mode("append").save(str(table))
 
 
