@@ -88,6 +88,9 @@ class Write:
                 return {id_: row for id_, row in model.items() if row[0] not in gone}
             case "overwrite":
                 return ours
+            case "insert_overwrite":
+                brought = {_region(id_) for id_ in self.ids}
+                return {id_: row for id_, row in model.items() if row[0] not in brought} | ours
             case "merge":
                 return {id_: row for id_, row in (model | ours).items() if id_ not in {3, 77}}
             case "update":
@@ -107,6 +110,7 @@ WRITES = (
     Write("bulk_insert", (40, 42, 43), "bulk"),
     Write("delete", (0, 1, 3), "deleted"),
     Write("overwrite", (1, 50, 51), "overwritten"),
+    Write("insert_overwrite", (1, 3, 54, 55), "overwritten"),
     Write("update", (0, 1, 3, 77), "updated"),
     Write("delete where", (0, 1, 3, 77), "deleted"),
     Write("merge", (1, 3, 4, 21, 24, 77), "merged"),

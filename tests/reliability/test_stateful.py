@@ -227,6 +227,51 @@ class TableMachine(RuleBasedStateMachine):
         self.apply(self.combined(rows), merge=False)
         self.written(result.instant_time)
 
+    @rule(batch=BATCHES)
+    def insert_overwrite(self, batch: list[tuple[int, int, Row]]) -> None:
+        rows = self.rows(batch)
+        result = self.table.insert_overwrite(self.arrow(rows))
+        combined = self.combined(rows)
+        brought = {key[0] for key in combined}
+        self.model = {key: row for key, row in self.model.items() if key[0] not in brought}
+        self.apply(combined, merge=False)
+        self.written(result.instant_time)
+
+    @precondition(lambda self: self.variant.partitioned and self.model)
+    @rule(data=st.data())
+    def delete_partitions(self, data: st.DataObject) -> None:
+        standing = self.table.to_arrow(["_hoodie_partition_path", "region"]).to_pylist()
+        path = data.draw(st.sampled_from(sorted({row["_hoodie_partition_path"] for row in standing})))
+        gone = {row["region"] or None for row in standing if row["_hoodie_partition_path"] == path}
+        result = self.table.delete_partitions([path])
+        self.model = {key: row for key, row in self.model.items() if key[0] not in gone}
+        self.written(result.instant_time)
+
+    @rule(batch=BATCHES, values_too=st.booleans())
+    def update_some_columns(self, batch: list[tuple[int, int, Row]], values_too: bool) -> None:
+        """New keys get null in the columns that are not written."""
+        written = ["id", "region", "ts", *(["v"] if values_too else [])]
+        rows = [{name: row[name] for name in written} for row in self.rows(batch)]
+        some = pa.Table.from_pylist(rows, pa.schema({name: self.columns[name] for name in written}))
+        result = self.table.upsert(some, partial_update=True)
+        for key, row in self.combined(rows).items():
+            stored = self.model.get(key)
+            if stored is None or not self.variant.ordering or wins(stored, row):
+                self.model[key] = {**(stored or dict.fromkeys(self.columns)), **row}
+        self.written(result.instant_time)
+
+    @rule(least=st.integers(0, 11), ts=st.none() | st.integers(0, 3), v=st.sampled_from([None, "set"]))
+    def update_where(self, least: int, ts: int | None, v: str | None) -> None:
+        result = self.table.update({"ts": ts, "v": v}, where=f"id >= {least}")
+        self.model = {k: {**row, "ts": ts, "v": v} if k[1] >= least else row for k, row in self.model.items()}
+        self.written(result.instant_time)
+
+    @rule(v=st.sampled_from(["", "a", "set"]))
+    def delete_where(self, v: str) -> None:
+        result = self.table.delete(where=f"v = '{v}'")
+        self.model = {key: row for key, row in self.model.items() if row["v"] != v}
+        self.written(result.instant_time)
+
     @precondition(lambda self: len(self.columns) < len(COLUMNS) + len(ADDED))
     @rule(batch=BATCHES.filter(bool))
     def add_a_column(self, batch: list[tuple[int, int, Row]]) -> None:
