@@ -1,6 +1,7 @@
 """Merge and create: one bucket becomes one base file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``).
 
-Memory: one row group of the base file plus the bucket's rows.
+Memory: one row group of the base file plus the bucket's rows; in merges also the footer's filter, some three bytes a
+row of the file, a few times over.
 """
 
 from __future__ import annotations
