@@ -24,16 +24,22 @@ if TYPE_CHECKING:
         StorageError,
         TableNotFoundError,
         UnsupportedTableError,
+        ValidationFailedError,
         WriteConflictError,
     )
-    from lakeformat.table import HistoryEntry, Table, create
+    from lakeformat.read.history import HistoryEntry
+    from lakeformat.table import Table, create
     from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
+    from lakeformat.write.callbacks import CommitMessage
     from lakeformat.write.clauses import Merge
+    from lakeformat.write.plan import WritePlan
     from lakeformat.write.session import WriteResult
+    from lakeformat.write.validators import ProposedWrite
 
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "CommitMessage",
     "CommitStateUnknownError",
     "CorruptTableError",
     "DuplicateKeyError",
@@ -44,12 +50,15 @@ __all__ = [
     "LakeformatError",
     "LockTimeoutError",
     "Merge",
+    "ProposedWrite",
     "SchemaMismatchError",
     "StorageError",
     "Table",
     "TableNotFoundError",
     "UnsupportedTableError",
+    "ValidationFailedError",
     "WriteConflictError",
+    "WritePlan",
     "WriteResult",
     "__version__",
     "create",
@@ -59,9 +68,12 @@ __all__ = [
 #: Where names live. They are imported when first asked for: a Spark worker that only looks up sources must
 #: neither wait for pyarrow nor fail without it.
 _PLACES: Final = {
-    "HistoryEntry": ("lakeformat.table", "HistoryEntry"),
+    "CommitMessage": ("lakeformat.write.callbacks", "CommitMessage"),
+    "HistoryEntry": ("lakeformat.read.history", "HistoryEntry"),
     "Merge": ("lakeformat.write.clauses", "Merge"),
+    "ProposedWrite": ("lakeformat.write.validators", "ProposedWrite"),
     "Table": ("lakeformat.table", "Table"),
+    "WritePlan": ("lakeformat.write.plan", "WritePlan"),
     "WriteResult": ("lakeformat.write.session", "WriteResult"),
     "create": ("lakeformat.table", "create"),
     "open": ("lakeformat.table", "open_table"),

@@ -12,6 +12,7 @@
     ├── CorruptTableError             restore the named file
     ├── InstantNotAvailableError      ask for another instant, or keep more history
     ├── WriteConflictError            run the write again
+    ├── ValidationFailedError         a validator refused the write: look at the data, or at the validator
     ├── LockTimeoutError              wait, or stop the other writer
     ├── StorageError                  permissions, space, network
     └── CommitStateUnknownError       look at the timeline before doing anything
@@ -37,6 +38,7 @@ __all__ = [
     "StorageError",
     "TableNotFoundError",
     "UnsupportedTableError",
+    "ValidationFailedError",
     "WriteConflictError",
 ]
 
@@ -85,6 +87,10 @@ class InstantNotAvailableError(LakeformatError):
 
 class WriteConflictError(LakeformatError):
     """Another writer changed the same file groups. Nothing was published: a retry is safe."""
+
+
+class ValidationFailedError(LakeformatError):
+    """A pre-commit validator refused the write. Nothing was published."""
 
 
 class LockTimeoutError(LakeformatError, TimeoutError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -14,12 +14,17 @@ from lakeformat.read.query import readable_schema
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.write.assign import plan_assignments
 from lakeformat.write.clauses import Clause
+from lakeformat.write.hooks import HookArguments, hooks_of
 from lakeformat.write.job import Operation, WriteJob, rewrite_job
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
 from lakeformat.write.prepare import prepare
 from lakeformat.write.rewrite import Handle, Rewrite, rewrite
 from lakeformat.write.session import Engine, WriteResult, WriteSession
+from lakeformat.write.validators import check_validators
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["Runner", "condition", "delete_where", "merge_rows", "update", "writable"]
 
@@ -28,31 +33,50 @@ Runner: TypeAlias = Callable[[WriteJob], Handle]
 
 
 def update(
-    engine: Engine, options: Options, values: Mapping[str, Any], where: str | None, runner: Runner | None = None
+    engine: Engine,
+    options: Options,
+    values: Mapping[str, Any],
+    where: str | None,
+    runner: Runner | None = None,
+    **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """See `lakeformat.Table.update`. ``runner``: who writes the files; None is this process."""
     snapshot = writable(engine)
     schema = snapshot.columns(engine.storage.location)
     change = Rewrite(schema, condition(where, schema), plan_assignments(values, schema, snapshot.config))
-    return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner)
+    return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
 
-def delete_where(engine: Engine, options: Options, where: str, runner: Runner | None = None) -> WriteResult:
+def delete_where(
+    engine: Engine,
+    options: Options,
+    where: str,
+    runner: Runner | None = None,
+    **hooks: Unpack[HookArguments],
+) -> WriteResult:
     """See `lakeformat.Table.delete`. ``runner`` as for `update`."""
     snapshot = writable(engine)
     schema = snapshot.columns(engine.storage.location)
-    return _rewritten(engine, options, snapshot, Operation.DELETE, Rewrite(schema, condition(where, schema)), runner)
+    change = Rewrite(schema, condition(where, schema))
+    return _rewritten(engine, options, snapshot, Operation.DELETE, change, runner, hooks)
 
 
-def merge_rows(engine: Engine, options: Options, rows: pa.RecordBatchReader, clauses: Sequence[Clause]) -> WriteResult:
+def merge_rows(
+    engine: Engine,
+    options: Options,
+    rows: pa.RecordBatchReader,
+    clauses: Sequence[Clause],
+    **hooks: Unpack[HookArguments],
+) -> WriteResult:
     """See `lakeformat.Merge.execute`. Memory: the source, plus per thread one row group."""
     snapshot = writable(engine)
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
+    session = _session(engine, job, plan.schema, hooks)
     with reused_memory():
         source = rows.read_all()
         prepared = prepare(source, job.prepare)
         check_distinct(prepared, anywhere=plan.anywhere)
-        return merge_into(WriteSession(engine, job), plan, prepared, source.num_rows)
+        return merge_into(session, plan, prepared, source.num_rows)
 
 
 def writable(engine: Engine) -> Snapshot:
@@ -67,6 +91,12 @@ def condition(where: str | None, schema: pa.Schema) -> Predicate:
     return Always(True) if where is None else bind(parse_where(where), readable_schema(schema, meta_columns=True))
 
 
+def _session(engine: Engine, job: WriteJob, schema: pa.Schema, arguments: HookArguments) -> WriteSession:
+    hooks = hooks_of(job.options, **arguments)
+    check_validators(hooks.validators, schema)
+    return WriteSession(engine, job, hooks)
+
+
 def _rewritten(
     engine: Engine,
     options: Options,
@@ -74,8 +104,9 @@ def _rewritten(
     operation: Operation,
     change: Rewrite,
     runner: Runner | None,
+    hooks: HookArguments,
 ) -> WriteResult:
-    session = WriteSession(engine, rewrite_job(snapshot, options, operation, engine.ids))
+    session = _session(engine, rewrite_job(snapshot, options, operation, engine.ids), change.schema, hooks)
     handle = runner(session.job) if runner else None
     skipping = options["hoodie.enable.data.skipping"]
     try:

@@ -10,62 +10,48 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options, resolve
-from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.errors import InvalidInputError
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import parse_as_of
 from lakeformat.model.table_config import TableConfig
+from lakeformat.read.history import HistoryEntry, read_history
 from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
 from lakeformat.read.session import ReadPlan, plan_read, read_all
+from lakeformat.read.view import TableView
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.claims import Heart
+from lakeformat.write.arrow_input import arrow_reader
 from lakeformat.write.clauses import Merge
-from lakeformat.write.direct import DirectSettings, DirectWriter
-from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.direct_session import write_direct
+from lakeformat.write.hooks import HookArguments, hooks_of
+from lakeformat.write.job import Operation, plan_job
 from lakeformat.write.layout import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.partitions import distinct_partitions
+from lakeformat.write.plan import WritePlan, plan_write
 from lakeformat.write.prepare import prepare
-from lakeformat.write.report import read_report
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteResult, WriteSession
-from lakeformat.write.sorted_runs import take_rows
-from lakeformat.write.stage import stage_folder
 from lakeformat.write.table_settings import check_options, create_table
+from lakeformat.write.validators import check_validators
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["HistoryEntry", "Table", "create", "open_table"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _MERGER: Final = "lakeformat.write.merger"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One completed commit.
-
-    Attributes:
-        operation: ``upsert``, ``insert`` ...; of other writers as they call it.
-        report: what the write did, step by step; None for commits of other writers.
-    """
-
-    instant_time: str
-    action: str
-    operation: str
-    rows_written: int
-    files_written: int
-    report: Mapping[str, Any] | None
 
 
 def create(
@@ -128,7 +114,7 @@ class Table:
     def __init__(
         self, storage: Storage, options: Options | None = None, *, clock: Clock | None = None, ids: Ids | None = None
     ) -> None:
-        self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds())
+        self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds(), TableView)
         self.options = options if options is not None else resolve({})
 
     def __repr__(self) -> str:
@@ -200,22 +186,7 @@ class Table:
 
     def history(self) -> list[HistoryEntry]:
         """Completed commits on the active timeline, newest first."""
-        store = TimelineStore(self.engine.storage)
-        entries = []
-        for instant in reversed(store.load().commits):
-            metadata = store.commit(instant)
-            stats = list(metadata.all_stats())
-            entries.append(
-                HistoryEntry(
-                    instant.time,
-                    instant.action.value,
-                    metadata.operation.lower(),
-                    sum(stat.num_writes for stat in stats),
-                    len(stats),
-                    read_report(metadata.extra),
-                )
-            )
-        return entries
+        return read_history(self.engine.store)
 
     # --- writing --------------------------------------------------------------------------------------
 
@@ -225,6 +196,7 @@ class Table:
         *,
         partial_update: bool | str | Sequence[str] | None = None,
         merger: MergeFunction | str | None = None,
+        **hooks: Unpack[HookArguments],
     ) -> WriteResult:
         """Update the rows whose keys are there, insert the others.
 
@@ -235,9 +207,11 @@ class Table:
                 columns that ``rows`` has, or names. The table's option by default.
             merger: a function ``(stored, incoming) -> merged`` on two Arrow tables, or ``package.module:function``;
                 see `lakeformat.merge.Merger`. The table's option by default.
+            hooks: ``validators``, ``callbacks`` and ``extra_metadata`` of this write, see `HookArguments`.
 
         Raises:
             SchemaMismatchError, InvalidInputError: the rows cannot be written; nothing was published.
+            ValidationFailedError: a validator refused the write; nothing was published.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
         options = resolve({"partial_update": partial_update}).values
@@ -246,14 +220,19 @@ class Table:
                 **options,
                 **(resolve({"merger": merger}).values if isinstance(merger, str) else {_MERGER: merger}),
             }
-        return self.write(rows, Operation.UPSERT, options=options)
+        return self.write(rows, Operation.UPSERT, options=options, **hooks)
 
-    def insert(self, rows: Any) -> WriteResult:
+    def insert(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Add the rows, topping up small files; keys are not looked up."""
-        return self.write(rows, Operation.INSERT)
+        return self.write(rows, Operation.INSERT, **hooks)
 
     def bulk_insert(
-        self, rows: Any, *, sort_columns: Sequence[str] = (), partitioner: Partitioner | None = None
+        self,
+        rows: Any,
+        *,
+        sort_columns: Sequence[str] = (),
+        partitioner: Partitioner | None = None,
+        **hooks: Unpack[HookArguments],
     ) -> WriteResult:
         """Add the rows as new files, streaming: memory does not grow with the input.
 
@@ -261,15 +240,16 @@ class Table:
             sort_columns: sort each partition's rows by these; by default what ``hoodie.bulkinsert.sort.mode`` says.
             partitioner: from the Arrow table of a part of a partition's rows to the number of each row's output file
                 (an integer array): rows with one number end in one file, or in several if the size limit cuts it.
+            hooks: as of `upsert`.
         """
         options: dict[str, Any] = {}
         if sort_columns:
             options[SORT_COLUMNS] = tuple(sort_columns)
         if partitioner is not None:
             options[PARTITIONER] = partitioner
-        return self.write(rows, Operation.BULK_INSERT, options=options)
+        return self.write(rows, Operation.BULK_INSERT, options=options, **hooks)
 
-    def delete(self, keys: Any = None, *, where: str | None = None) -> WriteResult:
+    def delete(self, keys: Any = None, *, where: str | None = None, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
 
         Args:
@@ -284,10 +264,15 @@ class Table:
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         if where is not None:
-            return delete_where(self.engine, self.options, where)
-        return self.write(keys, Operation.DELETE)
+            return delete_where(self.engine, self.options, where, **hooks)
+        return self.write(keys, Operation.DELETE, **hooks)
 
-    def update(self, set: Mapping[str, Any], where: str | None = None) -> WriteResult:  # noqa: A002  SQL's word.
+    def update(
+        self,
+        set: Mapping[str, Any],  # noqa: A002  SQL's word.
+        where: str | None = None,
+        **hooks: Unpack[HookArguments],
+    ) -> WriteResult:
         """Set columns of the rows that a condition selects; only files that hold such rows are written anew.
 
         The rows stay where they are, so record key and partition columns cannot be set. The ordering column can:
@@ -304,9 +289,9 @@ class Table:
             InvalidInputError: the condition cannot be answered exactly, or a function fails.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        return update(self.engine, self.options, set, where)
+        return update(self.engine, self.options, set, where, **hooks)
 
-    def merge(self, rows: Any) -> Merge:
+    def merge(self, rows: Any, **hooks: Unpack[HookArguments]) -> Merge:
         """Merge a source by record key; nothing happens before `Merge.execute`.
 
         >>> merge = table.merge(changes).when_matched_delete("op = 'd'").when_matched_update()  # doctest: +SKIP
@@ -316,18 +301,19 @@ class Table:
         Args:
             rows: Arrow data, as for `upsert`, each key once. Without partition columns every partition is searched,
                 and nothing can be inserted. Columns that the table does not have are for conditions and functions.
+            hooks: as of `upsert`.
         """
-        return Merge(lambda clauses: merge_rows(self.engine, self.options, _reader(rows), clauses))
+        return Merge(lambda clauses: merge_rows(self.engine, self.options, arrow_reader(rows), clauses, **hooks))
 
-    def overwrite(self, rows: Any) -> WriteResult:
+    def overwrite(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Replace the contents of the table by these rows, in one step; no rows empty it."""
-        return self.write(rows, Operation.INSERT_OVERWRITE_TABLE, combine=True)
+        return self.write(rows, Operation.INSERT_OVERWRITE_TABLE, combine=True, **hooks)
 
-    def insert_overwrite(self, rows: Any) -> WriteResult:
+    def insert_overwrite(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Replace the contents of the partitions that these rows belong to; the others stay."""
-        return self.write(rows, Operation.INSERT_OVERWRITE, combine=True)
+        return self.write(rows, Operation.INSERT_OVERWRITE, combine=True, **hooks)
 
-    def delete_partitions(self, partitions: str | Sequence[str]) -> WriteResult:
+    def delete_partitions(self, partitions: str | Sequence[str], **hooks: Unpack[HookArguments]) -> WriteResult:
         """Delete whole partitions. No data is read or written, so it costs the same for any size.
 
         Args:
@@ -339,10 +325,17 @@ class Table:
         wanted = (partitions,) if isinstance(partitions, str) else tuple(partitions)
         if not wanted:
             raise InvalidInputError("no partition is named; give partition paths")
-        return self.write(pa.table({}), Operation.DELETE_PARTITION, options={_PARTITIONS_TO_DELETE: wanted})
+        options = {_PARTITIONS_TO_DELETE: wanted}
+        return self.write(pa.table({}), Operation.DELETE_PARTITION, options=options, **hooks)
 
     def write(
-        self, rows: Any, operation: Operation, *, combine: bool = False, options: Mapping[str, Any] | None = None
+        self,
+        rows: Any,
+        operation: Operation,
+        *,
+        combine: bool = False,
+        options: Mapping[str, Any] | None = None,
+        **hooks: Unpack[HookArguments],
     ) -> WriteResult:
         """Any operation by name; see the methods named after them. ``options``: parsed values for this write alone."""
         values: dict[str, Any] = {**(options or {}), _OPERATION: operation.value}
@@ -350,11 +343,13 @@ class Table:
         if combine and config.record_fields:
             values["hoodie.combine.before.insert"] = True
         resolved = self.options.with_values(**values)
-        reader = _reader(rows)
+        reader = arrow_reader(rows)
         config.check_writable(self.engine.storage.location)
         snapshot = load_snapshot(self.engine.store, config=config)
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
-        session = WriteSession(self.engine, job)
+        parsed = hooks_of(resolved, **hooks)
+        check_validators(parsed.validators, job.final_schema(snapshot))
+        session = WriteSession(self.engine, job, parsed)
         with reused_memory():
             if operation is Operation.DELETE_PARTITION:
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
@@ -363,66 +358,30 @@ class Table:
                 table = reader.read_all()
                 known = frozenset(i.time for i in snapshot.timeline.commits)
                 return session.run_staged(prepare(table, job.prepare), table.num_rows, known)
-            return self._write_direct(session, job, reader)
+            return write_direct(session, reader)
 
-    def _write_direct(self, session: WriteSession, job: WriteJob, reader: Iterable[pa.RecordBatch]) -> WriteResult:
-        with session.locked():
-            schema = job.final_schema(load_snapshot(self.engine.store))
-            commit = session.begin(lives_by="lock")
-            with session.undone_on_failure(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
-                settings = DirectSettings(
-                    folder=stage_folder(job.write_id),
-                    instant_time=commit.time,
-                    write_id=job.write_id,
-                    task=0,
-                    write_token="0-0-0",  # noqa: S106  A file name's part, no secret.
-                    tail_bytes=_tail_bytes(job),
-                    buffer_bytes=job.options["lakeformat.write.buffer.bytes"] * 2,
-                )
-                heart = Heart(self.engine.storage, commit.time, self.engine.clock)
-                writer = DirectWriter(self.engine.storage, job.prepare, job.files(schema), settings, pool, heart.beat)
-                try:
-                    with session.report.step("encode") as counted:
-                        take_rows(writer, reader, job.layout)
-                        written, tails = writer.finish()
-                        counted["files"] = len(written)
-                except BaseException:
-                    writer.abandon()
-                    session.forget_stage()
-                    raise
-                return session.run_direct(commit, written, tails, writer.rows)
+    # --- planning -------------------------------------------------------------------------------------
 
+    def plan_upsert(self, rows: Any) -> WritePlan:
+        """What `upsert` of these rows would do. Nothing is written, locked or claimed."""
+        return self.plan(rows, Operation.UPSERT)
 
-def _tail_bytes(job: WriteJob) -> int:
-    """Below this many bytes of Arrow, a partition's rest is packed by ``commit()`` and not a file of its own."""
-    small: int = job.options["hoodie.parquet.small.file.limit"]
-    return small if job.operation is Operation.INSERT else 0
+    def plan_insert(self, rows: Any) -> WritePlan:
+        """What `insert` of these rows would do."""
+        return self.plan(rows, Operation.INSERT)
 
+    def plan_delete(self, keys: Any) -> WritePlan:
+        """What `delete` of these keys would do."""
+        return self.plan(keys, Operation.DELETE)
 
-def _reader(rows: Any) -> pa.RecordBatchReader:
-    if isinstance(rows, pa.RecordBatchReader):
-        return rows
-    if isinstance(rows, (pa.Table, pa.RecordBatch)):
-        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        return table.to_reader()
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(rows)
-    if isinstance(rows, Iterator) or (isinstance(rows, Sequence) and rows):
-        batches = iter(rows)
-        first = next(batches, None)
-        if isinstance(first, pa.RecordBatch):
-            return pa.RecordBatchReader.from_batches(first.schema, _chain(first, batches))
-    raise InvalidInputError(
-        f"rows of type {type(rows).__name__} are no Arrow data; give a pyarrow Table, a RecordBatchReader, or a frame "
-        "with __arrow_c_stream__"
-    )
+    def plan(self, rows: Any, operation: Operation) -> WritePlan:
+        """Tag the rows and spread them over files as the write would, and stop there.
 
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    for number, batch in enumerate(rest, start=1):
-        if not (isinstance(batch, pa.RecordBatch) and batch.schema.equals(first.schema)):
-            raise SchemaMismatchError(
-                f"batch {number} of the input has other columns than the first; give all the same"
-            )
-        yield batch
+        Memory: the rows and their keys. Errors as of the write itself, but for those of storing values.
+        """
+        options = self.options.with_values(**{_OPERATION: operation.value})
+        config = self.config
+        config.check_writable(self.engine.storage.location)
+        snapshot = load_snapshot(self.engine.store, config=config)
+        with reused_memory():
+            return plan_write(self.engine, snapshot, options, arrow_reader(rows))

@@ -86,28 +86,38 @@ def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
     except ImportError as error:
         raise InvalidOptionError("where= needs sqlglot; run: pip install 'lakeformat[sql]'") from error
 
-    for escape in _ESCAPE.finditer(text):
-        if escape[1] not in _PLAIN_ESCAPES:
-            raise InvalidInputError(
-                f"cannot read the filter {text!r}: backslash before {escape[1]!r}; write \\\\ for a backslash"
-            )
+    check_escapes(text)
     try:
         parsed = Dialect.get_or_raise("spark").parse_into(Condition, text)
         if len(parsed) != 1 or parsed[0] is None:
             raise InvalidInputError(f"cannot read the filter {text!r}: write one predicate")
-        predicate = _predicate(parsed[0])
-        if not two_columns and (compared := next(column_comparisons(predicate), None)):
-            raise InvalidInputError(
-                f"cannot filter by '{compared.left} {compared.op} {compared.right}': one side must be a column, the "
-                "other a literal"
-            )
-        return predicate
+        return predicate_of(parsed[0], two_columns=two_columns)
     except SqlglotError as error:
         raise InvalidInputError(
             f"cannot read the filter {text!r}: not Spark SQL; put names that are keywords into backquotes"
         ) from error
     except RecursionError as error:
         raise InvalidInputError("cannot read the filter: it is nested too deeply") from error
+
+
+def check_escapes(text: str) -> None:
+    """Refuse backslashes whose meaning differs by parser. Raises `InvalidInputError`."""
+    for escape in _ESCAPE.finditer(text):
+        if escape[1] not in _PLAIN_ESCAPES:
+            raise InvalidInputError(
+                f"cannot read the filter {text!r}: backslash before {escape[1]!r}; write \\\\ for a backslash"
+            )
+
+
+def predicate_of(node: Expression, *, two_columns: bool = False) -> Predicate:
+    """A parsed condition as a filter; arguments and errors as of `parse_where`."""
+    predicate = _predicate(node)
+    if not two_columns and (compared := next(column_comparisons(predicate), None)):
+        raise InvalidInputError(
+            f"cannot filter by '{compared.left} {compared.op} {compared.right}': one side must be a column, the "
+            "other a literal"
+        )
+    return predicate
 
 
 def _predicate(node: Expression) -> Predicate:

@@ -37,9 +37,9 @@ from lakeformat.write.layout import Layout
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.rewrite import rewritten
 from lakeformat.write.route import TagResult, TagUnit, bundle, shuffle_values
-from lakeformat.write.session import Engine, Written
+from lakeformat.write.session import Engine
 from lakeformat.write.sorted_runs import lay_down
-from lakeformat.write.stage import Run, StagedTask, stage_folder
+from lakeformat.write.stage import Run, StagedTask, Written, stage_folder
 from lakeformat.write.tag_units import tag_unit
 
 if TYPE_CHECKING:

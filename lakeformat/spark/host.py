@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidOptionError, LakeformatError
+from lakeformat.read.view import TableView
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.write.session import Engine
 
@@ -20,7 +21,7 @@ def open_engine(options: Mapping[str, str]) -> tuple[Engine, Options]:
         raise InvalidOptionError("no path given; write .load(path) or .save(path)")
     resolved = resolve(options)
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
-    return Engine(storage, SystemClock(), RandomIds()), resolved
+    return Engine(storage, SystemClock(), RandomIds(), TableView), resolved
 
 
 @contextmanager

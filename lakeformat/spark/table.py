@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError
+from lakeformat.read.view import TableView
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update, writable
@@ -67,7 +68,7 @@ class LakehouseTable:
         """
         resolved = resolve(options)
         storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
-        return cls(spark, Engine(storage, SystemClock(), RandomIds()), resolved)
+        return cls(spark, Engine(storage, SystemClock(), RandomIds(), TableView), resolved)
 
     @classmethod
     def create(cls, spark: SparkSession, path: str, schema: StructType | DataFrame, **options: Any) -> LakehouseTable:

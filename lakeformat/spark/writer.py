@@ -25,9 +25,9 @@ from lakeformat.write.layout import Layout
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.partitions import distinct_partitions
 from lakeformat.write.schema import incoming_schema
-from lakeformat.write.session import Engine, WriteSession, Written
+from lakeformat.write.session import Engine, WriteSession
 from lakeformat.write.sorted_runs import lay_down, stage_runs, take_rows
-from lakeformat.write.stage import StagedTask, StageReader, StageWriter, stage_folder
+from lakeformat.write.stage import StagedTask, StageReader, StageWriter, Written, stage_folder
 from lakeformat.write.table_settings import open_existing, open_or_create
 
 __all__ = ["make_writer"]
@@ -54,6 +54,8 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         if overwrite and not said and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
         job = plan_job(engine.store, snapshot, resolved, rows, engine.ids, overwrite=overwrite)
+        if WriteSession(engine, job).skipped(snapshot) is not None:
+            return SkippedWriter()
         if removes_partitions:
             return PartitionDeleter(engine, job)
         if job.staged:
@@ -69,6 +71,20 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
 class _StagedMessage(WriterCommitMessage):
     task: int
     staged: StagedTask
+
+
+class SkippedWriter(DataSourceArrowWriter):
+    """A batch that is in the table already: nothing is read of it and nothing written."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: nothing."""
+        return WriterCommitMessage()
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: nothing."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: nothing."""
 
 
 class StagedWriter(DataSourceArrowWriter):

@@ -47,6 +47,8 @@ _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _SAMPLE_ROWS: Final = 8192
 _DICTIONARY_SHARE: Final = 0.5
 _HEADROOM: Final = 1.2
+#: What the footer says of one column of one row group, about: offsets, encodings, least and greatest value.
+_COLUMN_FOOTER_BYTES: Final = 160
 #: Share of its size that a column must shrink to, to be compressed by a codec that nobody asked for.
 _WORTH_COMPRESSING: Final = 0.9
 #: The same for record keys, which tagging and merging read again and again.
@@ -141,6 +143,8 @@ class KeyFacts:
 class BaseFileWriter:
     """Streams row groups into one base file.
 
+    A merge's rows wait until they make half a row group, so that files that are often topped up have no splinters.
+
     Args:
         sink: where the bytes go.
         name: the file's name, written into every row.
@@ -165,18 +169,25 @@ class BaseFileWriter:
         self._keys: list[pa.Array] = []
         self._writer: pq.ParquetWriter | None = None
         self._closed_bytes: int | None = None
+        self._groups = 0
+        self._joins = known is not None
+        self._held: list[pa.Table] = []
         self._encoded = encoded
         self._schema = stored_schema(settings.schema, encoded)
-
-    @property
-    def expected_bytes(self) -> int:
-        """Bytes of the file if it were closed now."""
-        return self.size_bytes + (filter_bytes(self.rows, self.settings.fpp) if self._bloom is None else 0)
 
     @property
     def size_bytes(self) -> int:
         """Bytes written so far."""
         return int(self.sink.tell()) if self._closed_bytes is None else self._closed_bytes
+
+    @property
+    def expected_bytes(self) -> int:
+        """Bytes of the file if it were closed now: what is written, and a footer with filter, schema and statistics."""
+        if self._closed_bytes is not None:
+            return self._closed_bytes
+        keys = filter_bytes(self.rows, self.settings.fpp)
+        columns = self._groups * len(self._schema) * _COLUMN_FOOTER_BYTES
+        return self.size_bytes + keys + columns + len(self.settings.avro_schema)
 
     def write(self, rows: pa.Table, *, new_keys: pa.Array | pa.ChunkedArray | None = None) -> None:
         """Append rows as row groups.
@@ -198,8 +209,17 @@ class BaseFileWriter:
             FILE_NAME: constant(str(self.name), rows.num_rows),
         }
         arrays = [columns[f.name] if f.name in columns else _as_type(rows.column(f.name), f.type) for f in self._schema]
-        self._open(rows).write_table(pa.Table.from_arrays(arrays, schema=self._schema), ROW_GROUP_ROWS)
         self.rows += rows.num_rows
+        self._held.append(pa.Table.from_arrays(arrays, schema=self._schema))
+        if not self._joins or sum(table.num_rows for table in self._held) >= ROW_GROUP_ROWS // 2:
+            self._flush()
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        if held:
+            rows = held[0] if len(held) == 1 else pa.concat_tables(held).unify_dictionaries().combine_chunks()
+            self._open(rows).write_table(rows, ROW_GROUP_ROWS)
+            self._groups += -(-rows.num_rows // ROW_GROUP_ROWS)
 
     def _open(self, sample: pa.Table | None) -> pq.ParquetWriter:
         if self._writer is None:
@@ -231,6 +251,7 @@ class BaseFileWriter:
 
     def close(self) -> None:
         """Write filter and footer."""
+        self._flush()
         writer = self._open(None)
         bloom = self._bloom
         if bloom is None:

@@ -25,8 +25,7 @@ from lakeformat.write.buckets import Bucket
 from lakeformat.write.handles import HandleSettings, create, merge
 from lakeformat.write.prepare import PrepareSettings, combine
 from lakeformat.write.route import PartitionRoute, RoutedBucket
-from lakeformat.write.session import Written
-from lakeformat.write.stage import StagedTask, staged_batches
+from lakeformat.write.stage import StagedTask, Written, staged_batches
 from lakeformat.write.tag_units import TagFile, read_hits
 
 __all__ = ["ARRIVAL", "BUCKET", "LOOKUP", "TASK", "BucketSettings", "route_rows", "routed_schema", "write_buckets"]

@@ -11,7 +11,7 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import BaseFile, FileGroupId
 
 __all__ = [
     "Bucket",
@@ -39,15 +39,30 @@ class SmallFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSizing:
-    """How large files should get: bytes per row as measured, the limit, and what counts as small."""
+    """How large files should get.
+
+    Attributes:
+        row_bytes: of one more row, as measured.
+        max_file_bytes: the limit.
+        small_file_bytes: files below are topped up.
+        empty_bytes: of a file without rows: footer and schema.
+        rows_per_new_file: a fixed number of rows for new files, by the user's wish.
+    """
 
     row_bytes: float
     max_file_bytes: int
     small_file_bytes: int
+    empty_bytes: int = 0
+    rows_per_new_file: int | None = None
 
     def room(self, size_bytes: int) -> int:
         """How many more rows fit into a file of this size."""
         return max(0, int((self.max_file_bytes - size_bytes) / self.row_bytes))
+
+    @property
+    def rows_of_new_file(self) -> int:
+        """How many rows a new file takes; a row larger than a whole file still needs a home."""
+        return self.rows_per_new_file or max(1, self.room(self.empty_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +131,7 @@ def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizi
         if taken:
             shares.append(InsertShare(small, taken))
             rows -= taken
-    per_group = max(1, sizing.room(0))  # A row larger than a whole file still needs a home.
-    return (*shares, *(InsertShare(None, n) for n in split_evenly(rows, per_group)))
+    return (*shares, *(InsertShare(None, n) for n in split_evenly(rows, sizing.rows_of_new_file)))
 
 
 def split_evenly(rows: int, most: int) -> list[int]:
@@ -133,12 +147,15 @@ def assign(
     new: Ints,
     sizing: FileSizing,
     next_file_id: Callable[[], str],
+    *,
+    closed: frozenset[FileGroupId] = frozenset(),
 ) -> tuple[Bucket, ...]:
     """Update buckets for files that hold keys, with inserts topped up; insert buckets for the rest.
 
     Args:
         located: (row, file) pairs from tagging.
         new: rows without a file, in key order: each file gets a run, so that ranges stay narrow.
+        closed: file groups that take no inserts.
     """
     rows, owners = located
     order = np.argsort(owners, kind="stable")
@@ -147,7 +164,7 @@ def assign(
     small = [
         SmallFile(at, file.name.file_id, file.size_bytes)
         for at, file in enumerate(files)
-        if file.size_bytes < sizing.small_file_bytes
+        if file.size_bytes < sizing.small_file_bytes and file.group not in closed
     ]
     inserts: dict[int, Ints] = {}
     created: list[Bucket] = []

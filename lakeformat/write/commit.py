@@ -26,7 +26,7 @@ from lakeformat.write.metadata_table import drop_metadata_table
 from lakeformat.write.rollback import roll_back, was_rolled_back
 from lakeformat.write.stage import stage_folder
 
-__all__ = ["TOKEN_KEY", "CommitProtocol", "OpenCommit"]
+__all__ = ["TOKEN_KEY", "CommitProtocol", "NewKeyCheck", "OpenCommit"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 

@@ -22,7 +22,7 @@ from lakeformat.write.buckets import derive_file_id
 from lakeformat.write.handles import deleted_rows_of
 from lakeformat.write.keys import GeneratedKeys
 from lakeformat.write.prepare import PrepareSettings, prepare
-from lakeformat.write.session import Written
+from lakeformat.write.stage import Written
 
 __all__ = ["DirectSettings", "DirectWriter"]
 

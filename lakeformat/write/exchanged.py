@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
@@ -28,11 +29,12 @@ from lakeformat.write.buckets import FileSizing
 from lakeformat.write.claims import Pulse
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.job import Operation, WriteJob
-from lakeformat.write.profile import row_bytes, workload_profile
+from lakeformat.write.profile import workload_profile
 from lakeformat.write.report import Report
 from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
-from lakeformat.write.session import AFTER_TASKS, Engine, WriteResult, WriteSession, Written
-from lakeformat.write.stage import StagedTask, rows_by_partition, stage_folder, staged_batches
+from lakeformat.write.session import AFTER_TASKS, Engine, WriteResult, WriteSession
+from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes
+from lakeformat.write.stage import StagedTask, Written, rows_by_partition, stage_folder, staged_batches
 from lakeformat.write.tag_units import TagFile
 
 __all__ = ["Exchange", "ExchangedSession", "RouteTasks"]
@@ -110,6 +112,9 @@ class ExchangedSession:
 
     def _run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
         snapshot = load_snapshot(self.store)
+        if (skipped := self.session.skipped(snapshot)) is not None:
+            self.session.forget_stage()
+            return skipped
         if not self.job.operation.overwrites:
             known = frozenset(i.time for i in snapshot.timeline.commits)
         self.session.report.rows["incoming"] = arrived
@@ -177,6 +182,10 @@ class ExchangedSession:
         touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
         check = new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
         with session.locked():
+            if (skipped := session.skipped(load_snapshot(self.store))) is not None:
+                session.protocol.undo(job.config, commit)
+                session.forget_stage()
+                return skipped
             return session.publish_written(commit, schema, written, snapshot, touched, check)
 
     def _plan(
@@ -207,13 +216,13 @@ class ExchangedSession:
         job = self.job
         if job.operation is Operation.DELETE:
             return None
-        sample: dict[str, pa.Table] = {}
+        settings = job.files(schema)
         for task in staged[:1]:
-            path = task.runs[0].partition_path
-            batch = next(staged_batches(self.storage, task, path))
-            sample[path] = pa.Table.from_batches([batch.slice(0, _SAMPLE_ROWS)])
-        limits = job.options["hoodie.parquet.max.file.size"], job.options["hoodie.parquet.small.file.limit"]
-        return FileSizing(row_bytes(job, sample, schema), *limits)
+            batch = next(staged_batches(self.storage, task, task.runs[0].partition_path))
+            sample = pa.Table.from_batches([batch.slice(0, _SAMPLE_ROWS)])
+            row_bytes = measured_row_bytes(sample, np.arange(sample.num_rows), settings)
+            return file_sizing(job.options, row_bytes, encoded_bytes(sample.slice(0, 0), settings))
+        return None
 
 
 def _weights(plan: RoutePlan) -> list[int]:

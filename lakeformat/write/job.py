@@ -24,6 +24,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.base_file import FileSettings
 from lakeformat.write.delete_marker import delete_marker
 from lakeformat.write.handles import HandleSettings
+from lakeformat.write.hooks import check_hooks
 from lakeformat.write.layout import Layout, plan_layout
 from lakeformat.write.merging import merge_rule
 from lakeformat.write.prepare import PrepareSettings
@@ -38,6 +39,7 @@ _CODEC: Final = "hoodie.parquet.compression.codec"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 _COMBINE: Final = "hoodie.combine.before.insert"
 _DUP_POLICY: Final = "hoodie.datasource.insert.dup.policy"
+_RECONCILE: Final = "hoodie.datasource.write.reconcile.schema"
 
 
 class Operation(enum.Enum):
@@ -140,7 +142,7 @@ class WriteJob:
             return snapshot.schema if snapshot.schema is not None else self.prepare.schema
         if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
             return _overwritten(snapshot.schema, self.prepare.schema)
-        fill = self.options["hoodie.write.set.null.for.missing.columns"]
+        fill = self.options["hoodie.write.set.null.for.missing.columns"] or self.options[_RECONCILE]
         partial = self.rule.columns is not None
         return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill, partial=partial)
 
@@ -292,12 +294,13 @@ def plan_job(
         ids.token(),
         plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,
     )
-    job.final_schema(snapshot)
+    check_hooks(options, job.final_schema(snapshot))
     return job
 
 
 def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, ids: Ids) -> WriteJob:
     """A write that changes stored rows where they stand: it has no rows of its own and makes no keys."""
+    check_hooks(options, snapshot.schema or pa.schema([]))
     keys = KeySettings(KeyGeneratorKind.NON_PARTITIONED, snapshot.config.record_fields)
     prepare = PrepareSettings(pa.schema([]), keys, MergeRule())
     return WriteJob(operation, snapshot.config, options, prepare, combine=False, write_id=ids.token())

@@ -33,6 +33,7 @@ from lakeformat.write.base_file import seqnos, stamped
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
 from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
+from lakeformat.write.hooks import check_hooks
 from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
 from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.profile import new_key_check, plan_buckets, workload_profile
@@ -105,6 +106,7 @@ def plan_merge(
         raise UnsupportedTableError(f"{location} has no record key to merge by; use update and delete with a condition")
     if not config.partition_fields:
         check_unpartitioned(snapshot, location)
+    check_hooks(options, table)
     keys = probe_keys(store.storage, snapshot.files, key_settings(config, options), options)
     check_key_types(table, source, spelt_columns(keys))
     columns = _as_table(incoming_schema(source), table)
@@ -191,6 +193,8 @@ def _attempt(
     session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int, seen: Snapshot | None
 ) -> WriteResult:
     snapshot = load_snapshot(session.store)
+    if (skipped := session.skipped(snapshot)) is not None:
+        return skipped
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
     commit = since(session.begin(lives_by="lock"), seen or snapshot)

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lakeformat.codec.conform import conform
-from lakeformat.errors import WriteConflictError
+from lakeformat.errors import SchemaMismatchError, WriteConflictError
 from lakeformat.index.port import TagCounts, Tagged
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.base_file import FileSettings
 from lakeformat.write.buckets import Bucket, BucketLoad, FileSizing, assign, derive_file_id
 from lakeformat.write.duplicates import refuse_doubled, without_stored
+from lakeformat.write.handles import deleted_rows_of
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.prepare import ANY_PARTITION, combine
 from lakeformat.write.report import Report
+from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
 
-__all__ = ["BucketPlan", "new_key_check", "plan_buckets", "row_bytes", "workload_profile"]
-
-_SAMPLE_ROWS: Final = 16384
+__all__ = ["BucketPlan", "new_key_check", "plan_buckets", "workload_profile"]
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,13 @@ class BucketPlan:
     Attributes:
         rows: partition path -> the combined rows that buckets point into.
         new: partition path -> positions of rows whose keys no file holds.
+        sizing: partition path -> how inserts were spread there.
     """
 
     rows: Mapping[str, pa.Table]
     buckets: tuple[Bucket, ...]
     new: Mapping[str, np.ndarray]
+    sizing: Mapping[str, FileSizing] = field(default_factory=dict)
 
 
 def plan_buckets(
@@ -84,14 +85,18 @@ def plan_buckets(
             counted["dropped"] = sum(len(np.unique(found.keys)) for found in tagged.values())
             tagged = without_stored(rows, tagged, fail=job.dup_policy == "fail")
     with report.step("profile") as counted:
-        sizing = FileSizing(
-            row_bytes(job, rows, schema),
-            job.options["hoodie.parquet.max.file.size"],
-            job.options["hoodie.parquet.small.file.limit"],
-        )
-        counted["row_bytes"] = round(sizing.row_bytes, 1)
-        buckets = _buckets(job, tagged, snapshot, sizing)
-    return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()})
+        inserts = {path: _inserts(job, rows[path], found.new) for path, found in tagged.items()}
+        closed = TimelineStore(storage).pending_clustering(snapshot.timeline)
+        settings = job.files(schema)
+
+        def size(path: str) -> FileSizing:
+            return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed), settings)
+
+        with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+            sizing = dict(zip(tagged, pool.map(size, tagged), strict=True))
+        counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
+        buckets = _buckets(job, tagged, inserts, snapshot, sizing, closed)
+    return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
 
 def _searched(rows: Mapping[str, pa.Table], snapshot: Snapshot) -> Mapping[str, pa.Table]:
@@ -107,31 +112,61 @@ def _tag(storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot
     return find(storage, snapshot, keys)
 
 
-def row_bytes(job: WriteJob, rows: Mapping[str, pa.Table], schema: pa.Schema) -> float:
-    """Bytes of a row as it will stand in a file, measured on a sample of the input."""
-    sample = next((table.slice(0, _SAMPLE_ROWS) for table in rows.values() if table.num_rows), None)
-    if sample is None or job.operation is Operation.DELETE:
-        return float(job.options["hoodie.copyonwrite.record.size.estimate"])
-    sink = pa.BufferOutputStream()
-    optional = pa.schema([field.with_nullable(True) for field in schema])  # A partial update may lack any.
-    data = conform(sample, optional).append_column(RECORD_KEY, sample.column(RECORD_KEY))
-    pq.write_table(data, sink, compression=job.options["hoodie.parquet.compression.codec"])
-    return max(1.0, float(sink.tell()) / int(sample.num_rows))
+def _inserts(job: WriteJob, rows: pa.Table, new: np.ndarray) -> np.ndarray:
+    """Positions of rows that will stand in a file as new ones: deletes of keys that nobody has write nothing."""
+    if job.operation is Operation.DELETE:
+        return new[:0]
+    deleted = deleted_rows_of(rows)
+    return new[~deleted[new]] if deleted.any() else new
 
 
-def _buckets(job: WriteJob, tagged: Mapping[str, Tagged], snapshot: Snapshot, sizing: FileSizing) -> tuple[Bucket, ...]:
+def _open_files(job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId]) -> tuple[BaseFile, ...]:
+    """Files of a partition that may be topped up: a pending clustering is going to replace the others."""
+    files = () if job.operation.overwrites else snapshot.by_partition.get(path, ())
+    return tuple(file for file in files if file.group not in closed)
+
+
+def _sizing(
+    job: WriteJob, rows: pa.Table, new: np.ndarray, files: Sequence[BaseFile], settings: FileSettings
+) -> FileSizing:
+    """How the inserts of a partition are spread. Few rows, that fit into one file in any case, are not measured."""
+    small, most = job.options["hoodie.parquet.small.file.limit"], job.options["hoodie.parquet.max.file.size"]
+    smallest = min((file.size_bytes for file in files if file.size_bytes < small), default=0)
+    at_most = most_bytes(rows, len(new), len(settings.schema))
+    if not len(new) or smallest + at_most <= most:
+        return file_sizing(job.options, max(1.0, at_most / max(len(new), 1)))
+    try:
+        row_bytes = measured_row_bytes(rows, new, settings)
+    except SchemaMismatchError:  # The source of a merge may hold values that only its clauses make fit.
+        row_bytes = at_most / len(new) / 2
+    return file_sizing(job.options, row_bytes, encoded_bytes(rows.slice(0, 0), settings))
+
+
+def _mean_row_bytes(sizing: Mapping[str, FileSizing], inserts: Mapping[str, np.ndarray]) -> float:
+    rows = sum(map(len, inserts.values()))
+    return sum(sizing[path].row_bytes * len(new) for path, new in inserts.items()) / max(rows, 1)
+
+
+def _buckets(
+    job: WriteJob,
+    tagged: Mapping[str, Tagged],
+    inserts: Mapping[str, np.ndarray],
+    snapshot: Snapshot,
+    sizing: Mapping[str, FileSizing],
+    closed: frozenset[FileGroupId],
+) -> tuple[Bucket, ...]:
     buckets: list[Bucket] = []
     numbers = iter(range(1 << 62))
     for path, found in tagged.items():
         files = () if job.operation.overwrites else snapshot.by_partition.get(path, ())
-        new = found.new[:0] if job.operation is Operation.DELETE else found.new
         buckets += assign(
             path,
             files,
             (found.keys, found.files),
-            new,
-            sizing,
+            inserts[path],
+            sizing[path],
             lambda: derive_file_id(job.write_id, -1, next(numbers)),
+            closed=closed,
         )
     return tuple(buckets)
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from lakeformat.storage.port import Clock
 
-__all__ = ["REPORT_KEY", "Report", "progress", "read_report", "summary"]
+__all__ = ["REPORT_KEY", "Report", "progress", "read_report", "steps_table", "summary"]
 
 T = TypeVar("T")
 
@@ -51,6 +51,23 @@ def summary(instant_time: str, operation: str, report: Mapping[str, Any]) -> str
     rows = ", ".join(f"{count:,} {what}" for what, count in report["rows"].items() if count) or "none"
     files = ", ".join(f"{count:,} {what}" for what, count in report["files"].items() if count) or "none"
     return f"{operation} {instant_time}: rows {rows}; files {files}; {report['seconds']:.2f} s"
+
+
+def steps_table(steps: Iterable[Mapping[str, Any]]) -> str:
+    """One line a step: its name, seconds, and what it counted."""
+    lines = []
+    for step in steps:
+        counts = ", ".join(
+            f"{name.replace('_', ' ')} {_number(value)}"
+            for name, value in step.items()
+            if name not in {"step", "seconds"}
+        )
+        lines.append(f"  {step['step']:<10} {step['seconds']:>9.3f} s  {counts}".rstrip())
+    return "\n".join(lines)
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

@@ -29,7 +29,8 @@ from lakeformat.write.buckets import Bucket
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.handles import HandleSettings, merge, put_rows, without
 from lakeformat.write.profile import BucketPlan, workload_profile
-from lakeformat.write.session import WriteResult, WriteSession, Written
+from lakeformat.write.session import WriteResult, WriteSession
+from lakeformat.write.stage import Written
 
 __all__ = ["Found", "Handle", "Rewrite", "check_columns", "readable", "rewrite", "rewritten", "since", "with_names"]
 
@@ -81,6 +82,8 @@ def _attempt(
     session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found], handle: Handle | None
 ) -> WriteResult:
     snapshot = load_snapshot(session.store)
+    if (skipped := session.skipped(snapshot)) is not None:
+        return skipped
     check_columns(snapshot, change.schema)
     with session.report.step("find") as counted:
         found = find(snapshot)

@@ -142,12 +142,17 @@ def evolve(
         elif given.name != field.name:
             raise SchemaMismatchError(f"column {given.name!r} of the input is {field.name!r} in the table; rename it")
         else:
-            fields.append(pa.field(field.name, _merge(field.type, given.type, field.name), field.nullable))
+            kind = _merge(field.type, given.type, field.name, fill_missing)
+            fields.append(pa.field(field.name, kind, field.nullable))
     return pa.schema([*fields, *(field for field in incoming if field.name.lower() in names)])
 
 
-def _merge(stored: pa.DataType, given: pa.DataType, column: str) -> pa.DataType:
-    """The type that holds both, if neither loses a value."""
+def _merge(stored: pa.DataType, given: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:
+    """The type that holds both, if neither loses a value.
+
+    Hudi widens int to long to float to double. A float holds no int exactly and a double no long, so these steps are
+    refused.
+    """
     if stored.equals(given):
         return stored
     if stored in _RANK and given in _RANK:
@@ -163,11 +168,11 @@ def _merge(stored: pa.DataType, given: pa.DataType, column: str) -> pa.DataType:
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(given) and bool(stored.tz) == bool(given.tz):
         return stored if stored.unit == "us" else given
     if pa.types.is_struct(stored) and pa.types.is_struct(given):
-        return pa.struct(_merge_fields(stored, given, column))
-    if pa.types.is_map(stored) and pa.types.is_map(given):
-        return pa.map_(stored.key_type, _merge(stored.item_type, given.item_type, f"{column}.value"))
+        return pa.struct(_merge_fields(stored, given, column, fill_missing))
+    if pa.types.is_map(stored) and pa.types.is_map(given) and stored.key_type.equals(given.key_type):
+        return pa.map_(stored.key_type, _merge(stored.item_type, given.item_type, f"{column}.value", fill_missing))
     if pa.types.is_list(stored) and pa.types.is_list(given):
-        element = _merge(stored.value_type, given.value_type, f"{column}.element")
+        element = _merge(stored.value_type, given.value_type, f"{column}.element", fill_missing)
         return pa.list_(pa.field(stored.value_field.name, element))
     raise SchemaMismatchError(
         f"column {column!r} is {given} in the input and {stored} in the table; convert it, a change of type that "
@@ -175,13 +180,21 @@ def _merge(stored: pa.DataType, given: pa.DataType, column: str) -> pa.DataType:
     )
 
 
-def _merge_fields(stored: pa.StructType, given: pa.StructType, column: str) -> list[pa.Field]:
-    names = {field.name: field for field in given}
-    merged = [
-        pa.field(
-            f.name,
-            _merge(f.type, names.pop(f.name).type, f"{column}.{f.name}") if f.name in names else f.type,
-        )
-        for f in stored
-    ]
-    return [*merged, *(pa.field(f.name, f.type) for f in given if f.name in names)]
+def _merge_fields(stored: pa.StructType, given: pa.StructType, column: str, fill_missing: bool) -> list[pa.Field]:
+    """The table's fields in their order, then new ones: the rules of columns hold within them."""
+    names = {field.name.lower(): field for field in given}
+    merged: list[pa.Field] = []
+    for field in stored:
+        path, new = f"{column}.{field.name}", names.pop(field.name.lower(), None)
+        if new is None:
+            if not fill_missing:
+                raise SchemaMismatchError(
+                    f"the input has no field {path!r}{nearest(field.name, [f.name for f in given])}; add it, or set "
+                    "hoodie.write.set.null.for.missing.columns=true"
+                )
+            merged.append(pa.field(field.name, field.type))
+        elif new.name != field.name:
+            raise SchemaMismatchError(f"field '{column}.{new.name}' of the input is {path!r} in the table; rename it")
+        else:
+            merged.append(pa.field(field.name, _merge(field.type, new.type, path, fill_missing)))
+    return [*merged, *(pa.field(field.name, field.type) for field in names.values())]

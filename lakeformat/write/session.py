@@ -11,78 +11,72 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.codec.avro_schema import to_avro
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import FileGroupId
-from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
-from lakeformat.timeline.store import TimelineStore
 from lakeformat.write import claims
 from lakeformat.write.base_file import ROW_GROUP_ROWS
+from lakeformat.write.batch_ids import batch_of, last_batches
 from lakeformat.write.buckets import Bucket
-from lakeformat.write.commit import CommitProtocol, OpenCommit
+from lakeformat.write.callbacks import CommitMessage, notify
+from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
+from lakeformat.write.engine import Engine
 from lakeformat.write.handles import HandleSettings, create, merge
+from lakeformat.write.hooks import Hooks, hooks_of
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.markers import announce, prepare_partition
 from lakeformat.write.partitions import matching_partitions
 from lakeformat.write.profile import BucketPlan, new_key_check, plan_buckets, workload_profile
-from lakeformat.write.report import REPORT_KEY, Report, progress, summary
+from lakeformat.write.publish import Publication
+from lakeformat.write.repack import choose_small, read_back
+from lakeformat.write.report import Report, progress, steps_table, summary
 from lakeformat.write.rollback import recover
-from lakeformat.write.stage import stage_folder
+from lakeformat.write.stage import Written, stage_folder
 
-__all__ = ["AFTER_TASKS", "Engine", "WriteResult", "WriteSession", "Written"]
+__all__ = ["AFTER_TASKS", "Engine", "WriteResult", "WriteSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Number of the first bucket beside base files that tasks have written: names and sequence numbers must differ.
 AFTER_TASKS: Final = 1 << 20
 
 
-@dataclass(frozen=True)
-class Engine:
-    """What every path needs: where files live, what time it is, where randomness comes from."""
-
-    storage: Storage
-    clock: Clock
-    ids: Ids
-
-    @cached_property
-    def store(self) -> TimelineStore:
-        """The table's timeline."""
-        return TimelineStore(self.storage)
-
-
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """A published write. ``report`` is what ``history()`` shows later."""
+    """A published write, or one that had been published before.
+
+    Attributes:
+        instant_time: its instant; of a skipped write the table's newest.
+        report: what ``history()`` shows later.
+        skipped: why nothing was written, if so: the batch is in the table already.
+    """
 
     instant_time: str
     operation: str
     report: Mapping[str, Any]
+    skipped: str = ""
 
     def __str__(self) -> str:
         """One line: rows, files, seconds."""
+        if self.skipped:
+            return f"{self.operation} skipped: {self.skipped}"
         return summary(self.instant_time, self.operation, self.report)
 
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A finished base file that is not in its partition yet: a task's, in the stage folder."""
-
-    staged_path: str
-    stat: WriteStat
+    def describe(self) -> str:
+        """The summary, and a line a step: seconds, and what it counted."""
+        return "\n".join([str(self), steps_table(self.report["steps"])])
 
 
 class WriteSession:
     """Runs one `WriteJob`."""
 
-    def __init__(self, engine: Engine, job: WriteJob) -> None:
+    def __init__(self, engine: Engine, job: WriteJob, hooks: Hooks | None = None) -> None:
         self.engine, self.job = engine, job
+        self.hooks = hooks if hooks is not None else hooks_of(job.options)
+        self._message: CommitMessage | None = None
         self.storage, self.store = engine.storage, engine.store
         self.protocol = CommitProtocol(engine.store, engine.clock)
         self.report = Report(engine.clock, job.operation.value)
@@ -90,11 +84,14 @@ class WriteSession:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the table's lock, with what dead writers left cleared away."""
+        """Hold the table's lock, with what dead writers left cleared away; afterwards tell of what was published."""
         wait = self.job.options["hoodie.write.lock.wait_time_ms"] / 1000
         with self.storage.lock(wait):
             recover(self.store, self.job.config, self.engine.clock)
             yield
+        message, self._message = self._message, None
+        if message is not None:
+            notify(self.hooks.callbacks, message)
 
     def run_staged(
         self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None = None
@@ -151,6 +148,8 @@ class WriteSession:
 
     def _delete_partitions(self, of_rows: frozenset[str], arrived: int) -> WriteResult:
         snapshot = load_snapshot(self.store)
+        if (skipped := self.skipped(snapshot)) is not None:
+            return skipped
         schema = self.job.final_schema(snapshot)
         with self.report.step("match") as counted:
             named = self.job.named_partitions
@@ -168,6 +167,17 @@ class WriteSession:
         self.protocol.tidy(commit)
         return self.result(commit)
 
+    def skipped(self, snapshot: Snapshot) -> WriteResult | None:
+        """The answer to a batch that is in the table already, None for all else. Call it under the lock."""
+        batch = batch_of(self.job.options)
+        last = last_batches(self.store, snapshot.timeline).get(batch.app) if batch else None
+        if batch is None or last is None or batch.id > last:
+            return None
+        why = f"batch {batch.id} of {batch.app!r} is in the table already, its last one is {last}"
+        result = WriteResult(snapshot.instant_time or "", self.job.operation.value, self.report.as_dict(), why)
+        _LOG.info("%s", result)
+        return result
+
     def begin(self, *, lives_by: str) -> OpenCommit:
         """Take the instant. Call it under the lock."""
         return self.protocol.begin(
@@ -176,6 +186,8 @@ class WriteSession:
 
     def _staged(self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None) -> WriteResult:
         snapshot = load_snapshot(self.store)
+        if (skipped := self.skipped(snapshot)) is not None:
+            return skipped
         schema = self.job.final_schema(snapshot)
         commit = self.begin(lives_by="lock")
         if known is not None and self.job.operation.overwrites:
@@ -259,7 +271,12 @@ class WriteSession:
         Call it under the lock; the caller undoes on failure. The stage folder goes in any case.
         """
         try:
-            self._run_direct(commit, written, tails, arrived)
+            snapshot = load_snapshot(self.store)
+            if (skipped := self.skipped(snapshot)) is not None:
+                self.protocol.undo(self.job.config, commit)
+                self.forget_stage()
+                return skipped
+            self._run_direct(commit, written, tails, arrived, snapshot)
         except BaseException:
             self.forget_stage()
             raise
@@ -267,13 +284,19 @@ class WriteSession:
         return self.result(commit)
 
     def _run_direct(
-        self, commit: OpenCommit, written: Sequence[Written], tails: Mapping[str, pa.Table], arrived: int
+        self,
+        commit: OpenCommit,
+        written: Sequence[Written],
+        tails: Mapping[str, pa.Table],
+        arrived: int,
+        snapshot: Snapshot,
     ) -> None:
-        snapshot = load_snapshot(self.store)
         schema = self.job.final_schema(snapshot)
         self.report.rows["incoming"] = arrived
         packs = self.job.operation is Operation.INSERT
-        mergeable = snapshot if packs else _without_files(snapshot)
+        mergeable = snapshot if packs else snapshot.without_files()
+        if packs:
+            written, tails = self._repacked(written, tails, snapshot)
         plan = plan_buckets(self.storage, self.job, tails, mergeable, schema, self.report)
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.protocol.inflight(commit, profile)
@@ -306,6 +329,22 @@ class WriteSession:
         self.protocol.tidy(commit)
         return self.result(commit)
 
+    def _repacked(
+        self, written: Sequence[Written], tails: Mapping[str, pa.Table], snapshot: Snapshot
+    ) -> tuple[Sequence[Written], Mapping[str, pa.Table]]:
+        options = self.job.options
+        with self.report.step("repack") as counted:
+            chosen = choose_small(
+                written,
+                tails,
+                snapshot,
+                small_bytes=options["hoodie.parquet.small.file.limit"],
+                at_most_bytes=options["lakeformat.write.buffer.bytes"],
+            )
+            counted.update(files=len(chosen), bytes=sum(file.stat.size_bytes for file in chosen))
+            tails = read_back(self.storage, chosen, tails, self.job.prepare.prepared_schema)
+        return [file for file in written if file not in chosen], tails
+
     # --- publish --------------------------------------------------------------------------------------
 
     def _overwritten(self, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> frozenset[str] | None:
@@ -324,49 +363,11 @@ class WriteSession:
         stats: Sequence[WriteStat],
         snapshot: Snapshot,
         overwritten: frozenset[str] | None,
-        check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
+        check_new_keys: NewKeyCheck | None,
     ) -> None:
-        """Publish with everything the commit carries."""
-        by_partition: dict[str, list[WriteStat]] = {}
-        for stat in sorted(stats, key=lambda stat: stat.path):
-            by_partition.setdefault(stat.partition_path, []).append(stat)
-        replaced = {
-            partition: tuple(file.name.file_id for file in snapshot.by_partition[partition])
-            for partition in sorted(overwritten or ())
-            if partition in snapshot.by_partition
-        }
-        self._count(stats, replaced)
-        merged = {FileGroupId(s.partition_path, s.file_id) for s in stats if s.prev_commit is not None}
-        hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
-        with self.report.step("publish"):
-            extra = {
-                "schema": to_avro(schema, table_name=self.job.config.name),
-                REPORT_KEY: self.report.as_text(),
-                **self.job.options.extra_metadata,
-            }
-            metadata = CommitMetadata(
-                self.job.operation.name, {p: tuple(s) for p, s in by_partition.items()}, extra, replaced
-            )
-            self.protocol.publish(
-                commit,
-                metadata,
-                touched=frozenset(merged | hidden),
-                overwritten=overwritten,
-                check_new_keys=check_new_keys,
-            )
-
-    def _count(self, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]) -> None:
-        self.report.rows.update(
-            inserted=sum(stat.num_inserts for stat in stats),
-            updated=sum(stat.num_updates for stat in stats),
-            deleted=sum(stat.num_deletes for stat in stats),
-        )
-        self.report.files.update(
-            created=sum(stat.prev_commit is None for stat in stats),
-            merged=sum(stat.prev_commit is not None for stat in stats),
-            replaced=sum(map(len, replaced.values())),
-            bytes=sum(stat.size_bytes for stat in stats),
-        )
+        """Validate and publish with everything the commit carries."""
+        publication = Publication(self.engine, self.job, self.hooks, self.report, self.protocol)
+        self._message = publication.finish(commit, schema, stats, snapshot, overwritten, check_new_keys)
 
     def result(self, commit: OpenCommit) -> WriteResult:
         """What the caller gets once the commit is visible; also logged."""
@@ -378,10 +379,6 @@ class WriteSession:
         """Remove the write's stage folder; what fails here goes with a later write."""
         with suppress(LakeformatError, OSError):
             self.storage.delete_folder(stage_folder(self.job.write_id))
-
-
-def _without_files(snapshot: Snapshot) -> Snapshot:
-    return Snapshot(snapshot.config, snapshot.timeline, snapshot.instant_time, snapshot.schema, ())
 
 
 def _weight(bucket: Bucket) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.model.commit import WriteStat
 from lakeformat.storage.port import Storage, own_path
 from lakeformat.write.keys import GeneratedKeys
 from lakeformat.write.layout import Layout
@@ -25,6 +26,7 @@ __all__ = [
     "StageReader",
     "StageWriter",
     "StagedTask",
+    "Written",
     "rows_by_partition",
     "stage_folder",
     "staged_batches",
@@ -70,6 +72,14 @@ def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
         for run in task.runs:
             found[run.partition_path] = found.get(run.partition_path, 0) + run.rows
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished base file that is not in its partition yet: a task's, in the stage folder."""
+
+    staged_path: str
+    stat: WriteStat
 
 
 class StageWriter:

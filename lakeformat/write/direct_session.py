@@ -1,0 +1,64 @@
+"""The direct way in one process: plain Python's bulk_insert, insert and overwrites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from lakeformat.timeline.snapshot import load_snapshot
+from lakeformat.write.claims import Heart
+from lakeformat.write.direct import DirectSettings, DirectWriter
+from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.session import WriteResult, WriteSession
+from lakeformat.write.sorted_runs import take_rows
+from lakeformat.write.stage import stage_folder
+
+__all__ = ["write_direct"]
+
+
+def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Stream rows into base files under the lock, and publish them.
+
+    Memory: twice the write buffer, one row group per open file, and the keys of open files.
+
+    Raises:
+        SchemaMismatchError, InvalidInputError: the rows cannot be written; nothing was published.
+        WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+    """
+    engine, job = session.engine, session.job
+    with session.locked():
+        snapshot = load_snapshot(engine.store)
+        if (skipped := session.skipped(snapshot)) is not None:
+            return skipped
+        schema = job.final_schema(snapshot)
+        commit = session.begin(lives_by="lock")
+        with session.undone_on_failure(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+            settings = DirectSettings(
+                folder=stage_folder(job.write_id),
+                instant_time=commit.time,
+                write_id=job.write_id,
+                task=0,
+                write_token="0-0-0",  # noqa: S106  A file name's part, no secret.
+                tail_bytes=_tail_bytes(job),
+                buffer_bytes=job.options["lakeformat.write.buffer.bytes"] * 2,
+            )
+            heart = Heart(engine.storage, commit.time, engine.clock)
+            writer = DirectWriter(engine.storage, job.prepare, job.files(schema), settings, pool, heart.beat)
+            try:
+                with session.report.step("encode") as counted:
+                    take_rows(writer, rows, job.layout)
+                    written, tails = writer.finish()
+                    counted["files"] = len(written)
+            except BaseException:
+                writer.abandon()
+                session.forget_stage()
+                raise
+            return session.run_direct(commit, written, tails, writer.rows)
+
+
+def _tail_bytes(job: WriteJob) -> int:
+    """Below this many bytes of Arrow, a partition's rest is packed by ``commit()`` and not a file of its own."""
+    small: int = job.options["hoodie.parquet.small.file.limit"]
+    return small if job.operation is Operation.INSERT else 0

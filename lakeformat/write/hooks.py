@@ -1,0 +1,74 @@
+"""What the user hangs onto a write: validators before it is visible, callbacks after, words for its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+import pyarrow as pa
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError
+from lakeformat.write.batch_ids import batch_of
+from lakeformat.write.callbacks import Callback, callbacks_of
+from lakeformat.write.validators import ProposedWrite, Validator, check_validators, validators_of
+
+__all__ = ["HookArguments", "Hooks", "check_hooks", "hooks_of"]
+
+
+class HookArguments(TypedDict, total=False):
+    """Arguments that every writing method takes.
+
+    Attributes:
+        validators: functions that are given a `ProposedWrite`, and raise or return False to refuse it.
+        callbacks: functions that are given a `CommitMessage` once the write is visible; their errors are logged.
+        extra_metadata: texts for the commit's extra metadata.
+    """
+
+    validators: Sequence[Callable[[ProposedWrite], Any]]
+    callbacks: Sequence[Callback]
+    extra_metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Validators and callbacks, parsed; extra metadata, checked."""
+
+    validators: tuple[Validator, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
+    extra_metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_hooks(options: Options, schema: pa.Schema) -> None:
+    """Refuse, before a write starts, what the options cannot hang onto it.
+
+    Args:
+        schema: the table's columns after the write.
+
+    Raises:
+        InvalidOptionError, InvalidInputError: see `hooks_of`, `check_validators` and `batch_of`.
+    """
+    check_validators(hooks_of(options).validators, schema)
+    batch_of(options)
+
+
+def hooks_of(
+    options: Options,
+    validators: Sequence[Callable[[ProposedWrite], Any]] = (),
+    callbacks: Sequence[Callback] = (),
+    extra_metadata: Mapping[str, str] | None = None,
+) -> Hooks:
+    """The hooks that options and arguments ask for.
+
+    Raises:
+        InvalidOptionError: a validator, query or callback that cannot be used.
+        InvalidInputError: metadata that is no text, or under a name that is taken.
+    """
+    extra = {**options.extra_metadata, **(extra_metadata or {})}
+    for key, value in extra.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInputError(f"extra metadata {key!r}: {value!r} is no text; convert it")
+        if key == "schema" or key.startswith("lakeformat."):
+            raise InvalidInputError(f"extra metadata {key!r} is a name of the format's own; choose another")
+    return Hooks(validators_of(options, validators), callbacks_of(options, callbacks), extra)

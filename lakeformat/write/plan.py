@@ -1,0 +1,140 @@
+"""What a write would do, as a value that prints: the workload profile, its buckets, and what tagging cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakeformat.config.resolve import Options
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.engine import Engine
+from lakeformat.write.job import Operation, plan_job
+from lakeformat.write.prepare import prepare
+from lakeformat.write.profile import BucketPlan, plan_buckets
+from lakeformat.write.report import Report, steps_table
+
+__all__ = ["PlannedFile", "WritePlan", "plan_write"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """One file group's part of a write (Hudi: ``BucketInfo``).
+
+    Attributes:
+        file_id: the group that would be merged into; None for a new one.
+        size_bytes: its present size, 0 for a new one.
+        updates: rows to look up in it; keys that a footer filter let through by mistake are among them.
+        inserts: new rows.
+        expected_bytes: its size afterwards, if updated rows keep their width.
+    """
+
+    partition_path: str
+    file_id: str | None
+    size_bytes: int
+    updates: int
+    inserts: int
+    expected_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """A write that was planned and not made. ``print(plan)`` shows partitions, files and steps.
+
+    Attributes:
+        operation: as in the options.
+        instant_time: the commit the plan starts from, None for an empty table.
+        incoming: rows of the input.
+        files: what would be written.
+        steps: name, seconds and counts of each step taken, as in a write's report.
+    """
+
+    operation: str
+    instant_time: str | None
+    incoming: int
+    files: tuple[PlannedFile, ...]
+    steps: Sequence[Mapping[str, Any]]
+
+    @property
+    def updates(self) -> int:
+        """Rows to look up in files that hold, or may hold, their keys."""
+        return sum(file.updates for file in self.files)
+
+    @property
+    def inserts(self) -> int:
+        """Rows whose keys no file holds."""
+        return sum(file.inserts for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Expected size of all files the write would make."""
+        return sum(file.expected_bytes for file in self.files)
+
+    @property
+    def tagging(self) -> Mapping[str, Any]:
+        """Counts of the tag step: keys, files, candidates left by each narrowing."""
+        return next(step for step in self.steps if step["step"] == "tag")
+
+    def __str__(self) -> str:
+        """For people: one line a partition and a file, then the steps."""
+        topped = sum(file.file_id is not None and file.inserts > 0 for file in self.files)
+        lines = [
+            f"{self.operation} of {self.incoming:,} rows onto {self.instant_time or 'an empty table'}: "
+            f"{self.updates:,} updates, {self.inserts:,} inserts; {len(self.files):,} files "
+            f"({topped:,} topped up), about {self.bytes:,} bytes"
+        ]
+        for path in sorted({file.partition_path for file in self.files}):
+            mine = [file for file in self.files if file.partition_path == path]
+            lines.append(
+                f"  {path or '(no partition)'}: {sum(f.updates for f in mine):,} updates, "
+                f"{sum(f.inserts for f in mine):,} inserts"
+            )
+            lines += [f"    {_line(file)}" for file in mine]
+        return "\n".join([*lines, steps_table(self.steps)])
+
+
+def _line(file: PlannedFile) -> str:
+    name = file.file_id or "new file group"
+    return (
+        f"{name:<38} {file.updates:>12,} updates {file.inserts:>12,} inserts "
+        f"{file.size_bytes:>15,} -> {file.expected_bytes:,} bytes"
+    )
+
+
+def plan_write(engine: Engine, snapshot: Snapshot, options: Options, rows: pa.RecordBatchReader) -> WritePlan:
+    """Prepare, tag and spread rows as the write would, and stop there.
+
+    Memory: the rows and their keys.
+
+    Args:
+        snapshot: the table as it stands; no lock is held.
+        options: of the write, with its operation.
+
+    Raises:
+        InvalidOptionError, SchemaMismatchError, InvalidInputError: as the write itself.
+    """
+    job = plan_job(engine.store, snapshot, options, rows.schema, engine.ids)
+    report = Report(engine.clock, job.operation.value)
+    table = rows.read_all()
+    with report.step("prepare") as counted:
+        prepared = prepare(table, job.prepare)
+        counted["rows"] = table.num_rows
+    packs = job.operation.tags or job.operation is Operation.INSERT
+    mergeable = snapshot if packs else snapshot.without_files()
+    plan = plan_buckets(engine.storage, job, prepared, mergeable, job.final_schema(snapshot), report)
+    steps = tuple(report.as_dict()["steps"])
+    return WritePlan(job.operation.value, snapshot.instant_time, table.num_rows, _files(plan), steps)
+
+
+def _files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
+    files = []
+    for bucket in plan.buckets:
+        sizing = plan.sizing[bucket.partition_path]
+        inserts = len(bucket.rows) - bucket.lookups
+        size = bucket.base.size_bytes if bucket.base else 0
+        grown = round((size or sizing.empty_bytes) + inserts * sizing.row_bytes)
+        file_id = bucket.file_id if bucket.base else None
+        files.append(PlannedFile(bucket.partition_path, file_id, size, bucket.lookups, inserts, grown))
+    return tuple(files)

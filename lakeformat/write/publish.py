@@ -1,0 +1,119 @@
+"""The last step: what the commit carries, validators, and the completed file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeformat.codec.avro_schema import to_avro
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import FileGroupId
+from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.write.batch_ids import batch_of, last_batches, with_batch
+from lakeformat.write.callbacks import CommitMessage
+from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
+from lakeformat.write.engine import Engine
+from lakeformat.write.hooks import Hooks
+from lakeformat.write.job import WriteJob
+from lakeformat.write.report import REPORT_KEY, Report
+from lakeformat.write.validators import ProposedWrite, proposed_snapshot, run_validators
+
+__all__ = ["Publication"]
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Makes one write visible."""
+
+    engine: Engine
+    job: WriteJob
+    hooks: Hooks
+    report: Report
+    protocol: CommitProtocol
+
+    def finish(
+        self,
+        commit: OpenCommit,
+        schema: pa.Schema,
+        stats: Sequence[WriteStat],
+        snapshot: Snapshot,
+        overwritten: frozenset[str] | None,
+        check_new_keys: NewKeyCheck | None,
+    ) -> CommitMessage:
+        """Validate, then publish with everything the commit carries. Returns what callbacks are told.
+
+        Raises:
+            ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
+            CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
+        """
+        by_partition: dict[str, list[WriteStat]] = {}
+        for stat in sorted(stats, key=lambda stat: stat.path):
+            by_partition.setdefault(stat.partition_path, []).append(stat)
+        replaced = {
+            partition: tuple(file.name.file_id for file in snapshot.by_partition[partition])
+            for partition in sorted(overwritten or ())
+            if partition in snapshot.by_partition
+        }
+        self._count(stats, replaced)
+        self._validate(schema, stats, replaced)
+        merged = {FileGroupId(s.partition_path, s.file_id) for s in stats if s.prev_commit is not None}
+        hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
+        with self.report.step("publish"):
+            batches = with_batch(last_batches(self.engine.store, self.engine.store.load()), batch_of(self.job.options))
+            extra = {
+                **self.hooks.extra_metadata,
+                **batches,
+                "schema": to_avro(schema, table_name=self.job.config.name),
+                REPORT_KEY: self.report.as_text(),
+            }
+            metadata = CommitMetadata(
+                self.job.operation.name, {p: tuple(s) for p, s in by_partition.items()}, extra, replaced
+            )
+            self.protocol.publish(
+                commit,
+                metadata,
+                touched=frozenset(merged | hidden),
+                overwritten=overwritten,
+                check_new_keys=check_new_keys,
+            )
+        return CommitMessage(
+            commit.time,
+            self.job.config.name,
+            self.engine.storage.location,
+            commit.instant.action.value,
+            self.job.operation.value,
+            tuple(metadata.all_stats()),
+            {**self.hooks.extra_metadata, **batches},
+        )
+
+    def _validate(
+        self,
+        schema: pa.Schema,
+        stats: Sequence[WriteStat],
+        replaced: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """Let the validators look at the table as it will be. Raises `ValidationFailedError`."""
+        if not self.hooks.validators:
+            return
+        snapshot = load_snapshot(self.engine.store)  # What others published while files were written counts, too.
+        after = proposed_snapshot(snapshot, schema, stats, replaced)
+        view, storage = self.engine.view, self.engine.storage
+        with self.report.step("validate") as counted:
+            write = ProposedWrite(self.job.operation.value, view(storage, snapshot), view(storage, after), tuple(stats))
+            run_validators(self.hooks.validators, write)
+            counted["validators"] = len(self.hooks.validators)
+
+    def _count(self, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]) -> None:
+        self.report.rows.update(
+            inserted=sum(stat.num_inserts for stat in stats),
+            updated=sum(stat.num_updates for stat in stats),
+            deleted=sum(stat.num_deletes for stat in stats),
+        )
+        self.report.files.update(
+            created=sum(stat.prev_commit is None for stat in stats),
+            merged=sum(stat.prev_commit is not None for stat in stats),
+            replaced=sum(map(len, replaced.values())),
+            bytes=sum(stat.size_bytes for stat in stats),
+        )

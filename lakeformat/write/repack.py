@@ -1,0 +1,66 @@
+"""Insert: what the direct way wrote into files that stayed small joins the small files of the table.
+
+A task cuts its files by what comes in, and cannot know that the table has small files that would take the rows.
+Without this step a thousand inserts of half a row group would leave a thousand files.
+
+Memory: the rows of at most the wanted bytes of Parquet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from lakeformat.codec.conform import conform
+from lakeformat.index.footers import open_parquet, row_batches
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.base_file import ROW_GROUP_ROWS
+from lakeformat.write.stage import Written
+
+__all__ = ["choose_small", "read_back"]
+
+
+def choose_small(
+    written: Sequence[Written],
+    tails: Mapping[str, pa.Table],
+    snapshot: Snapshot,
+    *,
+    small_bytes: int,
+    at_most_bytes: int,
+) -> tuple[Written, ...]:
+    """New files worth packing again: small, and not the only small one of their partition; smallest first.
+
+    Args:
+        tails: rows of each partition that will be packed in any case.
+        at_most_bytes: how many bytes of files are taken; what is left over is topped up by later writes.
+    """
+    small = [file for file in written if file.stat.size_bytes < small_bytes]
+    mates = Counter(file.stat.partition_path for file in small)
+    mates.update(path for path, rows in tails.items() if rows.num_rows)
+    mates.update(file.partition_path for file in snapshot.files if file.size_bytes < small_bytes)
+    chosen: list[Written] = []
+    for file in sorted(small, key=lambda file: (file.stat.size_bytes, file.staged_path)):
+        at_most_bytes -= file.stat.size_bytes
+        if at_most_bytes < 0:
+            break
+        if mates[file.stat.partition_path] > 1:
+            chosen.append(file)
+    return tuple(chosen)
+
+
+def read_back(
+    storage: Storage, chosen: Sequence[Written], tails: Mapping[str, pa.Table], prepared: pa.Schema
+) -> Mapping[str, pa.Table]:
+    """The tails with the rows of the chosen files put before them, in the prepared schema."""
+    parts: dict[str, list[pa.Table]] = {}
+    for file in sorted(chosen, key=lambda file: file.staged_path):
+        with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:
+            batches = row_batches(parquet, file.staged_path, ROW_GROUP_ROWS, columns=prepared.names)
+            tables = [conform(pa.Table.from_batches([batch]), prepared) for batch in batches]
+        parts.setdefault(file.stat.partition_path, []).extend(tables)
+    for path, rows in tails.items():
+        parts.setdefault(path, []).append(rows)
+    return {path: pa.concat_tables(tables) for path, tables in sorted(parts.items())}

@@ -1,0 +1,226 @@
+"""Pre-commit validators: checks of the table as it will be, before it is seen (Hudi: ``SparkPreCommitValidator``).
+
+They run in ``commit()`` when all files are written and nothing is published yet. Hudi's three SQL validators look at
+the partitions a write touches; ours look at the whole table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidOptionError, ValidationFailedError, nearest
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
+from lakeformat.predicate.select import Select, parse_select
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.aggregates import Rows, answer, as_text, bind_select, same
+
+__all__ = [
+    "ProposedWrite",
+    "PythonValidator",
+    "SqlValidator",
+    "check_validators",
+    "load_callable",
+    "proposed_snapshot",
+    "run_validators",
+    "validators_of",
+]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_CLASSES: Final = "hoodie.precommit.validators"
+_PACKAGE: Final = "org.apache.hudi.client.validator."
+#: Hudi's class -> the option that holds its queries, and what it wants of them.
+_SQL: Final[Mapping[str, tuple[str, str]]] = {
+    "SqlQuerySingleResultPreCommitValidator": (f"{_CLASSES}.single.value.sql.queries", "result"),
+    "SqlQueryEqualityPreCommitValidator": (f"{_CLASSES}.equality.sql.queries", "equal"),
+    "SqlQueryInequalityPreCommitValidator": (f"{_CLASSES}.inequality.sql.queries", "unequal"),
+}
+
+
+@dataclass(frozen=True)
+class ProposedWrite:
+    """What a validator sees.
+
+    Attributes:
+        operation: ``upsert``, ``insert`` ...
+        before: the table as it was when the write took its lock, for reading.
+        after: the table as it will be.
+        stats: the files written, with their counts.
+    """
+
+    operation: str
+    before: Rows
+    after: Rows
+    stats: tuple[WriteStat, ...]
+
+
+@dataclass(frozen=True)
+class SqlValidator:
+    """One query of one of Hudi's SQL validators.
+
+    Attributes:
+        kind: Hudi's class, without its package.
+        expected: the value wanted, None where answers before and after are compared.
+    """
+
+    kind: str
+    select: Select
+    expected: str | None
+
+    @property
+    def name(self) -> str:
+        """The class and the query."""
+        return f"{self.kind} ({self.select.text})"
+
+    def check(self, write: ProposedWrite) -> None:
+        """Raise `ValidationFailedError` if the write must not happen."""
+        select = bind_select(self.select, write.after.schema)
+        after = answer(select, write.after)
+        if self.expected is not None:
+            if not same(self.expected, after[0]):
+                raise _refused(self.name, f"found {as_text(after[0])}, wanted {self.expected}")
+            return
+        before = answer(select, write.before.seen_as(write.after.schema))
+        wants_equal = _SQL[self.kind][1] == "equal"
+        if (_texts(before) == _texts(after)) is not wants_equal:
+            found = f"{', '.join(_texts(before))} before and {', '.join(_texts(after))} after"
+            raise _refused(self.name, f"found {found}, wanted {'equal' if wants_equal else 'different'} answers")
+
+
+@dataclass(frozen=True)
+class PythonValidator:
+    """A function of the user's: raises or returns False to refuse the write."""
+
+    function: Callable[[ProposedWrite], Any]
+
+    @property
+    def name(self) -> str:
+        """Where the function lives."""
+        return callable_name(self.function)
+
+    def check(self, write: ProposedWrite) -> None:
+        """Raise `ValidationFailedError` if the write must not happen."""
+        try:
+            verdict = self.function(write)
+        except Exception as error:
+            raise _refused(self.name, f"{type(error).__name__}: {error}") from error
+        if verdict is False:
+            raise _refused(self.name, "it returned False")
+
+
+Validator = SqlValidator | PythonValidator
+
+
+def _refused(name: str, found: str) -> ValidationFailedError:
+    return ValidationFailedError(f"validator {name} refused the write: {found}; nothing was published")
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    return [as_text(value) for value in values]
+
+
+def callable_name(function: Callable[..., Any]) -> str:
+    """``module:function``, as far as the function says."""
+    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', type(function).__name__)}"
+
+
+def load_callable(place: str, *, option: str) -> Callable[..., Any]:
+    """The function at ``package.module:function``.
+
+    Raises:
+        InvalidOptionError: there is none; names the option and the reason.
+    """
+    module, _, path = place.partition(":")
+    try:
+        found: Any = import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidOptionError(
+            f"option {option}={place!r} names no function ({error}); write package.module:function"
+        ) from error
+    if not path or not callable(found):
+        raise InvalidOptionError(f"option {option}={place!r} names no function; write package.module:function")
+    return found  # type: ignore[no-any-return]  # Any callable will do.
+
+
+def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite], Any]] = ()) -> tuple[Validator, ...]:
+    """The validators that options and caller ask for, parsed.
+
+    Raises:
+        InvalidOptionError: an unknown validator class, or queries without the validator that runs them.
+        InvalidInputError: a query outside the subset.
+    """
+    wanted = [name.removeprefix(_PACKAGE) for name in options[_CLASSES]]
+    for name in wanted:
+        if name not in _SQL:
+            raise InvalidOptionError(
+                f"option {_CLASSES}={name!r} is not known{nearest(name, _SQL)}; Python functions go into "
+                "lakeformat.write.validators"
+            )
+    found: list[Validator] = []
+    for name, (option, kind) in _SQL.items():
+        if (name in wanted) != bool(options[option]):
+            raise InvalidOptionError(f"{option} and {_CLASSES}={_PACKAGE}{name} need each other; give both or none")
+        found += [_sql(name, text, option, single=kind == "result") for text in _queries(options[option])]
+    option = "lakeformat.write.validators"
+    places = [load_callable(place, option=option) for place in options[option]]
+    return (*found, *(PythonValidator(function) for function in (*places, *functions)))
+
+
+def _queries(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(";") if part.strip()]
+
+
+def _sql(name: str, text: str, option: str, *, single: bool) -> SqlValidator:
+    query, mark, expected = text.rpartition("#") if single else (text, "", "")
+    if single and not mark:
+        raise InvalidOptionError(f"option {option}: {text!r} has no expected result; write query#result")
+    select = parse_select(query.strip())
+    if single and len(select.aggregates) != 1:
+        raise InvalidOptionError(f"option {option}: {query!r} gives {len(select.aggregates)} values; ask for one")
+    return SqlValidator(name, select, expected if single else None)
+
+
+def check_validators(validators: Sequence[Validator], schema: pa.Schema) -> None:
+    """Refuse queries that do not fit the columns, before anything is written.
+
+    Raises:
+        InvalidInputError: names the query and the column.
+    """
+    for validator in validators:
+        if isinstance(validator, SqlValidator):
+            bind_select(validator.select, schema)
+
+
+def proposed_snapshot(
+    snapshot: Snapshot, schema: pa.Schema, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]]
+) -> Snapshot:
+    """The table as it will be once these files are published."""
+    hidden = {FileGroupId(path, file_id) for path, ids in replaced.items() for file_id in ids}
+    hidden |= {FileGroupId(stat.partition_path, stat.file_id) for stat in stats}
+    written = [
+        BaseFile(stat.partition_path, BaseFileName.parse(stat.path.rpartition("/")[2]), stat.size_bytes)
+        for stat in stats
+    ]
+    files = [*(file for file in snapshot.files if file.group not in hidden), *written]
+    files.sort(key=lambda file: (file.partition_path, file.name.file_id))
+    return Snapshot(snapshot.config, snapshot.timeline, snapshot.instant_time, schema, tuple(files))
+
+
+def run_validators(validators: Sequence[Validator], write: ProposedWrite) -> None:
+    """All of them, in order.
+
+    Raises:
+        ValidationFailedError: the first that refuses; it names itself and what it found.
+    """
+    for validator in validators:
+        validator.check(write)
+        _LOG.debug("validator %s passed", validator.name)

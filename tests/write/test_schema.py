@@ -1,0 +1,191 @@
+"""How a table's columns change: what is added or widened, what is refused, and what readers see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hudi_rs
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat import InvalidOptionError, SchemaMismatchError
+from lakeformat.codec.conform import conform_array
+from lakeformat.write.schema import evolve
+
+LEAVES = [
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.string(),
+    pa.binary(),
+    pa.bool_(),
+    pa.date32(),
+    pa.decimal128(5, 2),
+    pa.decimal128(9, 2),
+    pa.decimal128(9, 4),
+    pa.timestamp("us", "UTC"),
+]
+
+
+def fields(kinds: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[list[pa.Field]]:
+    named = st.dictionaries(st.sampled_from("abcd"), kinds, min_size=1, max_size=4)
+    return named.map(lambda found: [pa.field(name, kind) for name, kind in found.items()])
+
+
+TYPES = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: st.one_of(
+        fields(inner).map(pa.struct),
+        inner.map(lambda kind: pa.list_(pa.field("element", kind))),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+    ),
+    max_leaves=4,
+)
+SCHEMAS = fields(TYPES).map(pa.schema)
+
+
+def grown(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
+    """Evolved; examples that do not fit are passed over."""
+    try:
+        return evolve(table, incoming, fill_missing=True)
+    except SchemaMismatchError:
+        assume(False)
+        raise
+
+
+@given(SCHEMAS, SCHEMAS)
+def test_the_tables_columns_stay_in_their_order_and_new_ones_follow(table: pa.Schema, incoming: pa.Schema) -> None:
+    after = grown(table, incoming)
+    assert after.names[: len(table.names)] == table.names
+    assert after.names[len(table.names) :] == [name for name in incoming.names if name not in table.names]
+
+
+@given(SCHEMAS, SCHEMAS)
+def test_the_same_columns_again_change_nothing(table: pa.Schema, incoming: pa.Schema) -> None:
+    after = grown(table, incoming)
+    assert evolve(after, incoming, fill_missing=True).equals(after)
+    assert evolve(after, table, fill_missing=True).equals(after)
+
+
+@given(SCHEMAS, SCHEMAS, SCHEMAS)
+def test_two_steps_are_one(table: pa.Schema, first: pa.Schema, second: pa.Schema) -> None:
+    assert grown(grown(table, first), second).equals(grown(table, grown(first, second)))
+
+
+EXTREMES: dict[pa.DataType, list[Any]] = {
+    pa.int32(): [-(2**31), 2**31 - 1, 2**24 + 1],
+    pa.int64(): [-(2**63), 2**63 - 1, 2**53 + 1],
+    pa.float32(): [-3.4028234663852886e38, 1.401298464324817e-45, 0.5],
+    pa.float64(): [-1.7976931348623157e308, 5e-324, 0.1],
+}
+
+
+@pytest.mark.parametrize("stored", EXTREMES, ids=str)
+@pytest.mark.parametrize("incoming", EXTREMES, ids=str)
+def test_a_number_is_widened_exactly_where_no_value_is_lost(stored: pa.DataType, incoming: pa.DataType) -> None:
+    def keeps(kind: pa.DataType) -> bool:
+        for source in (stored, incoming):
+            values = pa.array(EXTREMES[source], source)
+            try:
+                if not conform_array(conform_array(values, kind), source).equals(values):
+                    return False
+            except pa.ArrowInvalid:
+                return False
+        return True
+
+    table, rows = pa.schema([("n", stored)]), pa.schema([("n", incoming)])
+    fitting = [kind for kind in (stored, incoming) if keeps(kind)]
+    if fitting:
+        assert evolve(table, rows, fill_missing=False).field("n").type == fitting[0]
+    else:
+        with pytest.raises(SchemaMismatchError, match="'n'"):
+            evolve(table, rows, fill_missing=False)
+
+
+INNER = pa.struct([("a", pa.int32()), ("b", pa.string())])
+LESS, MORE, OTHER = (
+    pa.struct([("a", pa.int64())]),
+    pa.struct([*INNER, ("c", pa.bool_())]),
+    pa.struct([("A", pa.int32())]),
+)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        (lambda kind: kind, "s"),
+        (lambda kind: pa.list_(pa.field("element", kind)), "s.element"),
+        (lambda kind: pa.map_(pa.string(), kind), "s.value"),
+    ],
+    ids=["struct", "list", "map"],
+)
+def test_nested_fields_follow_the_rules_of_columns(wrap: Any, path: str) -> None:
+    def step(kind: pa.DataType, *, fill: bool) -> pa.DataType:
+        schema = evolve(pa.schema([("s", wrap(INNER))]), pa.schema([("s", wrap(kind))]), fill_missing=fill)
+        return schema.field("s").type
+
+    assert step(MORE, fill=False).equals(wrap(MORE))
+    assert step(LESS, fill=True).equals(wrap(pa.struct([("a", pa.int64()), ("b", pa.string())])))
+    with pytest.raises(SchemaMismatchError, match=f"no field '{path}.b'"):
+        step(LESS, fill=False)
+    with pytest.raises(SchemaMismatchError, match=f"'{path}.A' of the input is '{path}.a' in the table"):
+        step(OTHER, fill=True)
+    with pytest.raises(SchemaMismatchError, match=f"'{path}.a' is string"):
+        step(pa.struct([("a", pa.string()), ("b", pa.string())]), fill=True)
+
+
+# --- through tables --------------------------------------------------------------------------------------
+
+FILL = {"hoodie.write.set.null.for.missing.columns": True}
+RECONCILE = {"hoodie.datasource.write.reconcile.schema": True}
+
+
+def test_a_table_that_grew_is_read_alike_by_others_and_backwards(tmp_path: Path) -> None:
+    first = pa.table({"id": [1, 2, 3], "n": pa.array([1, 2, 3], pa.int32()), "s": pa.array([{"a": 1}] * 3)})
+    lakeformat.create(tmp_path / "t", first.schema, record_key="id")
+    table = lakeformat.open(tmp_path / "t", **FILL)
+    table.upsert(first)
+    old = table.history()[0].instant_time
+    before = table.to_arrow(meta_columns=False)
+
+    table.upsert(pa.table({"id": [2, 4], "n": pa.array([2**40, 4]), "s": pa.array([{"a": 5, "b": "x"}] * 2)}))
+    table.upsert(pa.table({"extra": [1.5], "n": pa.array([7], pa.int32()), "id": [3]}))
+    table.upsert(pa.table({"id": [5], "s": pa.array([{"a": 9, "b": None}], INNER), "n": pa.array([5], pa.int32())}))
+
+    assert table.schema.names == ["id", "n", "s", "extra"]
+    assert table.schema.field("n").type == pa.int64()
+    rows = {row["id"]: row for row in hudi_rs.assert_same_rows(table)}
+    assert [(rows[id_]["n"], rows[id_]["s"], rows[id_]["extra"]) for id_ in range(1, 6)] == [
+        (1, {"a": 1, "b": None}, None),
+        (2**40, {"a": 5, "b": "x"}, None),
+        (7, None, 1.5),
+        (4, {"a": 5, "b": "x"}, None),
+        (5, {"a": 9, "b": None}, None),
+    ]
+    assert table.to_arrow(meta_columns=False, as_of=old).equals(before)
+
+
+@pytest.mark.parametrize("options", [FILL, RECONCILE, {**FILL, **RECONCILE}, {**RECONCILE, next(iter(FILL)): False}])
+def test_missing_columns_become_null_and_narrow_values_are_widened(tmp_path: Path, options: dict[str, Any]) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("v", pa.string())])
+    lakeformat.create(tmp_path / "t", schema, record_key="id")
+    less = pa.table({"id": pa.array([1], pa.int32()), "x": pa.array([2], pa.int32()), "v": ["a"]})
+    with pytest.raises(SchemaMismatchError, match="no column 'n'"):
+        lakeformat.open(tmp_path / "t").upsert(less)
+    table = lakeformat.open(tmp_path / "t", **options)
+    table.upsert(less)
+    assert table.schema.equals(schema)
+    (row,) = hudi_rs.assert_same_rows(table)
+    assert (row["id"], row["n"], row["x"], row["v"]) == (1, None, 2.0, "a")
+
+
+def test_columns_are_never_dropped_by_a_write() -> None:
+    key = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
+    lakeformat.Table(lakeformat.storage.MemoryStorage(), lakeformat.config.resolve.resolve({key: "false"}))
+    with pytest.raises(InvalidOptionError, match=key):
+        lakeformat.config.resolve.resolve({key: "true"})
