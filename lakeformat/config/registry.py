@@ -13,7 +13,7 @@ WRITE: Final = "hoodie.datasource.write."
 
 
 #: Values of ``hoodie.index.type``, and those of Hudi's that lakeformat does not have.
-INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "INMEMORY")
+INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "BUCKET")
 _UNBUILT_INDEXES: Final = frozenset({
     "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX", "HBASE", "FLINK_STATE",
 })  # fmt: skip
@@ -42,6 +42,13 @@ def _count(text: str) -> int:
     value = int(text.strip())
     if value < 0:
         raise ValueError("write a number from 0 up")
+    return value
+
+
+def _positive(text: str) -> int:
+    value = _count(text)
+    if not value:
+        raise ValueError("write a number from 1 up")
     return value
 
 
@@ -283,10 +290,46 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "hoodie.index.type",
         "How keys are found. AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns); "
-        "INMEMORY keeps all keys in the process.",
+        "the GLOBAL_ ones look in every partition; INMEMORY keeps all keys in the process; BUCKET hashes them, and "
+        "must be given at every write.",
         _W,
         _index,
         "AUTO",
+    ),
+    Option(
+        "hoodie.bloom.index.update.partition.path",
+        "GLOBAL_BLOOM: a row that names another partition than the stored one moves there; false keeps it in the old.",
+        _W,
+        _flag,
+        True,
+    ),
+    Option(
+        "hoodie.simple.index.update.partition.path",
+        "The same for GLOBAL_SIMPLE.",
+        _W,
+        _flag,
+        True,
+    ),
+    Option(
+        "hoodie.index.bucket.engine",
+        "Only SIMPLE: a partition has a fixed number of buckets.",
+        _W,
+        _one_of("SIMPLE"),
+        "SIMPLE",
+    ),
+    Option(
+        "hoodie.bucket.index.num.buckets",
+        "Buckets, each one file group, of every partition under the index BUCKET.",
+        _W,
+        _positive,
+        256,
+    ),
+    Option(
+        "hoodie.bucket.index.hash.field",
+        "Record key fields whose values choose the bucket; all if not given.",
+        _W,
+        _fields,
+        (),
     ),
     Option("hoodie.index.bloom.fpp", "Share of absent keys a footer filter lets through.", _W, _share, 1e-4),
     Option(

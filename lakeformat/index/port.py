@@ -6,7 +6,7 @@ A record is identified by key and partition; under a global index by its key alo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -94,6 +94,7 @@ class Tagged:
         new: positions of keys that no file holds, in key order.
         searched: the files looked at.
         new_buckets: for each new key the bucket it belongs to; None where the index does not say.
+        leaving: for each entry whether the row moves to another partition, so that this file loses it; None for no.
     """
 
     keys: Ints
@@ -102,6 +103,12 @@ class Tagged:
     counts: TagCounts = field(default_factory=TagCounts)
     searched: tuple[BaseFile, ...] = ()
     new_buckets: Ints | None = None
+    leaving: npt.NDArray[np.bool_] | None = None
+
+    def inserting(self, wanted: npt.NDArray[np.bool_]) -> Tagged:
+        """The same with only some of the new keys: a flag for each of them."""
+        buckets = None if self.new_buckets is None else self.new_buckets[wanted]
+        return replace(self, new=self.new[wanted], new_buckets=buckets)
 
 
 class Index(Protocol):

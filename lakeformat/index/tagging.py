@@ -47,7 +47,7 @@ _MANY_KEYS: Final = 1 << 16
 #: What filters cost, in rows of a key column that could be read instead, measured: to test a key, to hash a key
 #: (once for all filters), to decode so many bytes of filter.
 _TEST_ROWS: Final = 0.4
-_HASH_ROWS: Final = 1.0
+_HASH_ROWS: Final = 0.4
 _DECODED_BYTES: Final = 64
 
 

@@ -11,6 +11,7 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
+from lakeformat.index.bucket import bucket_file_id, bucket_of
 from lakeformat.model.files import BaseFile, FileGroupId
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "InsertShare",
     "SmallFile",
     "assign",
+    "assign_to_buckets",
     "derive_file_id",
     "split_evenly",
     "spread_inserts",
@@ -104,6 +106,7 @@ class Bucket:
     Attributes:
         base: the version to merge into; None opens a new file group.
         rows: positions of its rows among the partition's; the first ``lookups`` may be in the base file.
+        leaving: the first so many move to another partition: here they are deletes.
     """
 
     partition_path: str
@@ -111,6 +114,7 @@ class Bucket:
     base: BaseFile | None
     rows: Ints
     lookups: int
+    leaving: int = 0
 
     @property
     def updates(self) -> int:
@@ -149,6 +153,7 @@ def assign(
     next_file_id: Callable[[], str],
     *,
     closed: frozenset[FileGroupId] = frozenset(),
+    leaving: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[Bucket, ...]:
     """Update buckets for files that hold keys, with inserts topped up; insert buckets for the rest.
 
@@ -156,9 +161,15 @@ def assign(
         located: (row, file) pairs from tagging.
         new: rows without a file, in key order: each file gets a run, so that ranges stay narrow.
         closed: file groups that take no inserts.
+        leaving: for each pair whether the row moves to another partition; None for no.
     """
     rows, owners = located
-    order = np.argsort(owners, kind="stable")
+    if leaving is None:
+        order = np.argsort(owners, kind="stable")
+        left = np.zeros(len(files), np.int64)
+    else:
+        order = np.lexsort((~leaving, owners))
+        left = np.bincount(owners[leaving], minlength=len(files))
     bounds = np.searchsorted(owners[order], np.arange(len(files) + 1))
     updates = {at: rows[order[bounds[at] : bounds[at + 1]]] for at in range(len(files)) if bounds[at] < bounds[at + 1]}
     small = [
@@ -184,10 +195,52 @@ def assign(
             files[at],
             np.concatenate([updates.get(at, none), inserts.get(at, none)]),
             len(updates.get(at, none)),
+            int(left[at]),
         )
         for at in sorted({*updates, *inserts})
     )
     return (*merged, *created)
+
+
+def assign_to_buckets(
+    partition_path: str,
+    files: Sequence[BaseFile],
+    located: tuple[Ints, Ints],
+    new: Ints,
+    new_buckets: Ints,
+    next_file_id: Callable[[], str],
+) -> tuple[Bucket, ...]:
+    """The same where the index says which bucket a row belongs to (Hudi: ``SparkBucketIndexPartitioner``).
+
+    Args:
+        files: the live ones, at most one a bucket.
+        located, new: as for `assign`; how large a file gets has no part in it.
+        new_buckets: the bucket of each new row.
+    """
+    file_at = {bucket_of(file.name.file_id): at for at, file in enumerate(files)}
+    rows, owners = located
+    lookups = _grouped(rows, owners)
+    inserts = _grouped(new, new_buckets)
+    none = np.empty(0, np.int64)
+    merged = []
+    for bucket, at in sorted(file_at.items(), key=lambda item: item[1]):
+        found, added = lookups.get(at, none), inserts.pop(bucket, none) if bucket is not None else none
+        if len(found) or len(added):
+            file = files[at]
+            taken = np.concatenate([found, added])
+            merged.append(Bucket(partition_path, file.name.file_id, file, taken, len(found)))
+    created = [
+        Bucket(partition_path, bucket_file_id(bucket, next_file_id()), None, added, 0)
+        for bucket, added in inserts.items()
+    ]
+    return (*merged, *created)
+
+
+def _grouped(rows: Ints, owners: Ints) -> dict[int, Ints]:
+    """Owner -> its rows, in order."""
+    order = np.argsort(owners, kind="stable")
+    known, starts = np.unique(owners[order], return_index=True)
+    return dict(zip(known.tolist(), np.split(rows[order], starts[1:]), strict=True)) if len(rows) else {}
 
 
 def derive_file_id(write_id: str, task: int, index: int) -> str:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lakeformat.errors import DuplicateKeyError
 from lakeformat.index.port import Tagged
 from lakeformat.model.record import RECORD_KEY
+from lakeformat.write.prepare import ANY_PARTITION
 
 __all__ = ["refuse_doubled", "without_stored"]
 
@@ -35,8 +36,8 @@ def refuse_doubled(rows: Mapping[str, pa.Table]) -> None:
         counts = pc.value_counts(keys)
         doubled = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
         raise DuplicateKeyError(
-            f"{len(doubled)} record key(s) come more than once in the input, e.g. {doubled[0].as_py()!r} in partition "
-            f"{partition!r}; leave them out, or set hoodie.datasource.insert.dup.policy=drop"
+            f"{len(doubled)} record key(s) come more than once in the input, e.g. {doubled[0].as_py()!r}"
+            f"{_within(partition)}; leave them out, or set hoodie.datasource.insert.dup.policy=drop"
         )
 
 
@@ -57,8 +58,12 @@ def without_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *
         key = rows[path].column(RECORD_KEY)[int(found.keys[0])].as_py()
         total = sum(len(np.unique(found.keys)) for found in stored.values())
         raise DuplicateKeyError(
-            f"{total} record key(s) of the input are in the table already, e.g. {key!r} in partition {path!r}; leave "
+            f"{total} record key(s) of the input are in the table already, e.g. {key!r}{_within(path)}; leave "
             "them out, use operation upsert, or set hoodie.datasource.insert.dup.policy=drop"
         )
     nothing = np.empty(0, np.int64)
     return {path: replace(found, keys=nothing, files=nothing) for path, found in tagged.items()}
+
+
+def _within(partition: str) -> str:
+    return "" if partition == ANY_PARTITION else f" in partition {partition!r}"

@@ -178,6 +178,7 @@ class _Merger:
 
     def __init__(self, bucket: Bucket, _: BaseFile, source: pa.Table, task: int, settings: HandleSettings) -> None:
         self.incoming = incoming = _incoming(source, bucket.rows, task, 0, settings)
+        incoming.deleted[: bucket.leaving] = True
         self.task, self.settings = task, settings
         self.updates = self.deletes = 0
         self._keys = incoming.rows.column(RECORD_KEY).slice(0, bucket.lookups).combine_chunks()

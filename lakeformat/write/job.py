@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -25,16 +25,17 @@ from lakeformat.write.base_file import FileSettings
 from lakeformat.write.delete_marker import delete_marker
 from lakeformat.write.handles import HandleSettings
 from lakeformat.write.hooks import check_hooks
+from lakeformat.write.indexing import check_index, index_settings
 from lakeformat.write.layout import Layout, plan_layout
 from lakeformat.write.merging import merge_rule
 from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
+from lakeformat.write.spread import SpreadSettings
 from lakeformat.write.table_settings import key_settings, probe_keys
 
 __all__ = ["Operation", "WriteJob", "check_unpartitioned", "plan_job", "rewrite_job", "spelt_columns"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
-_USE_TREE: Final = "hoodie.bloom.index.use.treebased.filter"
 _CODEC: Final = "hoodie.parquet.compression.codec"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 _COMBINE: Final = "hoodie.combine.before.insert"
@@ -112,20 +113,24 @@ class WriteJob:
 
     @property
     def staged(self) -> bool:
-        """Whether rows must meet before files are written: to be looked up, or to be combined."""
-        return self.tags or self.combine
+        """Whether rows must meet before files are written: to be looked up, combined, or brought to their bucket."""
+        return self.tags or self.combine or self.index_settings.has_buckets
+
+    @property
+    def index_settings(self) -> IndexSettings:
+        """Which index, and how it works."""
+        exact = self.dup_policy != "none"  # No merge follows that would find a guess out.
+        return replace(index_settings(self.config, self.options), exact=exact)
+
+    def spreading(self, schema: pa.Schema, *, may_move: bool) -> SpreadSettings:
+        """How rows of a global index find their partition, in a table with this schema."""
+        moves = may_move and self.index_settings.update_partition
+        return SpreadSettings(schema, self.rule, self.config.partition_fields, moves)
 
     @property
     def rule(self) -> MergeRule:
         """How rows with one key become one."""
         return self.prepare.rule
-
-    @property
-    def index_settings(self) -> IndexSettings:
-        """Which index, and how it works."""
-        ranges, tree = self.options["hoodie.bloom.index.prune.by.ranges"], self.options[_USE_TREE]
-        exact = self.dup_policy != "none"  # No merge follows that would find a guess out.
-        return IndexSettings(self.options["hoodie.index.type"], ranges, tree, exact)
 
     @property
     def index(self) -> Index:
@@ -283,13 +288,16 @@ def plan_job(
     if rule.ordering:
         check_ordering(schema, rule.ordering)
     marker = None if delete else delete_marker(options, schema, snapshot.schema)
+    index = index_settings(config, options)
+    check_index(index, config, rule)
+    looks = operation.tags or combine or (operation is Operation.INSERT and options[_DUP_POLICY] != "none")
+    whole = index.is_global and looks
+    search_all = operation is Operation.DELETE and (whole or not has_partitions)
     job = WriteJob(
         operation,
         config,
         options,
-        PrepareSettings(
-            schema, keys, rule, search_all=operation is Operation.DELETE and not has_partitions, marker=marker
-        ),
+        PrepareSettings(schema, keys, rule, search_all=search_all, marker=marker, whole=whole),
         combine,
         ids.token(),
         plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,

@@ -35,8 +35,9 @@ from lakeformat.write.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, 
 from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
 from lakeformat.write.hooks import check_hooks
 from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
+from lakeformat.write.late_check import late_check
 from lakeformat.write.prepare import PrepareSettings
-from lakeformat.write.profile import new_key_check, plan_buckets, workload_profile
+from lakeformat.write.profile import plan_buckets, workload_profile
 from lakeformat.write.rewrite import check_columns, readable, since, with_names
 from lakeformat.write.schema import check_key_types, evolve, incoming_schema
 from lakeformat.write.session import WriteResult, WriteSession
@@ -117,11 +118,12 @@ def plan_merge(
         shared = pa.schema([field for field in columns if field.name in table.names])
         evolve(table, shared, fill_missing=options["hoodie.write.set.null.for.missing.columns"])
     names_partitions = all(field.name.partition(".")[0] in source.names for field in keys.partition_fields)
-    prepare = PrepareSettings(columns, keys, MergeRule(), search_all=not (names_partitions or unmatched))
+    anywhere = options["hoodie.index.type"].startswith("GLOBAL_")
+    search_all = not (names_partitions or unmatched)
+    prepare = PrepareSettings(columns, keys, MergeRule(), search_all=search_all, whole=anywhere)
     job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, write_id=ids.token())
     source_columns = looked_at(bound, SOURCE, columns.names)
     target_columns = looked_at(bound, TARGET, readable(table).names)
-    anywhere = options["hoodie.index.type"].startswith("GLOBAL_")
     return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere)
 
 
@@ -211,7 +213,7 @@ def _attempt(
         with session.report.step("write") as counted:
             stats = session.handle(buckets, handles)
             counted["buckets"] = len(buckets.buckets)
-        check = new_key_check(session.storage, buckets)
+        check = late_check(session.storage, job, buckets)
         session.finish(commit, plan.schema, stats, snapshot, None, check)
     session.protocol.tidy(commit)
     return session.result(commit)

@@ -12,14 +12,14 @@ from lakeformat.codec.conform import conform
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.merge import MergeRule, folded_rows, latest_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
-from lakeformat.model.record import IS_DELETED, RECORD_KEY
+from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.write.delete_marker import DeleteMarker
 from lakeformat.write.keys import field_column, record_keys
 from lakeformat.write.partitions import partition_paths
 
 __all__ = ["ANY_PARTITION", "PrepareSettings", "combine", "prepare", "split_by_partition"]
 
-#: Stands for the partition of a delete that does not say one: all are searched.
+#: Stands for the partition of rows that may be in any: all are searched.
 ANY_PARTITION = "\0"
 
 
@@ -33,6 +33,8 @@ class PrepareSettings:
         rule: how rows with one key become one.
         search_all: the rows name no partition (deletes without partition columns).
         marker: what else marks a row as a delete; such rows are flagged in ``_hoodie_is_deleted``.
+        whole: the key alone identifies a row (global indexes): rows of all partitions stay together in order of
+            arrival, under `ANY_PARTITION`, and carry their partition path as a column.
     """
 
     schema: pa.Schema
@@ -40,12 +42,14 @@ class PrepareSettings:
     rule: MergeRule
     search_all: bool = False
     marker: DeleteMarker | None = None
+    whole: bool = False
 
     @property
     def prepared_schema(self) -> pa.Schema:
-        """Record key, then the columns kept, then the flag of deletes if a marker makes one."""
+        """Record key, partition path if rows carry it, the columns kept, the flag of deletes if a marker makes one."""
         flag = [pa.field(IS_DELETED, pa.bool_())] if self.marker and IS_DELETED not in self.schema.names else []
-        return pa.schema([pa.field(RECORD_KEY, pa.string()), *self.schema, *flag])
+        path = [pa.field(PARTITION_PATH, pa.string())] if self.whole and not self.search_all else []
+        return pa.schema([pa.field(RECORD_KEY, pa.string()), *path, *self.schema, *flag])
 
 
 def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | None = None) -> Mapping[str, pa.Table]:
@@ -69,7 +73,12 @@ def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | Non
     table = kept.add_column(0, settings.prepared_schema.field(0), keys.cast(pa.string()))
     if settings.search_all:
         return {ANY_PARTITION: table} if table.num_rows else {}
-    if settings.keys.kind is KeyGeneratorKind.NON_PARTITIONED or not settings.keys.partition_fields:
+    unpartitioned = settings.keys.kind is KeyGeneratorKind.NON_PARTITIONED or not settings.keys.partition_fields
+    if settings.whole:
+        paths = pa.repeat("", table.num_rows) if unpartitioned else partition_paths(rows, settings.keys)
+        table = table.add_column(1, settings.prepared_schema.field(1), paths.cast(pa.string()))
+        return {ANY_PARTITION: table} if table.num_rows else {}
+    if unpartitioned:
         return {"": table} if table.num_rows else {}
     return split_by_partition(table, partition_paths(rows, settings.keys))
 

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.errors import SchemaMismatchError, WriteConflictError
+from lakeformat.errors import SchemaMismatchError
 from lakeformat.index.port import TagCounts, Tagged
-from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
+from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.base_file import FileSettings
-from lakeformat.write.buckets import Bucket, BucketLoad, FileSizing, assign, derive_file_id
+from lakeformat.write.buckets import Bucket, BucketLoad, FileSizing, assign, assign_to_buckets, derive_file_id
 from lakeformat.write.duplicates import refuse_doubled, without_stored
 from lakeformat.write.handles import deleted_rows_of
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.prepare import ANY_PARTITION, combine
 from lakeformat.write.report import Report
 from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
+from lakeformat.write.spread import own_partitions, spread
 
-__all__ = ["BucketPlan", "new_key_check", "plan_buckets", "workload_profile"]
+__all__ = ["BucketPlan", "plan_buckets", "workload_profile"]
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,16 @@ def plan_buckets(
         if job.combine:
             rows = {path: combine(table, job.prepare.rule) for path, table in rows.items()}
         counted["rows"] = sum(table.num_rows for table in rows.values())
-    rows = _searched(rows, snapshot)
+    if not job.prepare.whole:
+        rows = _searched(rows, snapshot)
+    elif not job.tags and ANY_PARTITION in rows:
+        rows = own_partitions(rows[ANY_PARTITION])
     if job.dup_policy == "fail":
         refuse_doubled(rows)
     with report.step("tag") as counted:
         tagged = _tag(storage, job, rows, snapshot)
         if insertable is not None:
-            tagged = {p: replace(found, new=found.new[insertable(rows[p])[found.new]]) for p, found in tagged.items()}
+            tagged = {p: found.inserting(insertable(rows[p])[found.new]) for p, found in tagged.items()}
         counts = TagCounts()
         for found in tagged.values():
             counts.add(found.counts)
@@ -84,18 +87,24 @@ def plan_buckets(
         if job.dup_policy != "none":
             counted["dropped"] = sum(len(np.unique(found.keys)) for found in tagged.values())
             tagged = without_stored(rows, tagged, fail=job.dup_policy == "fail")
+        if job.prepare.whole and ANY_PARTITION in rows:
+            settings = job.spreading(schema, may_move=insertable is None)
+            whole, tagged = spread(storage, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings)
+            rows = dict.fromkeys(tagged, whole)
+            counted["moved"] = sum(len(np.unique(found.keys[found.leaving])) for found in tagged.values())
     with report.step("profile") as counted:
-        inserts = {path: _inserts(job, rows[path], found.new) for path, found in tagged.items()}
+        placed = {path: _without_deletes(job, rows[path], found) for path, found in tagged.items()}
+        inserts = {path: found.new for path, found in placed.items()}
         closed = TimelineStore(storage).pending_clustering(snapshot.timeline)
-        settings = job.files(schema)
+        files = job.files(schema)
 
         def size(path: str) -> FileSizing:
-            return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed), settings)
+            return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed), files)
 
         with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             sizing = dict(zip(tagged, pool.map(size, tagged), strict=True))
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
-        buckets = _buckets(job, tagged, inserts, snapshot, sizing, closed)
+        buckets = _buckets(job, placed, snapshot, sizing, closed)
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
 
@@ -112,12 +121,10 @@ def _tag(storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot
     return find(storage, snapshot, keys)
 
 
-def _inserts(job: WriteJob, rows: pa.Table, new: np.ndarray) -> np.ndarray:
-    """Positions of rows that will stand in a file as new ones: deletes of keys that nobody has write nothing."""
-    if job.operation is Operation.DELETE:
-        return new[:0]
-    deleted = deleted_rows_of(rows)
-    return new[~deleted[new]] if deleted.any() else new
+def _without_deletes(job: WriteJob, rows: pa.Table, found: Tagged) -> Tagged:
+    """Without new rows that will not stand in a file: deletes of keys that nobody has write nothing."""
+    deleted = np.ones(rows.num_rows, bool) if job.operation is Operation.DELETE else deleted_rows_of(rows)
+    return found.inserting(~deleted[found.new]) if deleted.any() else found
 
 
 def _open_files(job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId]) -> tuple[BaseFile, ...]:
@@ -149,25 +156,25 @@ def _mean_row_bytes(sizing: Mapping[str, FileSizing], inserts: Mapping[str, np.n
 
 def _buckets(
     job: WriteJob,
-    tagged: Mapping[str, Tagged],
-    inserts: Mapping[str, np.ndarray],
+    placed: Mapping[str, Tagged],
     snapshot: Snapshot,
     sizing: Mapping[str, FileSizing],
     closed: frozenset[FileGroupId],
 ) -> tuple[Bucket, ...]:
     buckets: list[Bucket] = []
     numbers = iter(range(1 << 62))
-    for path, found in tagged.items():
+
+    def next_file_id() -> str:
+        return derive_file_id(job.write_id, -1, next(numbers))
+
+    for path, found in placed.items():
         files = () if job.operation.overwrites else snapshot.by_partition.get(path, ())
-        buckets += assign(
-            path,
-            files,
-            (found.keys, found.files),
-            inserts[path],
-            sizing[path],
-            lambda: derive_file_id(job.write_id, -1, next(numbers)),
-            closed=closed,
-        )
+        located, new, size = (found.keys, found.files), found.new, sizing[path]
+        if found.new_buckets is not None:
+            buckets += assign_to_buckets(path, files, located, new, found.new_buckets, next_file_id)
+        else:
+            leaving = found.leaving
+            buckets += assign(path, files, located, new, size, next_file_id, closed=closed, leaving=leaving)
     return tuple(buckets)
 
 
@@ -208,26 +215,3 @@ def workload_profile(
         for path in sorted({*updates, *inserts})
     }
     return CommitMetadata(operation.name, stats)
-
-
-def new_key_check(storage: Storage, plan: BucketPlan) -> Callable[[Sequence[tuple[str, CommitMetadata]]], None]:
-    """A check of our new keys against what others wrote meanwhile.
-
-    Two writers may insert one new key into different files; Hudi does not look, we do.
-    """
-
-    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-        for time, metadata in others:
-            for path, new in plan.new.items():
-                stats = [s for s in metadata.stats.get(path, ()) if s.path and s.num_writes]
-                files = [BaseFile(path, BaseFileName.parse(s.path.rpartition("/")[2]), s.size_bytes) for s in stats]
-                keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new))
-                with ThreadPoolExecutor(1) as pool:
-                    found = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool)
-                if len(found.keys):
-                    raise WriteConflictError(
-                        f"commit {time} inserted {len(found.keys)} of the same new keys, e.g. "
-                        f"{keys[int(found.keys[0])].as_py()!r}; run the write again, it will start from {time}"
-                    )
-
-    return check

@@ -28,9 +28,10 @@ from lakeformat.write.engine import Engine
 from lakeformat.write.handles import HandleSettings, create, merge
 from lakeformat.write.hooks import Hooks, hooks_of
 from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.late_check import late_check
 from lakeformat.write.markers import announce, prepare_partition
 from lakeformat.write.partitions import matching_partitions
-from lakeformat.write.profile import BucketPlan, new_key_check, plan_buckets, workload_profile
+from lakeformat.write.profile import BucketPlan, plan_buckets, workload_profile
 from lakeformat.write.publish import Publication
 from lakeformat.write.repack import choose_small, read_back
 from lakeformat.write.report import Report, progress, steps_table, summary
@@ -201,9 +202,8 @@ class WriteSession:
             with self.report.step("write") as counted:
                 stats = self.handle(plan, handles)
                 counted["buckets"] = len(plan.buckets)
-            overwritten = self._overwritten(rows, snapshot)
-            looks = self.job.operation is not Operation.DELETE and self.job.tags
-            check = new_key_check(self.storage, plan) if looks else None
+            overwritten = self._overwritten(plan.rows, snapshot)
+            check = late_check(self.storage, self.job, plan)
             self.finish(commit, schema, stats, snapshot, overwritten, check)
         self.protocol.tidy(commit)
         return self.result(commit)

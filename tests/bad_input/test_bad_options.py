@@ -68,7 +68,7 @@ def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCapture
         ("hoodie.index.bloom.fpp", "0", "between 0 and 1"),
         ("hoodie.index.bloom.fpp", "1", "between 0 and 1"),
         ("hoodie.index.bloom.fpp", "nan", "between 0 and 1"),
-        ("hoodie.index.type", "BUCKET", "AUTO, BLOOM, SIMPLE"),
+        ("hoodie.index.type", "RECORD_INDEX", "AUTO, BLOOM, SIMPLE"),
         ("hoodie.parquet.compression.codec", "lzo", "zstd, snappy, gzip"),
         ("table_type", "MERGE_ON_READ", "COPY_ON_WRITE"),
         ("hoodie.write.table.version", "9", "write one of 6"),

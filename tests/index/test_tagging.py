@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,99 +14,17 @@ import pytest
 from fixture_tables import names, unpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from index.base_files import FOOTERS, POOL, rewrite, write_file
 
 import lakeformat
-from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError
 from lakeformat.index import tagging
-from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, read_footer
-from lakeformat.index.tagging import Tagged, TagSettings, tag_files
-from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.index.footers import read_footer
+from lakeformat.index.port import Tagged
+from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage, Storage
-from lakeformat.write.base_file import BaseFileWriter, FileSettings, constant, seqnos
-
-SCHEMA = pa.schema([("v", pa.int64())])
-INSTANT = "20240101000000000"
-
-
-class Inline(Executor):
-    """Runs everything at once, in the caller's thread."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # Futures keep whatever was raised.
-            future.set_exception(error)
-        return future
-
-
-POOL = Inline()
-
-
-def write_file(storage: Storage, number: int, keys: Sequence[str], fpp: float = 0.01) -> BaseFile:
-    """A base file as the write path makes it."""
-    name = BaseFileName(f"file-{number}", "0-0-0", INSTANT)
-    rows = pa.table(
-        {
-            "_hoodie_commit_time": constant(INSTANT, len(keys)),
-            "_hoodie_commit_seqno": seqnos(INSTANT, number, 0, len(keys)),
-            RECORD_KEY: pa.array(keys, pa.string()),
-            "v": pa.array(range(len(keys)), pa.int64()),
-        }
-    )
-    settings = FileSettings(SCHEMA, "{}", fpp=fpp)
-    with storage.open_output(str(name)) as sink, BaseFileWriter(sink, "", name, settings) as writer:
-        writer.write(rows)
-        writer.close()
-        size = writer.size_bytes
-    return BaseFile("", name, size)
-
-
-Change = Callable[[dict[bytes, bytes]], dict[bytes, bytes]]
-
-
-def rewrite(storage: Storage, file: BaseFile, change: Change, *, statistics: bool = True) -> None:
-    """The same rows with another footer; every row its own row group."""
-    with storage.open_input(file.path) as source:
-        parquet = pq.ParquetFile(source)
-        rows, footer = parquet.read(), parquet.metadata.metadata
-    with storage.open_output(file.path) as sink:
-        schema = rows.schema.remove_metadata()
-        writer = pq.ParquetWriter(sink, schema, store_schema=False, write_statistics=statistics)
-        writer.write_table(rows.replace_schema_metadata(None), 1)
-        writer.add_key_value_metadata(change(dict(footer)))
-        writer.close()
-
-
-def without(*names: bytes) -> Change:
-    return lambda footer: {name: value for name, value in footer.items() if name not in names}
-
-
-def with_filter(value: bytes) -> Change:
-    return lambda footer: {**footer, BLOOM: value}
-
-
-def as_simple(footer: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """The same bits as a filter of the older type, which has no type code."""
-    found = BloomFilter.decode(footer[BLOOM], "DYNAMIC_V0")
-    simple = BloomFilter(bits=found.bits, hashes=found.hashes, rows=found.rows)
-    return {**without(BLOOM, BLOOM_TYPE)(footer), BLOOM: simple.encode().encode()}
-
-
-FOOTERS: dict[str, Change] = {
-    "as written": lambda footer: footer,
-    "simple filter": as_simple,
-    "no filter": without(BLOOM, BLOOM_TYPE),
-    "no range": without(MIN_KEY, MAX_KEY),
-    "half a range": without(MIN_KEY),
-    "nothing": lambda _: {},
-    "no base64": with_filter(b"%%%"),
-    "cut filter": with_filter(base64.b64encode(b"\xff\xff\xff\xff\x00\x00")),
-    "unknown filter type": lambda footer: {**footer, BLOOM_TYPE: b"RIBBON"},
-    "range of bytes": lambda footer: {**footer, MIN_KEY: b"\xff\xfe"},
-}
 
 FLAGS = (True, False)
 ALL_SETTINGS = [

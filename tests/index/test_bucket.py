@@ -1,0 +1,197 @@
+"""The bucket index against a table of Hudi's, against itself, and against files that contradict the settings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import hudi_rs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fixture_tables import unpack
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reliability.faulty import Call, FaultyStorage
+from reliability.flights import open_at
+
+import lakeformat
+from lakeformat import Table
+from lakeformat.codec.java_hash import FieldRule
+from lakeformat.config.resolve import resolve
+from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteConflictError
+from lakeformat.index.bucket import bucket_ids, bucket_of
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage import LocalStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
+Rows = dict[tuple[str, str], int]
+
+
+def bucketed(path: Path | str, buckets: int = 4, **options: Any) -> Table:
+    asked = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": buckets, **options}
+    if (Path(path) / ".hoodie").exists():
+        return lakeformat.open(path, **asked)
+    return lakeformat.create(path, SCHEMA, record_key="id", partition_by="part", **asked)
+
+
+def rows(held: Rows) -> pa.Table:
+    return pa.Table.from_pylist([{"id": i, "part": p, "v": v} for (p, i), v in held.items()], SCHEMA)
+
+
+def stored(table: Table) -> Rows:
+    listed = hudi_rs.assert_same_rows(table)
+    found = {(row["part"], row["id"]): row["v"] for row in listed}
+    assert len(found) == len(listed), "a record key is doubled"
+    return found
+
+
+def assert_one_file_a_bucket(table: Table, buckets: int, rule: FieldRule = FieldRule.HUDI_1) -> None:
+    for files in table.snapshot().by_partition.values():
+        numbers = [bucket_of(file.name.file_id) for file in files]
+        assert len(set(numbers)) == len(numbers)
+        for file, number in zip(files, numbers, strict=True):
+            with table.engine.storage.open_input(file.path) as source:
+                keys = pq.read_table(source, columns=[RECORD_KEY])[RECORD_KEY]
+            assert set(bucket_ids(keys, ["id"], buckets, rule).tolist()) <= {number}
+
+
+def test_files_of_hudi_hold_the_keys_of_their_bucket(tmp_path: Path) -> None:
+    files = sorted(unpack("hudi_mor_v6/mor6_bucket_index", tmp_path).glob("*.parquet"))
+    assert len(files) == 2
+    for file in files:
+        keys = pq.read_table(file, columns=[RECORD_KEY])[RECORD_KEY]
+        assert set(bucket_ids(keys, ["id"], 2, FieldRule.HUDI_1).tolist()) == {bucket_of(file.name.split("_")[0])}
+
+
+IDS = st.text(st.sampled_from("ab:,ü1"), min_size=1, max_size=4)
+BATCHES = st.dictionaries(st.tuples(st.sampled_from("pq"), IDS), st.integers(0, 9), max_size=8)
+STEPS = st.lists(st.tuples(st.sampled_from(["upsert", "delete", "insert", "bulk_insert", "overwrite"]), BATCHES))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, buckets=st.integers(1, 5))
+def test_any_writes_keep_every_key_in_its_bucket(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Rows]], buckets: int
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "bucketed"
+    table, model = bucketed(path, buckets), Rows()
+    for operation, given_rows in steps:
+        only_new = operation in {"insert", "bulk_insert"}
+        batch = {key: value for key, value in given_rows.items() if not (only_new and key in model)}
+        getattr(table, operation)(rows(batch))
+        if operation == "overwrite":
+            model = batch
+        elif operation == "delete":
+            model = {key: value for key, value in model.items() if key not in batch}
+        else:
+            model = model | batch
+        table = bucketed(path, buckets)
+        assert_one_file_a_bucket(table, buckets)
+    assert stored(table) == model
+
+
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_inserts_go_to_the_file_of_their_bucket_and_are_not_looked_up(operation: str, tmp_path: Path) -> None:
+    table = bucketed(tmp_path / "t")
+    numbers = range(100)
+    table.upsert(rows({("p", f"k{n}"): 0 for n in numbers}))
+    before = {file.name.file_id for file in table.snapshot().files}
+    getattr(table, operation)(rows({("p", f"k{n}"): 1 for n in numbers}))
+    assert {file.name.file_id for file in table.snapshot().files} == before
+    assert table.to_arrow().num_rows == 200
+    assert_one_file_a_bucket(table, 4)
+    assert table.upsert(rows({("p", f"k{n}"): 2 for n in numbers})).report["rows"]["updated"] == 200
+
+
+def test_the_hash_field_may_be_one_of_the_key_s(tmp_path: Path) -> None:
+    asked = {
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": 8,
+        "hoodie.bucket.index.hash.field": "part",
+    }
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key=["id", "part"], **asked)
+    table.upsert(rows({(p, f"k{n}"): n for p in "pq" for n in range(50)}))
+    by_file = defaultdict(set)
+    for row in hudi_rs.assert_same_rows(table):
+        by_file[row["_hoodie_file_name"]].add(row["part"])
+    assert sorted(map(sorted, by_file.values())) == [["p"], ["q"]]
+    table.upsert(rows({(p, f"k{n}"): -n for p in "pq" for n in range(50)}))
+    assert sorted(table.to_arrow()["v"].to_pylist()) == sorted([-n for n in range(50)] * 2)
+
+
+def test_another_number_of_buckets_is_refused(tmp_path: Path) -> None:
+    table = bucketed(tmp_path / "t", 4)
+    batch = rows({("p", f"k{n}"): 0 for n in range(100)})
+    table.upsert(batch)
+    for buckets, said in (
+        (2, r"belongs to bucket [23], but hoodie.bucket.index.num.buckets is 2"),
+        (8, "other buckets"),
+    ):
+        for operation in ("upsert", "insert", "bulk_insert"):
+            with pytest.raises(InvalidOptionError, match=said):
+                getattr(bucketed(tmp_path / "t", buckets), operation)(batch)
+    assert len(table.history()) == 1
+
+
+def test_a_table_without_buckets_and_a_doubled_bucket_are_refused(tmp_path: Path) -> None:
+    lakeformat.create(tmp_path / "plain", SCHEMA, record_key="id", partition_by="part")
+    open_at(LocalStorage(str(tmp_path / "plain")), "ids").upsert(rows({("p", "a"): 1}))
+    with pytest.raises(UnsupportedTableError, match=r"belongs to no bucket: the table was not written with"):
+        bucketed(tmp_path / "plain").upsert(rows({("p", "a"): 1}))
+
+    table = bucketed(tmp_path / "t", 1)
+    table.upsert(rows({("p", "a"): 1}))
+    other = open_at(LocalStorage(str(tmp_path / "t")), "ids", {"hoodie.parquet.small.file.limit": 0})
+    other.insert(rows({("p", "c"): 1}))
+    file = next(f for f in table.snapshot().files if bucket_of(f.name.file_id) is None)
+    assert file.partition_path == "p"
+    for operation, batch in [("upsert", {("p", "a"): 2}), ("insert", {("p", "b"): 2})]:
+        with pytest.raises(UnsupportedTableError, match="belongs to no bucket"):
+            getattr(table, operation)(rows(batch))
+
+
+def test_a_field_that_is_none_of_the_key_and_other_engines_are_refused(tmp_path: Path) -> None:
+    table = bucketed(tmp_path / "t", **{"hoodie.bucket.index.hash.field": "v"})
+    with pytest.raises(InvalidOptionError, match="names 'v', which is no record key field; use id"):
+        table.upsert(rows({("p", "a"): 1}))
+    with pytest.raises(InvalidOptionError, match=r"CONSISTENT_HASHING.*SIMPLE"):
+        bucketed(tmp_path / "t", **{"hoodie.index.bucket.engine": "CONSISTENT_HASHING"})
+
+
+def test_a_merge_keeps_every_key_in_its_bucket(tmp_path: Path) -> None:
+    table = bucketed(tmp_path / "t", 2)
+    table.upsert(rows({("p", f"k{n}"): 0 for n in range(20)}))
+    source = rows({("p", f"k{n}"): 1 for n in range(10, 30)} | {("q", f"k{n}"): 1 for n in range(5)})
+    table.merge(source).when_matched_update().when_not_matched_insert().execute()
+    wanted = {("p", f"k{n}"): int(n >= 10) for n in range(30)} | {("q", f"k{n}"): 1 for n in range(5)}
+    assert stored(table) == wanted
+    assert_one_file_a_bucket(table, 2)
+
+
+class Unlocked(LocalStorage):
+    """As on an object store: writers live by their heartbeats, and nobody waits."""
+
+    has_lock = False
+
+    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def test_two_writers_do_not_open_one_bucket_twice(tmp_path: Path) -> None:
+    bucketed(tmp_path / "t", 1)
+    asked = resolve({"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 1})
+    theirs, waiting = {("p", "theirs"): 1}, [True]
+
+    def another(call: Call) -> None:
+        if waiting and call.name == "open_output":
+            waiting.clear()
+            Table(Unlocked(str(tmp_path / "t")), asked).insert(rows(theirs))
+
+    ours = Table(FaultyStorage(Unlocked(str(tmp_path / "t")), meanwhile=another), asked)
+    with pytest.raises(WriteConflictError, match=r"opened the same bucket.*run the write again"):
+        ours.upsert(rows({("p", "ours"): 1}))
+    assert not waiting
+    assert stored(lakeformat.open(tmp_path / "t")) == theirs

@@ -1,0 +1,159 @@
+"""What tagging may cost: bytes read and memory held, counted; never time."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from index.base_files import POOL, write_file
+
+from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.model.files import BaseFile
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage import MemoryStorage
+
+FILES, ROWS, KEYS = 1_000, 1_000, 100_000
+
+
+class CountingStorage(MemoryStorage):
+    """Counts the bytes that are read through opened files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_read = 0
+
+    @contextmanager
+    def open_input(self, path: str) -> Iterator[Any]:
+        with super().open_input(path) as source:
+            yield pa.PythonFile(_Counted(source, self), "r")
+
+
+class _Counted:
+    closed = False
+
+    def __init__(self, source: Any, storage: CountingStorage) -> None:
+        self._source, self._storage = source, storage
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._source.read(size)
+        self._storage.bytes_read += len(data)
+        return data
+
+    def seek(self, to: int, whence: int = 0) -> int:
+        return int(self._source.seek(to, whence))
+
+    def tell(self) -> int:
+        return int(self._source.tell())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        """Nothing is ever written."""
+
+    def close(self) -> None:
+        """The storage closes what it opened."""
+
+
+def key_column_bytes(storage: MemoryStorage, files: Sequence[BaseFile]) -> tuple[int, int]:
+    """Compressed bytes of all key columns, and bytes of all footers."""
+    columns = footers = 0
+    for file in files:
+        metadata = pq.read_metadata(pa.BufferReader(storage.read(file.path)))
+        at = metadata.schema.names.index(RECORD_KEY)
+        footers += metadata.serialized_size
+        columns += sum(metadata.row_group(g).column(at).total_compressed_size for g in range(metadata.num_row_groups))
+    return columns, footers
+
+
+def keys_of(numbers: Any) -> list[str]:
+    return [f"{number:016x}" for number in numbers.tolist()]
+
+
+@pytest.fixture(scope="module")
+def overlapping() -> tuple[CountingStorage, list[BaseFile], list[str]]:
+    """Files whose ranges all overlap, and half as many of their keys as of others."""
+    storage, random = CountingStorage(), np.random.default_rng(1)
+    numbers = random.permutation(np.unique(random.integers(0, 2**62, FILES * ROWS + 1000)))[: FILES * ROWS]
+    held = numbers.reshape(FILES, ROWS)
+    files = [write_file(storage, at, keys_of(part)) for at, part in enumerate(held)]
+    absent = np.setdiff1d(random.integers(0, 2**62, KEYS // 2), numbers)
+    return storage, files, keys_of(random.permutation(np.concatenate([numbers[: KEYS // 2], absent])))
+
+
+@pytest.mark.parametrize("kind", ["AUTO", "SIMPLE"])
+def test_random_keys_against_a_thousand_overlapping_files(
+    kind: str, overlapping: tuple[CountingStorage, list[BaseFile], list[str]]
+) -> None:
+    storage, files, wanted = overlapping
+    keys = pa.chunked_array([wanted])
+    columns, footers = key_column_bytes(storage, files)
+    storage.bytes_read = 0
+    usual = pa.default_memory_pool()
+    arrow = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(arrow)
+    tracemalloc.start()
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            tagged = tag_files(storage, files, keys, TagSettings(kind), pool)
+        _, python_peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(usual)
+    assert len(tagged.keys) == KEYS // 2
+    assert tagged.files.tolist() == [int(file) for file in tagged.files]
+    assert (tagged.keys < len(wanted)).all()
+    counts = tagged.counts
+    assert counts.after_ranges > 0.9 * KEYS * FILES, "the ranges overlap"
+    assert counts.bytes_read <= columns
+    assert counts.files_read == FILES
+    # Arrow reads up to 64 KB to find a footer, here whole files: a footer twice, a key column once.
+    sizes = sum(min(file.size_bytes, 64 << 10) for file in files)
+    assert storage.bytes_read <= columns + footers + 2 * sizes
+    # Keys of 16 letters and 4 bytes of offsets; a flag and a position for each stored one. numpy is in Python's count.
+    assert arrow.max_memory() < FILES * ROWS * (16 + 4 + 8) + 3 * KEYS * (16 + 4) + 2 * footers
+    assert python_peak < FILES * ROWS * 16 + 64 * KEYS + 2 * footers
+
+
+def test_time_ordered_keys_read_no_file_but_their_own() -> None:
+    storage = MemoryStorage()
+    files = [write_file(storage, at, keys_of(np.arange(at * 100, at * 100 + 100))) for at in range(50)]
+    keys = pa.chunked_array([keys_of(np.arange(4_850, 5_050))])
+    for kind in ("AUTO", "BLOOM", "SIMPLE"):
+        counts = tag_files(storage, files, keys, TagSettings(kind), POOL).counts
+        assert (counts.keys, counts.files, counts.after_ranges) == (200, 50, 150)
+        assert counts.files_read <= 2
+
+
+def test_only_row_groups_with_a_wanted_key_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    monkeypatch.setattr("lakeformat.write.base_file.ROW_GROUP_ROWS", 100)
+    file = write_file(storage, 0, keys_of(np.arange(1_000)))
+    metadata = pq.read_metadata(pa.BufferReader(storage.read(file.path)))
+    at = metadata.schema.names.index(RECORD_KEY)
+    sizes = [metadata.row_group(group).column(at).total_compressed_size for group in range(metadata.num_row_groups)]
+    assert len(sizes) == 10
+    keys = pa.chunked_array([keys_of(np.array([5, 250, 251, 2_000]))])
+    for tree, groups in ((True, [0, 2]), (False, [0, 1, 2])):
+        tagged = tag_files(storage, [file], keys, TagSettings("SIMPLE", use_tree=tree), POOL)
+        assert sorted(tagged.keys.tolist()) == [0, 1, 2]
+        assert tagged.counts.bytes_read == sum(sizes[group] for group in groups)
+
+
+def test_a_filter_that_lets_everything_through_is_not_believed() -> None:
+    storage = MemoryStorage()
+    files = [write_file(storage, at, keys_of(np.arange(at, 2_000, 20)), fpp=0.9999) for at in range(20)]
+    keys = pa.chunked_array([keys_of(np.arange(5_000))])
+    tagged = tag_files(storage, files, keys, TagSettings("BLOOM", use_ranges=False), POOL)
+    assert sorted(zip(tagged.keys.tolist(), tagged.files.tolist(), strict=True)) == [(n, n % 20) for n in range(2_000)]
+    assert tagged.counts.files_read == 20
