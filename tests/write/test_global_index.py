@@ -170,7 +170,7 @@ def test_copies_that_other_writers_left_end_as_one_or_are_all_updated(moves: boo
 def test_a_merge_finds_its_keys_in_any_partition_and_leaves_them_there(kind: str, moves: bool, tmp_path: Path) -> None:
     table = created(tmp_path / "t", kind, moves=moves)
     table.upsert(batch(*(row(key, f"p{at}", at) for at, key in enumerate("abc"))))
-    source = batch(row("a", "p9", 7), row("b", "p1", 8), row("d", "p3", 9)).select(["id", "part", "v"])
+    source = batch(row("a", "p9", 7), row("b", "p1", 8), row("d", "p3", 9))
     table.merge(source).when_matched_update(["v"]).when_not_matched_insert().execute()
     found = {key: (at, held["part"], held["v"]) for key, (at, held) in stored(table).items()}
     assert found == {"a": ("p0", "p0", 7), "b": ("p1", "p1", 8), "c": ("p2", "p2", 2), "d": ("p3", "p3", 9)}
