@@ -61,7 +61,7 @@ class Publication:
         merged = {FileGroupId(s.partition_path, s.file_id) for s in stats if s.prev_commit is not None}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
-            batches = with_batch(last_batches(self.engine.store, self.engine.store.load()), batch_of(self.job.options))
+            batches = with_batch(last_batches(self.engine.store, snapshot.timeline), batch_of(self.job.options))
             extra = {
                 **self.hooks.extra_metadata,
                 **batches,
