@@ -356,7 +356,7 @@ class Table:
                 return session.run_delete_partitions(*of_rows)
             if job.staged:
                 table = reader.read_all()
-                known = frozenset(i.time for i in snapshot.timeline.commits)
+                known = snapshot.timeline.commit_times
                 return session.run_staged(prepare(table, job.prepare), table.num_rows, known)
             return write_direct(session, reader)
 

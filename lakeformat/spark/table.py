@@ -212,7 +212,7 @@ class LakehouseTable:
         with session.forgotten_on_failure(), session.session.report.step("stage") as counted:
             staged = exchange.stage(rows)
             counted["files"] = sum(bool(task.path) for task in staged)
-        known = frozenset(instant.time for instant in snapshot.timeline.commits)
+        known = snapshot.timeline.commit_times
         return session.run(staged, sum(task.rows for task in staged), known)
 
     def _write_here(self, rows: DataFrame, exchange: SparkExchange, job: WriteJob, snapshot: Snapshot) -> WriteResult:
@@ -221,7 +221,7 @@ class LakehouseTable:
         try:
             with reused_memory():
                 staged = exchange.stage(rows)
-                known = frozenset(instant.time for instant in snapshot.timeline.commits)
+                known = snapshot.timeline.commit_times
                 with StageReader(self._engine.storage, staged, job.prepare) as reader:
                     return session.run_staged(reader.partitions(), sum(task.rows for task in staged), known)
         finally:

@@ -59,12 +59,14 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         if removes_partitions:
             return PartitionDeleter(engine, job)
         if job.staged:
-            return StagedWriter(engine, job, frozenset(i.time for i in snapshot.timeline.commits))
+            return StagedWriter(engine, job, snapshot.timeline.commit_times)
         session = WriteSession(engine, job)
         with session.locked():
             snapshot = load_snapshot(engine.store)
             table = job.final_schema(snapshot)
-            return DirectSparkWriter(engine, job, session.begin(lives_by="heartbeat"), table)
+            return DirectSparkWriter(
+                engine, job, session.begin(snapshot.timeline.commit_times, lives_by="heartbeat"), table
+            )
 
 
 @dataclass

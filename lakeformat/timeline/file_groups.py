@@ -51,7 +51,7 @@ def visible_files(
         named_by: instant time -> group -> file name, as the statistics of an active commit say. A file they do
             not name is none of the table's: a task attempt that lost, or a writer that did, left it behind.
     """
-    active = frozenset(instant.time for instant in timeline.commits)
+    active = timeline.commit_times
     newest: dict[FileGroupId, BaseFile] = {}
     committed = {time: timeline.is_committed(time) for time in {file.name.instant_time for file in listed}}
     last = timeline.newest_time or ""

@@ -48,7 +48,8 @@ class Timeline:
         return tuple(i for i in self.instants if i.state is not State.COMPLETED)
 
     @cached_property
-    def _commit_times(self) -> frozenset[str]:
+    def commit_times(self) -> frozenset[str]:
+        """Times of `commits`."""
         return frozenset(i.time for i in self.commits)
 
     @cached_property
@@ -65,7 +66,7 @@ class Timeline:
 
         Hudi: ``HoodieTimeline.containsOrBeforeTimelineStarts``.
         """
-        if instant_time in self._commit_times:
+        if instant_time in self.commit_times:
             return True
         return self._first_write is not None and instant_time < self._first_write
 

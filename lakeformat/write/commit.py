@@ -67,13 +67,16 @@ class CommitProtocol:
     def _storage(self) -> Storage:
         return self.store.storage
 
-    def begin(self, config: TableConfig, action: Action, *, token: str, lives_by: str) -> OpenCommit:
+    def begin(
+        self, config: TableConfig, action: Action, known: frozenset[str], *, token: str, lives_by: str
+    ) -> OpenCommit:
         """Take the next instant. Call it under the lock, after recovery.
 
         Args:
+            known: times of the commits that the write starts from: those of the snapshot it looked at, for a foreign
+                program may commit between two looks at the timeline.
             lives_by: ``lock`` if the lock is held until the end, else ``heartbeat``.
         """
-        known = frozenset(i.time for i in self.store.load().commits)
         data = encode_requested_replace() if action is Action.REPLACE_COMMIT else b""
         kind = lives_by if self._storage.has_lock else "heartbeat"
         instant = claims.take_instant(self.store, config, self.clock, action, kind=kind, token=token, data=data)

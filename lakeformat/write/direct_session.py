@@ -33,7 +33,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
         if (skipped := session.skipped(snapshot)) is not None:
             return skipped
         schema = job.final_schema(snapshot)
-        commit = session.begin(lives_by="lock")
+        commit = session.begin(snapshot.timeline.commit_times, lives_by="lock")
         with session.undone_on_failure(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             settings = DirectSettings(
                 folder=stage_folder(job.write_id),

@@ -107,7 +107,7 @@ class ExchangedSession:
                     if not tries:
                         raise
                     _LOG.warning("%s; trying again, %d tries left", error, tries)
-                    known = frozenset(i.time for i in self.store.load().commits)
+                    known = self.store.load().commit_times
                     self.session.report = Report(self.engine.clock, self.job.operation.value)
 
     def _run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
@@ -116,7 +116,7 @@ class ExchangedSession:
             self.session.forget_stage()
             return skipped
         if not self.job.operation.overwrites:
-            known = frozenset(i.time for i in snapshot.timeline.commits)
+            known = snapshot.timeline.commit_times
         self.session.report.rows["incoming"] = arrived
         with self.begun(known) as commit:
             return self.publish(commit, (), staged, snapshot)
@@ -129,9 +129,8 @@ class ExchangedSession:
             known: the commits the write starts from; those completed now by default.
         """
         with self.session.locked():
-            commit = self.session.begin(lives_by="heartbeat")
-        if known is not None:
-            commit = replace(commit, known=known)
+            known = known if known is not None else self.store.load().commit_times
+            commit = self.session.begin(known, lives_by="heartbeat")
         with Pulse(self.storage, commit.time):
             try:
                 yield commit

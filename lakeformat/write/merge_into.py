@@ -38,7 +38,7 @@ from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt
 from lakeformat.write.late_check import late_check
 from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.profile import plan_buckets, workload_profile
-from lakeformat.write.rewrite import check_columns, readable, since, with_names
+from lakeformat.write.rewrite import check_columns, readable, with_names
 from lakeformat.write.schema import check_key_types, evolve, incoming_schema
 from lakeformat.write.session import WriteResult, WriteSession
 from lakeformat.write.table_settings import key_settings, probe_keys
@@ -199,7 +199,7 @@ def _attempt(
         return skipped
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    commit = since(session.begin(lives_by="lock"), seen or snapshot)
+    commit = session.begin((seen or snapshot).timeline.commit_times, lives_by="lock")
     with session.undone_on_failure(commit):
         session.report.rows["incoming"] = arrived
         buckets = plan_buckets(

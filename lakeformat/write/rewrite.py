@@ -26,13 +26,12 @@ from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.write.assign import Assignment
 from lakeformat.write.base_file import constant, seqnos
 from lakeformat.write.buckets import Bucket
-from lakeformat.write.commit import OpenCommit
 from lakeformat.write.handles import HandleSettings, merge, put_rows, without
 from lakeformat.write.profile import BucketPlan, workload_profile
 from lakeformat.write.session import WriteResult, WriteSession
 from lakeformat.write.stage import Written
 
-__all__ = ["Found", "Handle", "Rewrite", "check_columns", "readable", "rewrite", "rewritten", "since", "with_names"]
+__all__ = ["Found", "Handle", "Rewrite", "check_columns", "readable", "rewrite", "rewritten", "with_names"]
 
 
 #: Buckets to finished files, in whatever process.
@@ -91,7 +90,7 @@ def _attempt(
     nothing = np.empty(0, np.int64)
     buckets = tuple(Bucket(file.partition_path, file.name.file_id, file, nothing, 0) for file in found.files)
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
-    commit = since(session.begin(lives_by="lock"), snapshot)
+    commit = session.begin(snapshot.timeline.commit_times, lives_by="lock")
     with session.undone_on_failure(commit):
         commit = session.protocol.inflight(commit, workload_profile(session.job.operation, buckets, ()))
         handles = replace(
@@ -124,11 +123,6 @@ def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
         raise WriteConflictError(
             f"commit {snapshot.instant_time} changed the table's columns meanwhile; run the write again"
         )
-
-
-def since(commit: OpenCommit, snapshot: Snapshot) -> OpenCommit:
-    """The commit, held against every other that this snapshot does not know."""
-    return OpenCommit(commit.instant, commit.token, frozenset(i.time for i in snapshot.timeline.commits))
 
 
 def with_names(batch: pa.RecordBatch, base: BaseFile, schema: pa.Schema) -> pa.RecordBatch:

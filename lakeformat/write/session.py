@@ -160,7 +160,7 @@ class WriteSession:
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
-        commit = self.begin(lives_by="lock")
+        commit = self.begin(snapshot.timeline.commit_times, lives_by="lock")
         with self.undone_on_failure(commit):
             self.report.rows["incoming"] = arrived
             commit = self.protocol.inflight(commit, CommitMetadata(self.job.operation.name, {}))
@@ -179,10 +179,10 @@ class WriteSession:
         _LOG.info("%s", result)
         return result
 
-    def begin(self, *, lives_by: str) -> OpenCommit:
-        """Take the instant. Call it under the lock."""
+    def begin(self, known: frozenset[str], *, lives_by: str) -> OpenCommit:
+        """Take the instant, of a write that starts from these commits. Call it under the lock."""
         return self.protocol.begin(
-            self.job.config, self.job.operation.action, token=self.job.write_id, lives_by=lives_by
+            self.job.config, self.job.operation.action, known, token=self.job.write_id, lives_by=lives_by
         )
 
     def _staged(self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None) -> WriteResult:
@@ -190,9 +190,9 @@ class WriteSession:
         if (skipped := self.skipped(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
-        commit = self.begin(lives_by="lock")
-        if known is not None and self.job.operation.overwrites:
-            commit = OpenCommit(commit.instant, commit.token, known)
+        if known is None or not self.job.operation.overwrites:
+            known = snapshot.timeline.commit_times
+        commit = self.begin(known, lives_by="lock")
         with self.undone_on_failure(commit):
             self.report.rows["incoming"] = arrived
             plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -196,7 +197,8 @@ def test_a_write_of_ours_that_lives_by_its_heartbeat_is_left_alone(
     table = lakeformat.Table(storage)
     protocol = CommitProtocol(store, table.engine.clock)
     with storage.lock(1):
-        job = protocol.begin(table.config, Action.COMMIT, token=table.engine.ids.token(), lives_by="heartbeat")
+        known, token = store.load().commit_times, table.engine.ids.token()
+        job = protocol.begin(table.config, Action.COMMIT, known, token=token, lives_by="heartbeat")
     NEXT.run(table)
     assert rows_of(storage) == NEXT.applied(before)
     assert [instant.time for instant in store.load().pending] == [job.time]
@@ -243,6 +245,30 @@ def test_a_foreign_commit_after_our_look(operation: str, template: tuple[Path, M
     with pytest.raises(WriteConflictError, match="overlaps commit"):
         write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer"))
     assert rows_of(storage) == NEXT.applied(before)
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("look", range(1, 9))
+@pytest.mark.parametrize("operation", ["upsert", "delete", "overwrite", "update", "delete where", "merge"])
+def test_a_foreign_commit_before_any_of_our_looks(
+    operation: str, look: int, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """Whenever it lands, we conflict with it or start from it: its rows are not lost."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    (write,) = (write for write in WRITES if write.operation == operation)
+    looks, landed = itertools.count(1), []
+
+    def land(_: Call) -> None:
+        landed.append(NEXT.run(lakeformat.Table(Unlocked(storage.root))))
+
+    foreign = once(lambda call: (call.name, call.path) == ("list", ".hoodie") and next(looks) == look, land)
+    try:
+        write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer"))
+    except WriteConflictError:
+        assert rows_of(storage) == NEXT.applied(before)
+    else:
+        assert rows_of(storage) == write.applied(NEXT.applied(before) if landed else before)
     assert leftovers(storage) == []
 
 

@@ -140,7 +140,7 @@ def test_rows_that_come_to_a_partition_meanwhile_are_not_lost(tmp_path: Path) ->
     job = plan_job(table.engine.store, snapshot, options, SCHEMA, table.engine.ids)
     session = WriteSession(table.engine, job)
     with session.locked():
-        commit = session.begin(lives_by="heartbeat")
+        commit = session.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
     other = pa.table({"id": [1000], "month": [1], "place": ["late"]}, schema=SCHEMA)
     lakeformat.open(tmp_path / "t").upsert(other)
     commit = session.protocol.inflight(commit, CommitMetadata("DELETE_PARTITION", {}))
