@@ -73,6 +73,11 @@ class Write:
         getattr(table, self.operation)(rows)
 
     @property
+    def writes_files(self) -> bool:
+        """Whether it makes data files at all."""
+        return self.operation != "delete partitions"
+
+    @property
     def where(self) -> str:
         """The ids as a condition."""
         return f"id in ({', '.join(map(str, self.ids))})"
