@@ -1,0 +1,77 @@
+"""Tables under a global index, written in turn by us and by Apache Hudi: keys move, and none is doubled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hudi_rs
+import pyarrow as pa
+import pytest
+from hudi_spark import Hudi
+from table_cases import FIRST, PLAIN, REGIONS, plain_row
+
+import lakeformat
+
+pytestmark = pytest.mark.interop
+
+#: Key -> the folder it is in, and its edition.
+Held = dict[str, tuple[str, int]]
+
+
+def moved(numbers: range, edition: int, by: int) -> pa.Table:
+    """Rows that name another region than their number says."""
+    rows = (plain_row(number, edition) for number in numbers)
+    return pa.Table.from_pylist(
+        [{**row, "region": REGIONS[(REGIONS.index(row["region"]) + by) % len(REGIONS)]} for row in rows], PLAIN
+    )
+
+
+def applied(held: Held, batch: pa.Table, *, moves: bool) -> Held:
+    """Every edition is newer than what is stored."""
+    return held | {
+        row["id"]: (row["region"] if moves or row["id"] not in held else held[row["id"]][0], row["ts"])
+        for row in batch.to_pylist()
+    }
+
+
+def by_key(table: pa.Table) -> Held:
+    found = {row["id"]: (row["_hoodie_partition_path"], row["ts"]) for row in table.to_pylist()}
+    assert len(found) == table.num_rows, "a key is doubled"
+    return found
+
+
+def options(kind: str, *, moves: bool) -> dict[str, Any]:
+    switch = kind.removeprefix("GLOBAL_").lower()
+    return {"hoodie.index.type": kind, f"hoodie.{switch}.index.update.partition.path": str(moves).lower()}
+
+
+@pytest.mark.parametrize("moves", [True, False])
+@pytest.mark.parametrize("kind", ["GLOBAL_SIMPLE", "GLOBAL_BLOOM"])
+def test_keys_move_between_partitions_and_writers(kind: str, moves: bool, hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    ours = lakeformat.create(
+        path, PLAIN, record_key="id", partition_by="region", ordering="ts", **options(kind, moves=moves)
+    )
+    theirs = {**options("GLOBAL_SIMPLE", moves=moves), "hoodie.metadata.enable": "false"}
+    held: Held = {}
+    for edition, (numbers, by) in enumerate(
+        ((FIRST, 0), (range(0, 90, 2), 1), (range(0, 120, 3), 2), (range(150, 200), 1), (range(0, 200, 5), 3)), start=1
+    ):
+        batch = moved(numbers, edition, by)
+        if edition % 2:
+            ours.upsert(batch)
+        else:
+            hudi.write(path, batch, "upsert", **theirs)
+        held = applied(held, batch, moves=moves)
+        assert by_key(ours.to_arrow()) == held, f"edition {edition}"
+        assert by_key(hudi.read(path)) == held, f"edition {edition}"
+        hudi_rs.assert_same_rows(ours)
+
+    gone = moved(range(0, 60, 4), 9, 0)
+    ours.delete(gone.select(["id"]))
+    held = {key: place for key, place in held.items() if key not in set(gone["id"].to_pylist())}
+    hudi.delete(path, moved(range(61, 120, 4), 9, 0), **theirs)
+    held = {key: place for key, place in held.items() if key not in {f"key-{n:04}" for n in range(61, 120, 4)}}
+    assert by_key(ours.to_arrow()) == held
+    assert by_key(hudi.read(path)) == held
