@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.config.registry import IGNORED, OPTIONS, REFUSED, Effect, Option
+from lakeformat.config.option import Effect, Option
+from lakeformat.config.registry import IGNORED, OPTIONS, REFUSED
 from lakeformat.errors import InvalidOptionError, nearest
 
 __all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve"]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from lakeformat.config.registry import IGNORED, OPTIONS, REFUSED, Effect, Option, options_table
+from lakeformat.config.option import Effect, Option
+from lakeformat.config.registry import IGNORED, OPTIONS, REFUSED, options_table
 from lakeformat.config.resolve import resolve
 
 README = Path(__file__).parents[2] / "README.md"

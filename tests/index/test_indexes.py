@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from index.base_files import FOOTERS, rewrite, write_file
 
 import lakeformat
-from lakeformat.config.registry import INDEX_TYPES
+from lakeformat.config.option import INDEX_TYPES
 from lakeformat.errors import InvalidOptionError
 from lakeformat.index.bucket import bucket_file_id
 from lakeformat.index.kinds import INDEXES, make_index

@@ -70,7 +70,7 @@ from reliability.faulty import FaultyStorage
 import lakeformat
 from lakeformat import CorruptTableError, InvalidOptionError, Table
 from lakeformat.codec.bloom import BloomFilter
-from lakeformat.config.registry import INDEX_TYPES
+from lakeformat.config.option import INDEX_TYPES
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, OLD_BLOOM, read_footer
 from lakeformat.index.kinds import INDEXES, make_index
 from lakeformat.index.memory import MemoryIndex

@@ -1,0 +1,152 @@
+"""What an option is, and how its text becomes a value."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = [
+    "INDEX_TYPES",
+    "WRITE",
+    "Effect",
+    "Option",
+    "codec",
+    "count",
+    "dup_policy",
+    "fields",
+    "flag",
+    "function",
+    "index",
+    "one_of",
+    "partial",
+    "partitioner_class",
+    "positive",
+    "share",
+]
+
+WRITE: Final = "hoodie.datasource.write."
+#: Values of ``hoodie.index.type``, and those of Hudi's that lakeformat does not have.
+INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "BUCKET")
+_UNBUILT_INDEXES: Final = frozenset({
+    "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX", "HBASE", "FLINK_STATE",
+})  # fmt: skip
+
+
+class Effect(enum.Enum):
+    """When an option counts."""
+
+    TABLE = "table"
+    WRITE = "write"
+    READ = "read"
+
+
+def flag(text: str) -> bool:
+    """True or false."""
+    lowered = text.strip().lower()
+    if lowered not in {"true", "false"}:
+        raise ValueError("write true or false")
+    return lowered == "true"
+
+
+def fields(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def count(text: str) -> int:
+    """A number from 0 up."""
+    value = int(text.strip())
+    if value < 0:
+        raise ValueError("write a number from 0 up")
+    return value
+
+
+def positive(text: str) -> int:
+    """A number from 1 up."""
+    value = count(text)
+    if not value:
+        raise ValueError("write a number from 1 up")
+    return value
+
+
+def share(text: str) -> float:
+    """A number between 0 and 1."""
+    value = float(text)
+    if not 0 < value < 1:
+        raise ValueError("write a number between 0 and 1")
+    return value
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """A parser that takes one of the choices, in any case."""
+
+    def parse(text: str) -> str:
+        for choice in choices:
+            if text.strip().lower() == choice.lower():
+                return choice
+        raise ValueError(f"write one of {', '.join(choices)}")
+
+    return parse
+
+
+def index(text: str) -> str:
+    """A kind of index that is built."""
+    if text.strip().upper() in _UNBUILT_INDEXES:
+        raise ValueError(f"that index is not built; write one of {', '.join(INDEX_TYPES)}")
+    return one_of(*INDEX_TYPES)(text)
+
+
+def partial(text: str) -> tuple[str, ...]:
+    """``true`` is every column of the input, kept as ``*``; ``false`` is none."""
+    lowered = text.strip().lower()
+    if lowered in {"true", "*"}:
+        return ("*",)
+    names = fields(text)
+    if not names:  # Nobody who lists no columns wants all of them overwritten.
+        raise ValueError("write true, false or the names of columns")
+    return () if lowered == "false" else names
+
+
+def dup_policy(text: str) -> str:
+    """Also by the older switch's true and false, and by SQL's name for none."""
+    older = {"true": "drop", "false": "none", "insert": "none"}
+    return older.get(text.strip().lower()) or one_of("none", "drop", "fail")(text)
+
+
+def partitioner_class(text: str) -> str:
+    """Hudi's partitioner by sort columns; other Java classes are refused."""
+    name = text.strip().rpartition(".")[2]
+    if name not in {"RowCustomColumnsSortPartitioner", "RDDCustomColumnsSortPartitioner"}:
+        raise ValueError(
+            "a Java class cannot run here; write RowCustomColumnsSortPartitioner, or give a Python function in "
+            "lakeformat.bulkinsert.partitioner"
+        )
+    return name
+
+
+def function(text: str) -> str:
+    """``package.module:function``."""
+    module, colon, name = text.strip().partition(":")
+    if not (module and colon and name):
+        raise ValueError("write package.module:function")
+    return text.strip()
+
+
+def codec(text: str) -> str:
+    """By Arrow's name, which is another for one of them."""
+    name = one_of("zstd", "snappy", "gzip", "uncompressed")(text)
+    return "none" if name == "uncompressed" else name
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting. ``parse`` raises ``ValueError`` with advice; ``default`` is the parsed value."""
+
+    key: str
+    doc: str
+    effect: Effect
+    parse: Callable[[str], Any] = str.strip
+    default: Any = None
+    aliases: tuple[str, ...] = ()

@@ -1,0 +1,40 @@
+"""How a read works."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakeformat.config.option import Effect, Option, count, fields, flag, one_of
+
+__all__ = ["READ_OPTIONS"]
+
+READ_OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        "as.of.instant",
+        "Read the table as it was: an instant, a date, or a date and time in the timeline's zone.",
+        Effect.READ,
+    ),
+    Option(
+        "hoodie.datasource.query.type",
+        "Only snapshot so far.",
+        Effect.READ,
+        one_of("snapshot"),
+        "snapshot",
+        ("hoodie.datasource.view.type",),
+    ),
+    Option(
+        "where",
+        "Rows wanted, as a Spark SQL condition: comparisons, in, between, like, is null, and, or, not.",
+        Effect.READ,
+    ),
+    Option("columns", "Columns wanted, commas between them.", Effect.READ, fields, None),
+    Option("meta_columns", "Return the five _hoodie_ columns first.", Effect.READ, flag, True),
+    Option(
+        "hoodie.enable.data.skipping",
+        "Leave out files and row groups whose statistics rule out a match.",
+        Effect.READ,
+        flag,
+        True,
+    ),
+    Option("lakeformat.read.split.bytes", "Bytes of Parquet one Spark task reads.", Effect.READ, count, 128 << 20),
+)

@@ -1,0 +1,102 @@
+"""Settings of the table: given at creation, kept in ``hoodie.properties``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakeformat.config.option import WRITE, Effect, Option, fields, flag, one_of
+
+__all__ = ["TABLE_OPTIONS"]
+
+TABLE_OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        "hoodie.table.name",
+        "Name of the table; the folder's name if not given.",
+        Effect.TABLE,
+        aliases=("name", "hoodie.datasource.write.table.name"),
+    ),
+    Option("hoodie.database.name", "Database the table belongs to.", Effect.TABLE, default=""),
+    Option(
+        WRITE + "recordkey.field",
+        "Columns that identify a row; commas between several, dots into structs; none for generated keys.",
+        Effect.TABLE,
+        fields,
+        (),
+        ("recordkey", "record_key", "hoodie.table.recordkey.fields"),
+    ),
+    Option(
+        WRITE + "partitionpath.field",
+        "Columns whose values make the folders; none for one folder.",
+        Effect.TABLE,
+        fields,
+        (),
+        ("partitionpath", "partition_by", "hoodie.table.partition.fields"),
+    ),
+    Option(
+        "hoodie.table.ordering.fields",
+        "Column that tells the newer of two rows with one key.",
+        Effect.TABLE,
+        aliases=("ordering", WRITE + "precombine.field", "hoodie.table.precombine.field", "precombine"),
+    ),
+    Option(
+        WRITE + "keygenerator.class",
+        "How keys and partition paths are made; inferred from the columns.",
+        Effect.TABLE,
+        aliases=("hoodie.table.keygenerator.class", "keygenerator"),
+    ),
+    Option(
+        WRITE + "keygenerator.type",
+        "The same by a short name: SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.",
+        Effect.TABLE,
+    ),
+    Option(WRITE + "hive_style_partitioning", "Name folders column=value.", Effect.TABLE, flag, False, ("hive_style",)),
+    Option(
+        WRITE + "partitionpath.urlencode",
+        "Escape special characters of partition values.",
+        Effect.TABLE,
+        flag,
+        False,
+        ("url_encode",),
+    ),
+    Option(
+        WRITE + "table.type",
+        "Only COPY_ON_WRITE so far.",
+        Effect.TABLE,
+        one_of("COPY_ON_WRITE"),
+        "COPY_ON_WRITE",
+        ("table_type", "hoodie.datasource.write.storage.type", "hoodie.table.type"),
+    ),
+    Option(
+        "hoodie.write.table.version",
+        "Only table version 6 so far.",
+        Effect.TABLE,
+        one_of("6"),
+        "6",
+        ("hoodie.table.version",),
+    ),
+    Option(
+        "hoodie.write.complex.keygen.new.encoding",
+        "One key field under the complex generator: true writes the "
+        "bare value, false field:value. Existing tables keep the form they have.",
+        Effect.TABLE,
+        flag,
+        None,
+    ),
+    Option(
+        WRITE + "payload.class",
+        "Hudi 0.x name of the merge rule: OverwriteWithLatestAvroPayload, DefaultHoodieRecordPayload, "
+        "EventTimeAvroPayload, PartialUpdateAvroPayload (the newer row, its nulls filled from the other) or "
+        "OverwriteNonDefaultsWithLatestAvroPayload (nulls of the incoming row keep the stored value).",
+        Effect.TABLE,
+        aliases=("hoodie.compaction.payload.class",),
+    ),
+    Option(
+        "hoodie.write.record.merge.mode",
+        "COMMIT_TIME_ORDERING: the incoming row wins; EVENT_TIME_ORDERING (the "
+        "default with an ordering column): the greater ordering value wins, the incoming row on a tie.",
+        Effect.TABLE,
+        one_of("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
+        None,
+        ("merge_mode", "hoodie.record.merge.mode"),
+    ),
+)
