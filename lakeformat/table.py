@@ -36,6 +36,7 @@ from lakeformat.write.hooks import HookArguments, hooks_of
 from lakeformat.write.job import Operation, plan_job
 from lakeformat.write.layout import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.memory import reused_memory
+from lakeformat.write.merging import upsert_options
 from lakeformat.write.partitions import distinct_partitions
 from lakeformat.write.plan import WritePlan, plan_write
 from lakeformat.write.prepare import prepare
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["HistoryEntry", "Table", "create", "open_table"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
-_MERGER: Final = "lakeformat.write.merger"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 
@@ -214,13 +214,7 @@ class Table:
             ValidationFailedError: a validator refused the write; nothing was published.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        options = resolve({"partial_update": partial_update}).values
-        if merger is not None:
-            options = {
-                **options,
-                **(resolve({"merger": merger}).values if isinstance(merger, str) else {_MERGER: merger}),
-            }
-        return self.write(rows, Operation.UPSERT, options=options, **hooks)
+        return self.write(rows, Operation.UPSERT, options=upsert_options(partial_update, merger), **hooks)
 
     def insert(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Add the rows, topping up small files; keys are not looked up."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError
+from lakeformat.merge import MergeFunction
 from lakeformat.read.view import TableView
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
@@ -26,6 +27,7 @@ from lakeformat.write.exchanged import ExchangedSession
 from lakeformat.write.job import Operation, WriteJob, plan_job
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
+from lakeformat.write.merging import upsert_options
 from lakeformat.write.rewrite import Handle
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteResult, WriteSession
@@ -96,9 +98,19 @@ class LakehouseTable:
         """Completed commits on the active timeline, newest first."""
         return Table(self._engine.storage, self._options).history()
 
-    def upsert(self, rows: DataFrame) -> WriteResult:
-        """Update the rows whose keys are there, insert the others. The frame is evaluated once."""
-        return self._write(rows, Operation.UPSERT)
+    def upsert(
+        self,
+        rows: DataFrame,
+        *,
+        partial_update: bool | str | Sequence[str] | None = None,
+        merger: MergeFunction | str | None = None,
+    ) -> WriteResult:
+        """Update the rows whose keys are there, insert the others. The frame is evaluated once.
+
+        Args:
+            partial_update, merger: as for `lakeformat.Table.upsert`; a function travels to the executors.
+        """
+        return self._write(rows, Operation.UPSERT, upsert_options(partial_update, merger))
 
     def insert(self, rows: DataFrame) -> WriteResult:
         """Add the rows, topping up small files; keys are not looked up."""
@@ -194,9 +206,17 @@ class LakehouseTable:
         """Empty whole partitions in one step; see `lakeformat.Table.delete_partitions`. No Spark job is needed."""
         return Table(self._engine.storage, self._options).delete_partitions(partitions)
 
-    def _write(self, rows: DataFrame, operation: Operation, *, combine: bool = False) -> WriteResult:
+    def _write(
+        self,
+        rows: DataFrame,
+        operation: Operation,
+        own: Mapping[str, Any] | None = None,
+        *,
+        combine: bool = False,
+    ) -> WriteResult:
+        """One write; ``own``: option values of this write alone."""
         engine, schema = self._engine, arrow_schema(rows.schema)
-        options = self._options.with_values(**{_OPERATION: operation.value})
+        options = self._options.with_values(**{_OPERATION: operation.value, **(own or {})})
         config = open_or_create(engine.store, options, incoming_schema(schema), engine.clock)
         if combine and config.record_fields:
             options = options.with_values(**{"hoodie.combine.before.insert": True})

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.config.resolve import Options
+from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
-from lakeformat.merge import Merger, MergeRule
+from lakeformat.merge import MergeFunction, Merger, MergeRule
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.table_config import MergeMode, TableConfig
 from lakeformat.write.table_settings import merge_mode
 
-__all__ = ["merge_rule"]
+__all__ = ["merge_rule", "upsert_options"]
 
 _PARTIAL: Final = "lakeformat.write.partial.update"
 _MERGER: Final = "lakeformat.write.merger"
@@ -65,3 +66,18 @@ def _written(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) ->
     if ordering is None:
         return frozenset(partial)
     return frozenset({*partial, ordering if ordering in rows.names else ordering.partition(".")[0]})
+
+
+def upsert_options(
+    partial_update: bool | str | Sequence[str] | None, merger: MergeFunction | str | None
+) -> Mapping[str, Any]:
+    """The option values that an upsert's own arguments stand for.
+
+    Raises:
+        InvalidOptionError: a bad value.
+    """
+    options = resolve({"partial_update": partial_update}).values
+    if merger is None:
+        return options
+    named = resolve({"merger": merger}).values if isinstance(merger, str) else {_MERGER: merger}
+    return {**options, **named}

@@ -31,6 +31,7 @@ import json, os, signal, sys, threading, time
 from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from lakeformat.spark import LakehouseTable
 
 master, folder, trouble, settings = sys.argv[1:]
 builder = SparkSession.builder.master(master).appName("lakeformat tests")
@@ -84,11 +85,18 @@ def save(frame, path, how):
     frame.write.format("lakehouse").options(**options, **eager).mode("append").save(path)
 
 
-for operation in ("upsert", "bulk_insert"):
-    path = f"{folder}/{operation}"
-    save(rows(0, 1), path, "bulk_insert")
-    changes = rows(1500, 2)
-    save(changes.mapInArrow(troubled(path), changes.schema), path, operation)
+def exchange(frame, path, how):
+    options = {"recordkey": "id", "partitionpath": "part", "ordering": "ts"}
+    eager = {"lakeformat.write.buffer.bytes": "1", "hoodie.parquet.small.file.limit": "0"}
+    getattr(LakehouseTable.forPath(spark, path, **options, **eager), how)(frame)
+
+
+for write in (save, exchange):
+    for operation in ("upsert", "bulk_insert"):
+        path = f"{folder}/{write.__name__}-{operation}"
+        save(rows(0, 1), path, "bulk_insert")
+        changes = rows(1500, 2)
+        write(changes.mapInArrow(troubled(path), changes.schema), path, operation)
 spark.stop()
 """
 SPECULATION = {
@@ -145,9 +153,9 @@ def test_rows_are_exact_after(trouble: str, cluster: str, tmp_path: Path) -> Non
     own = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
     settings = {**SETTINGS, **own, **(SPECULATION if trouble == "slow" else {})}
     run_application(APPLICATION, cluster, tmp_path, trouble, json.dumps(settings), cwd=tmp_path)
-    for operation, expected in (("upsert", 4500), ("bulk_insert", 6000)):
-        path = tmp_path / operation
-        assert all((tmp_path / f"{operation}-{attempt}").exists() for attempt in ("first", "second"))
+    written = {"upsert": 4500, "bulk_insert": 6000}
+    for path, expected in ((tmp_path / f"{w}-{o}", n) for w in ("save", "exchange") for o, n in written.items()):
+        assert all((tmp_path / f"{path.name}-{attempt}").exists() for attempt in ("first", "second"))
         table = lakeformat.open(path).to_arrow(["id", "ts"])
         assert table.num_rows == expected
         assert sorted(table.filter(pc.field("ts") == 2)["id"].to_pylist()) == list(range(1500, 4500))

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lakehouse import base_files, commits, contents, flights, leftovers, refusal, write
+from lakehouse import FLIGHTS, base_files, commits, contents, flights, leftovers, refusal, write
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+
+import lakeformat
+from lakeformat.spark import LakehouseTable
 
 pytestmark = pytest.mark.spark
 # Workers cannot import test modules: what they run travels as code.
@@ -120,4 +123,58 @@ def test_a_commit_that_fails_undoes_itself(spark: SparkSession, tmp_path: Path) 
     damaged.write_bytes(whole)
     write(flights(spark, CHANGES), tmp_path)
     assert contents(spark, tmp_path) == expected("upsert")
+    assert leftovers(tmp_path) == []
+
+
+EXCHANGED = {**FLIGHTS, **EAGER}
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
+def test_first_attempts_that_fail_leave_nothing_on_the_exchanged_way(
+    operation: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    write(flights(spark, STORED), tmp_path)
+    table = LakehouseTable.forPath(spark, str(tmp_path), **EXCHANGED)
+    getattr(table, operation)(through(flights(spark, CHANGES), first_attempt_dies))
+    assert contents(spark, tmp_path) == expected(operation)
+    assert leftovers(tmp_path) == []
+
+
+def newer_but_not_at_once(stored: pa.Table, incoming: pa.Table) -> pa.Table:
+    """A merge function whose first attempt of each task fails: it runs where buckets become files."""
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() == 0:
+        raise RuntimeError("the first attempt dies")
+    return incoming
+
+
+def never(stored: pa.Table, incoming: pa.Table) -> pa.Table:
+    """A merge function that always fails."""
+    raise RuntimeError("this task always dies")
+
+
+def test_attempts_that_fail_while_files_are_written_leave_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, STORED), tmp_path)
+    table = LakehouseTable.forPath(spark, str(tmp_path), **EXCHANGED)
+    before = base_files(tmp_path), commits(tmp_path)
+    with pytest.raises(lakeformat.InvalidInputError, match="this task always dies"):
+        table.upsert(flights(spark, CHANGES), merger=never)
+    assert (base_files(tmp_path), commits(tmp_path)) == before
+    assert leftovers(tmp_path) == []
+    table.upsert(flights(spark, CHANGES), merger=newer_but_not_at_once)
+    assert contents(spark, tmp_path) == expected("upsert")
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("operation", ["upsert", "bulk_insert", "overwrite"])
+def test_an_exchanged_job_that_fails_leaves_the_table_as_it_was(
+    operation: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    write(flights(spark, STORED), tmp_path)
+    before = base_files(tmp_path), commits(tmp_path)
+    table = LakehouseTable.forPath(spark, str(tmp_path), **EXCHANGED)
+    with pytest.raises(PySparkException, match="this task always dies"):
+        getattr(table, operation)(through(flights(spark, CHANGES), one_task_always_dies))
+    assert contents(spark, tmp_path) == STORED
+    assert (base_files(tmp_path), commits(tmp_path)) == before
     assert leftovers(tmp_path) == []

@@ -37,7 +37,7 @@ print(json.dumps(sorted(brought & set({HEAVY!r}) | {{name for name in brought if
 CONNECT = """
 import json, sys
 from pyspark.sql import SparkSession
-from lakeformat.spark import register
+from lakeformat.spark import LakehouseTable, register
 
 path = sys.argv[1]
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
@@ -57,6 +57,11 @@ for operation, changed in (("bulk_insert", frame), ("upsert", frame.selectExpr("
 answers = [found()]
 register(spark)
 answers.append(found())
+table = LakehouseTable.forPath(spark, path + "-exchanged", **options)
+table.bulk_insert(frame)
+table.upsert(frame.selectExpr("id + 5 as id", "part", "-x as x"))
+path += "-exchanged"
+answers.append(found())
 try:
     spark.read.format("lakehouse").load(path + "-not-there").count()
 except Exception as error:
@@ -73,8 +78,8 @@ def test_spark_connect_writes_and_reads_registered_or_not(tmp_path: Path) -> Non
     answer = json.loads(run_application(CONNECT, path, cwd=tmp_path))
     # The second write has keys 5 to 14 with the other parities: in p0 there is one row of the first with x = 0.
     rows = [[0, "p0", 0.0], *([n + 5, "p0", -n / 2] for n in range(0, 10, 2))]
-    assert answer["answers"] == [rows, rows]
+    assert answer["answers"] == [rows, rows, rows]
     assert answer["refusals"] == [
-        f"lakeformat.errors.TableNotFoundError: no table at {path}-not-there (there is no "
+        f"lakeformat.errors.TableNotFoundError: no table at {path}-exchanged-not-there (there is no "
         ".hoodie/hoodie.properties); check the path, or write to it first"
     ]

@@ -1,10 +1,9 @@
-"""The exchanged way without Spark: tasks run one after the other, and the rows are moved by hand."""
+"""The exchanged way and the staged way leave the same table; what only the exchanged way does."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,79 +12,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from write.here_exchange import HereExchange, exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
-from lakeformat.index.tagging import TagSettings
 from lakeformat.timeline.snapshot import load_snapshot
-from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
 from lakeformat.write.exchanged import ExchangedSession, RouteTasks
 from lakeformat.write.job import Operation, WriteJob, plan_job
-from lakeformat.write.route import TagResult, TagUnit, bundle, key_ranges
+from lakeformat.write.route import bundle, key_ranges
 from lakeformat.write.session import Written
-from lakeformat.write.stage import StagedTask, StageWriter, stage_folder
-from lakeformat.write.tag_units import tag_unit
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("x", pa.float64())])
 Row = tuple[int, str, int, float]
-
-
-class HereExchange:
-    """Runs every task here."""
-
-    width = 2
-
-    def __init__(self, table: lakeformat.Table, job: WriteJob) -> None:
-        self.storage, self.job, self.attempts = table.engine.storage, job, itertools.count()
-
-    def stage(self, tasks: Sequence[pa.Table]) -> list[StagedTask]:
-        """One stage file for each of the tables."""
-        found = []
-        for number, rows in enumerate(tasks):
-            path = f"{stage_folder(self.job.write_id)}/{number}-0.arrow"
-            with StageWriter(self.storage, path, self.job.prepare, combined=self.job.combine, buffer_bytes=1) as stage:
-                for batch in rows.to_batches():
-                    stage.append(batch)
-                found.append(stage.finish())
-        return found
-
-    def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
-        assert len(tasks) == len(units)
-        with ThreadPoolExecutor(2) as pool:
-            paths = (f"{stage_folder(self.job.write_id)}/tags/{at}-{next(self.attempts)}.arrow" for at in tasks)
-            settings = TagSettings(self.job.index_settings.kind)
-            pairs = zip(units, paths, strict=True)
-            return [tag_unit(self.storage, unit, staged, settings, path, pool) for unit, path in pairs]
-
-    def write(self, work: RouteTasks) -> list[Written]:
-        moved = []
-        for number, task in enumerate(work.staged):
-            arguments = (number, task, work.tags[number], work.plan.routes, work.tasks, work.buckets.prepare)
-            moved += list(route_rows(self.storage, *arguments))
-        written: list[Written] = []
-        if moved:
-            rows = pa.Table.from_batches(moved)
-            for task in set(rows.column(TASK).to_pylist()):
-                mine = rows.filter(pa.compute.equal(rows.column(TASK), task)).sort_by(BUCKET)
-                written += write_buckets(self.storage, mine.to_batches(7), work.buckets, f"0-{next(self.attempts)}")
-        return written
-
-
-def exchanged(
-    table: lakeformat.Table, tasks: Sequence[pa.Table], operation: Operation, unit_bytes: int = 1
-) -> lakeformat.WriteResult:
-    """One write, its rows as several tasks hold them; by default a tag unit for each base file."""
-    engine, combine = table.engine, operation is Operation.INSERT_OVERWRITE_TABLE
-    values: dict[str, Any] = {"hoodie.datasource.write.operation": operation.value}
-    if combine:
-        values["hoodie.combine.before.insert"] = True
-    snapshot = load_snapshot(engine.store)
-    options = table.options.with_values(**values)
-    job = plan_job(engine.store, snapshot, options, tasks[0].schema, engine.ids)
-    exchange = HereExchange(table, job)
-    session = ExchangedSession(engine, job, exchange, unit_bytes=unit_bytes)
-    known = frozenset(instant.time for instant in snapshot.timeline.commits)
-    return session.run(exchange.stage(tasks), sum(task.num_rows for task in tasks), known)
 
 
 def rows_of(rows: Sequence[Row]) -> pa.Table:
