@@ -195,8 +195,16 @@ class ExchangedSession:
         merges = job.operation.tags or job.operation is Operation.INSERT
         files: Mapping[str, Sequence[BaseFile]] = snapshot.by_partition if merges else {}
         sizing = self._sizing(staged, schema)
+        closed = self.store.pending_clustering(snapshot.timeline)
         with report.step("tag") as counted:
-            units = plan_units(incoming, files, tags=job.operation.tags, sizing=sizing, unit_bytes=self._unit_bytes)
+            units = plan_units(
+                incoming,
+                files,
+                tags=job.operation.tags,
+                sizing=sizing,
+                closed=closed,
+                unit_bytes=self._unit_bytes,
+            )
             weights = [sum(file.size_bytes for file in unit.files) for unit in units]
             tasks = bundle(weights, task_weight=_TASK_BYTES, at_least=self.exchange.width)
             results = self.exchange.tag(units, tasks, staged) if units else []
@@ -206,7 +214,7 @@ class ExchangedSession:
             counted.update({part.name: getattr(counts, part.name) for part in fields(counts)})
             counted["units"] = len(units)
         with report.step("profile") as counted:
-            plan = plan_routes(incoming, units, results, files, sizing, job.write_id)
+            plan = plan_routes(incoming, units, results, files, sizing, closed, job.write_id)
             if sizing is not None:
                 counted["row_bytes"] = round(sizing.row_bytes, 1)
         return units, results, plan

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.index.port import TagCounts
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.write.buckets import FileSizing, SmallFile, derive_file_id, spread_inserts
 from lakeformat.write.prepare import ANY_PARTITION
 
@@ -125,6 +125,7 @@ def plan_units(
     *,
     tags: bool,
     sizing: FileSizing | None,
+    closed: frozenset[FileGroupId],
     unit_bytes: int,
 ) -> tuple[TagUnit, ...]:
     """Cut the search into units of bounded size.
@@ -134,6 +135,7 @@ def plan_units(
         files: partition path -> live files.
         tags: whether keys are looked up at all; if not, units only sample.
         sizing: how new files are cut; None if there are no inserts.
+        closed: file groups that take no inserts.
         unit_bytes: base files of a unit, in bytes.
     """
     units: list[TagUnit] = []
@@ -141,7 +143,7 @@ def plan_units(
         targets = sorted(files) if source == ANY_PARTITION else [source]
         for path in targets:
             own = files.get(path, ())
-            step = 0 if sizing is None else _sample_step(rows, own, sizing)
+            step = 0 if sizing is None else _sample_step(rows, _small_files(own, sizing, closed), sizing)
             chunks = list(_chunks(own, unit_bytes)) if tags else []
             if step and not chunks:
                 chunks = [(0, 0)]
@@ -161,17 +163,17 @@ def _chunks(files: Sequence[BaseFile], unit_bytes: int) -> Iterator[tuple[int, i
         yield first, len(files)
 
 
-def _small_files(files: Sequence[BaseFile], sizing: FileSizing) -> list[SmallFile]:
+def _small_files(files: Sequence[BaseFile], sizing: FileSizing, closed: frozenset[FileGroupId]) -> list[SmallFile]:
     return [
         SmallFile(at, file.name.file_id, file.size_bytes)
         for at, file in enumerate(files)
-        if file.size_bytes < sizing.small_file_bytes
+        if file.size_bytes < sizing.small_file_bytes and file.group not in closed
     ]
 
 
-def _sample_step(rows: int, files: Sequence[BaseFile], sizing: FileSizing) -> int:
+def _sample_step(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> int:
     """One key of how many is needed to cut new files evenly; 0 if all inserts fit into one file."""
-    shares = len(spread_inserts(rows, _small_files(files, sizing), sizing))
+    shares = len(spread_inserts(rows, small_files, sizing))
     return 0 if shares <= 1 else max(1, rows // max(_LEAST_SAMPLE, _SAMPLES * shares))
 
 
@@ -184,6 +186,7 @@ def plan_routes(
     results: Sequence[TagResult],
     files: Mapping[str, Sequence[BaseFile]],
     sizing: FileSizing | None,
+    closed: frozenset[FileGroupId],
     write_id: str,
 ) -> RoutePlan:
     """Update buckets by file group, small files topped up, the rest into new file groups by key range.
@@ -191,6 +194,7 @@ def plan_routes(
     Args:
         files: partition path -> live files that may be merged into.
         sizing: None if new keys are dropped.
+        closed: file groups that take no inserts.
     """
     found: dict[str, list[TagResult]] = {}
     for unit, result in zip(units, results, strict=True):
@@ -206,7 +210,7 @@ def plan_routes(
             # A row that several units locate counts several times: one bucket stands ready in any case.
             least = 1 if len(tagged) > 1 else 0
             new = max(least, incoming[path] - sum(result.located for result in tagged))
-            shares = list(spread_inserts(new, _small_files(own, sizing), sizing)) if new else []
+            shares = list(spread_inserts(new, _small_files(own, sizing, closed), sizing)) if new else []
         cuts = key_ranges(_new_sample(tagged), [share.rows for share in shares])
         if shares and not cuts:  # Too few new keys for one to be in the sample, or for a second file.
             shares = [max(shares, key=lambda share: share.rows)]
