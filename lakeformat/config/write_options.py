@@ -180,7 +180,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.parquet.compression.codec",
-        "zstd, snappy, gzip or uncompressed.",
+        "zstd, snappy, gzip or uncompressed; unless it is given, columns that hardly shrink stay uncompressed.",
         Effect.WRITE,
         codec,
         "zstd",
