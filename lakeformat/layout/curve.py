@@ -1,0 +1,232 @@
+"""The order in which a layout puts rows (Hudi: ``LayoutOptimizationStrategy`` and how a curve is composed).
+
+A curve is fitted to a sample once, travels to whoever sorts, and tells the place of any row by itself: the same row
+has the same place, whichever batch it comes in.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.layout.curves import hilbert, interleave
+from lakeformat.layout.ranks import Boundaries, Ranks, fit_boundaries, fit_ranks
+from lakeformat.layout.words import Words, leaf_column, leaf_type
+
+__all__ = ["Build", "Curve", "Strategy", "fit"]
+
+Positions: TypeAlias = npt.NDArray[np.uint64]
+
+#: Ranks are never finer: a 65,536th of a table is less than a file.
+_RANK_BITS: Final = 16
+#: Rows whose words are held at a time.
+_BLOCK_ROWS: Final = 1 << 16
+
+
+class Strategy(enum.Enum):
+    """In which order rows lie (``hoodie.layout.optimize.strategy``)."""
+
+    LINEAR = "linear"
+    Z_ORDER = "z-order"
+    HILBERT = "hilbert"
+
+    @classmethod
+    def parse(cls, text: str) -> Strategy:
+        """Any usual spelling, in any case.
+
+        >>> Strategy.parse("ZORDER"), Strategy.parse("z_order").value
+        (<Strategy.Z_ORDER: 'z-order'>, 'z-order')
+
+        Raises:
+            InvalidInputError: no such strategy.
+        """
+        plain = text.strip().lower().replace("-", "").replace("_", "")
+        for strategy in cls:
+            if plain == strategy.value.replace("-", ""):
+                return strategy
+        raise InvalidInputError(f"no such layout strategy: {text!r}; write linear, z-order or hilbert")
+
+
+class Build(enum.Enum):
+    """How a column becomes a coordinate of the curve (``hoodie.layout.optimize.curve.build.method``)."""
+
+    SAMPLE = "sample"  #: Its rank among sampled values: the curve divides the rows evenly.
+    DIRECT = "direct"  #: Bits of the value itself: the curve divides the range of values evenly.
+
+    @classmethod
+    def parse(cls, text: str) -> Build:
+        """In any case; raises `InvalidInputError` for any other word."""
+        for build in cls:
+            if text.strip().lower() == build.value:
+                return build
+        raise InvalidInputError(f"no such way to build a curve: {text!r}; write sample or direct")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Linear:
+    """Sampled values of the columns as coordinates of rows in their lexicographic order."""
+
+    columns: tuple[Boundaries | None, ...]
+
+    def place(self, columns: Sequence[Words]) -> Positions:
+        """Coarse, but never against the order: a column counts only where those before it are known to be equal."""
+        found = np.zeros(len(columns[0]), np.uint64)
+        open_ = np.ones(len(found), bool)
+        left = 64
+        for known, words in zip(self.columns, columns, strict=True):
+            count = 0 if known is None else known.count
+            width = (2 * count + 1).bit_length()
+            if width > left:
+                break
+            left -= width
+            code, exact = _steps(known, words)
+            found |= np.where(open_, code, 0).astype(np.uint64) << np.uint64(left)
+            open_ &= exact
+        return found
+
+
+def _steps(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """0 for null, an even number for a value that was sampled, an odd one for a gap; and whether it is no gap."""
+    if known is None:
+        code, exact = np.ones(len(words), np.int64), np.zeros(len(words), bool)
+    else:
+        below, exact = known.find(words)
+        code = 2 * below + 1 - exact
+        if words.cut and exact.any():
+            rows = np.flatnonzero(exact)
+            exact[rows] = words.complete(rows)
+    if words.valid is not None:
+        code, exact = np.where(words.valid, code, 0), exact | ~words.valid
+    return code, exact
+
+
+@dataclass(frozen=True, slots=True)
+class _Bits:
+    """The bits of first words in which values differ at all; values beyond the sample's are taken for its ends."""
+
+    low: int
+    high: int
+    shift: int
+
+    def of(self, words: Words) -> Positions:
+        word = np.clip(words.word(0), np.uint64(self.low), np.uint64(self.high))
+        if words.valid is not None:
+            word = np.where(words.valid, word, np.uint64(self.low))
+        return (word - np.uint64(self.low & self.high & _prefix(self.low, self.high))) >> np.uint64(self.shift)
+
+
+def _prefix(low: int, high: int) -> int:
+    """A mask of the leading bits that all words between the two share."""
+    return ~((1 << (low ^ high).bit_length()) - 1) & ((1 << 64) - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """Places of rows on a curve. Picklable; made by `fit`.
+
+    Attributes:
+        strategy: the kind of curve.
+        columns: columns by name, fields of structs by path (``a.b``).
+        types: their types; rows must have the same.
+        bits: of each coordinate; places are below ``2 ** (bits * len(columns))``. LINEAR uses up to 64 bits at will.
+    """
+
+    strategy: Strategy
+    columns: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+    bits: int
+    _coordinates: tuple[Ranks | _Bits, ...] | _Linear
+
+    def positions(self, rows: pa.Table | pa.RecordBatch) -> Positions:
+        """The place of each row: nulls first, NaN last. Rows with equal columns have equal places.
+
+        LINEAR: in the order of the columns, as far as the sample can tell, to divide rows into ranges; within one,
+        sort by the columns. Memory: 8 bytes a row, and a block of rows per thread.
+
+        Raises:
+            SchemaMismatchError: a column is missing or of another type than the sample's.
+        """
+        found = np.empty(rows.num_rows, np.uint64)
+        names = list(map(str, range(len(self.columns))))
+        columns = pa.table([self._column(rows, at) for at in range(len(self.columns))], names)
+        blocks = columns.to_batches(max_chunksize=_BLOCK_ROWS)
+        starts = accumulate((block.num_rows for block in blocks), initial=0)
+
+        def place(block: pa.RecordBatch, start: int) -> None:
+            found[start : start + block.num_rows] = self._place([Words(column) for column in block.columns])
+
+        if len(blocks) == 1:
+            place(blocks[0], 0)
+        else:
+            with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+                for _ in pool.map(place, blocks, starts):
+                    pass
+        return found
+
+    def _column(self, rows: pa.Table | pa.RecordBatch, at: int) -> pa.Array | pa.ChunkedArray:
+        column = leaf_column(rows, self.columns[at])
+        if column.type != self.types[at]:
+            raise SchemaMismatchError(
+                f"the layout column {self.columns[at]!r} is {column.type}, the curve was fitted to {self.types[at]}; "
+                "cast it first"
+            )
+        return column
+
+    def _place(self, columns: Sequence[Words]) -> Positions:
+        if isinstance(self._coordinates, _Linear):
+            return self._coordinates.place(columns)
+        cells = [coordinate.of(words) for coordinate, words in zip(self._coordinates, columns, strict=True)]
+        return (hilbert if self.strategy is Strategy.HILBERT else interleave)(cells, self.bits)
+
+
+def fit(strategy: Strategy, columns: Sequence[str], sample: pa.Table, *, build: Build = Build.SAMPLE) -> Curve:
+    """A curve for rows like the sample's.
+
+    Args:
+        strategy: the kind of curve. By one column every curve is LINEAR, and becomes it.
+        columns: one or more columns, at most 64; fields of structs by path (``a.b``).
+        sample: rows with these columns, the more even the better; 200,000 tell quantiles apart to a tenth of a
+            percent. An empty one gives a curve that puts all rows in one place.
+        build: see `Build`; LINEAR always asks the sample.
+
+    Raises:
+        InvalidInputError: no columns, too many, or one twice.
+        SchemaMismatchError: a column is missing or has no order.
+    """
+    names = tuple(columns)
+    if not 0 < len(names) <= 64 or len(set(names)) < len(names):
+        raise InvalidInputError(f"a layout is by 1 to 64 different columns, not by {', '.join(names) or 'none'}")
+    types = tuple(leaf_type(sample.schema, name) for name in names)
+    parts = [_whole(leaf_column(sample, name)) for name in names]
+    bits = 64 // len(names)
+    if strategy is Strategy.LINEAR or len(names) == 1:
+        return Curve(Strategy.LINEAR, names, types, bits, _Linear(tuple(map(fit_boundaries, parts))))
+    if build is Build.SAMPLE:
+        bits = min(bits, _RANK_BITS)
+        return Curve(strategy, names, types, bits, tuple(fit_ranks(part, bits) for part in parts))
+    return Curve(strategy, names, types, bits, _direct(parts, bits))
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _direct(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
+    """The same bits of all columns, as many as fit: from the highest in which any column's values differ."""
+    ends = []
+    for column in columns:
+        words = Words(column)
+        word = words.word(0) if words.valid is None else words.word(0)[words.valid]
+        ends.append((int(word.min()), int(word.max())) if len(word) else (0, 0))
+    highest = max((low ^ high).bit_length() for low, high in ends)
+    shift = max(0, highest - bits)
+    return tuple(_Bits(low, high, shift) for low, high in ends)
