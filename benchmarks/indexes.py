@@ -15,6 +15,7 @@ from datetime import date
 from typing import Final
 
 from benchmarks.engines import ENGINES
+from benchmarks.report import both_seconds
 from benchmarks.results import RunResult, machine
 from benchmarks.runner import Runner
 from benchmarks.steps import select
@@ -26,14 +27,14 @@ _STEPS: Final = select({"load", "keys", "tag", *(f"tag-{kind}" for kind in _KIND
 
 
 def table(runs: dict[str, RunResult]) -> str:
-    """Kinds of keys as rows: seconds of the first and second run, candidates and megabytes read by the second."""
+    """Kinds of keys as rows: seconds of the first run and a warm one, candidates and megabytes read."""
     lines = [
         "| keys | key column read once | AUTO | BLOOM | SIMPLE | AUTO / better one | AUTO / keys |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for keys, run in runs.items():
         steps = run.engines["lakeformat"].steps
-        cells = [" / ".join(f"{value:.2f}" for value in steps["keys"].seconds)] if "keys" in steps else [""]
+        cells = [both_seconds(steps["keys"]) if "keys" in steps else ""]
         cells += [_cell(run, kind) for kind in _KINDS]
         auto, bloom, simple = (run.warm("lakeformat", f"tag-{kind}") for kind in _KINDS)
         read = run.warm("lakeformat", "keys")
@@ -49,8 +50,7 @@ def _cell(run: RunResult, kind: str) -> str:
         return ""
     figures = measured.figures[-1]
     read = (figures["bytes_read"] + figures["footer_bytes"]) / 1e6
-    seconds = " / ".join(f"{value:.2f}" for value in measured.seconds)
-    return f"{seconds} s; {figures['after_filters']:,} candidates, {read:.1f} MB"
+    return f"{both_seconds(measured)} s; {figures['after_filters']:,} candidates, {read:.1f} MB"
 
 
 def measure(rows: int, kinds_of_keys: list[str]) -> Iterator[tuple[str, RunResult]]:
@@ -72,7 +72,7 @@ def main() -> int:
     arguments = parser.parse_args()
     runs = dict(measure(arguments.rows, arguments.keys))
     cores = next(iter(runs.values())).machine["cores"]
-    print(f"Tagging of u1, {arguments.rows:,} rows, seconds of the first / second run, {cores} cores.\n")
+    print(f"Tagging of u1, {arguments.rows:,} rows, seconds of the first / a warm run, {cores} cores.\n")
     print(table(runs))
     bad = 0
     for run in runs.values():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.engines import ENGINES
-from benchmarks.results import EngineResult, RunResult
+from benchmarks.results import EngineResult, Measured, RunResult
 from benchmarks.steps import STEPS, Step
 
 BEGIN: Final = "<!-- bench:begin -->"
@@ -20,10 +20,10 @@ class ReadmeError(Exception):
 
 
 def table(run: RunResult) -> str:
-    """Engines as columns, steps as rows: seconds of each run, and the last run's ratio to the floor's."""
+    """Engines as columns, steps as rows: seconds of the first run and of a warm one, and its ratio to the floor's."""
     names = [name for name in ENGINES if name in run.engines]
     lines = [
-        "| seconds, first / second run | " + " | ".join(ENGINES[name].title for name in names) + " |",
+        "| seconds, first / warm run | " + " | ".join(ENGINES[name].title for name in names) + " |",
         "| --- |" + " ---: |" * len(names),
     ]
     for step in STEPS:
@@ -56,7 +56,7 @@ def section(run: RunResult) -> str:
         [
             f"{variant['rows']:,} rows, 10 columns, {variant['keys']} keys; measured {run.date} on "
             f"{machine['cores']} cores, {machine['memory_gb']} GB of memory, {machine['system']}. "
-            "In brackets: the last run's ratio to the floor.",
+            "In brackets: the warm run's ratio to the floor.",
             "",
             table(run),
             "",
@@ -79,11 +79,17 @@ def _cell(run: RunResult, engine: EngineResult, step: Step) -> str:
     measured = engine.steps.get(step.name)
     if measured is None:
         return ""
-    if not measured.seconds:
+    if measured.warm is None:
         return "failed"
-    text = " / ".join(_seconds(value) for value in measured.seconds)
+    text = both_seconds(measured)
     floor = run.warm("floor", step.name)
-    return f"{text} ({measured.seconds[-1] / floor:.1f}x)" if floor else text
+    return f"{text} ({measured.warm / floor:.1f}x)" if floor else text
+
+
+def both_seconds(measured: Measured) -> str:
+    """Seconds of the first run and of a warm one; of a step that ran once, of that run."""
+    warm = [] if len(measured.seconds) == 1 or measured.warm is None else [measured.warm]
+    return " / ".join(_seconds(value) for value in [*measured.seconds[:1], *warm])
 
 
 def _figure(engine: EngineResult, step: Step, figure: str) -> str:

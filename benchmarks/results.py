@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +25,11 @@ class Measured:
     answers: list[Answer] = field(default_factory=list)
     figures: list[Mapping[str, float]] = field(default_factory=list)
 
+    @property
+    def warm(self) -> float | None:
+        """Seconds of a warm run: the median of all after the first; of a step that ran once, that run."""
+        return statistics.median(self.seconds[1:] or self.seconds) if self.seconds else None
+
 
 @dataclass(slots=True)
 class EngineResult:
@@ -38,9 +44,9 @@ class EngineResult:
     failure: str = ""
 
     def warm(self, step: str) -> float | None:
-        """Seconds of the step's last run."""
+        """Seconds of a warm run of the step."""
         measured = self.steps.get(step)
-        return measured.seconds[-1] if measured and measured.seconds else None
+        return measured.warm if measured else None
 
     def peak(self, step: str) -> int:
         """Largest resident memory in any run of a step, 0 if it was not measured."""
@@ -59,7 +65,7 @@ class RunResult:
     engines: dict[str, EngineResult] = field(default_factory=dict)
 
     def warm(self, engine: str, step: str) -> float | None:
-        """Seconds of the last run of an engine's step, if both were there and the engine did not fail."""
+        """Seconds of a warm run of an engine's step, if both were there and the engine did not fail."""
         result = self.engines.get(engine)
         return result.warm(step) if result and not result.failure else None
 
