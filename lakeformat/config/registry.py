@@ -38,7 +38,7 @@ IGNORED: Final = frozenset({
     "hoodie.clustering.plan.strategy.max.num.groups", "hoodie.layout.optimize.strategy",
     "hoodie.layout.optimize.curve.build.method", "hoodie.layout.optimize.build.curve.sample.size",
     "hoodie.compact.inline.max.delta.commits", "hoodie.metadata.index.column.stats.enable",
-    "hoodie.metadata.index.column.stats.column.list", "hoodie.metadata.record.index.enable",
+    "hoodie.metadata.record.index.enable",
     "hoodie.metadata.global.record.level.index.enable", "hoodie.metadata.record.level.index.enable",
     "hoodie.rollback.parallelism", "hoodie.finalize.write.parallelism", "hoodie.write.lock.num_retries",
     "hoodie.datasource.compaction.async.enable",

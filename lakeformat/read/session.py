@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeformat.file_index.footer_bounds import row_group_bounds
 from lakeformat.index.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.batches import read_split
-from lakeformat.read.footer_bounds import row_group_bounds
 from lakeformat.read.pruning import prune_by_name, reading_keys
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split, pack

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from lakeformat import errors
 from lakeformat.codec.conform import conform
+from lakeformat.file_index.facts import FileStats
 from lakeformat.index.port import TagCounts
 from lakeformat.index.tagging import TagSettings
 from lakeformat.model.commit import WriteStat
@@ -265,7 +266,8 @@ def _staged(answer: dict[str, Any]) -> StagedTask:
 
 
 def _written(answer: dict[str, Any]) -> Written:
-    return Written(answer["staged_path"], WriteStat(**answer["stat"]))
+    facts = answer["facts"]
+    return Written(answer["staged_path"], WriteStat(**answer["stat"]), FileStats.of_dict(facts) if facts else None)
 
 
 def _tag_result(answer: dict[str, Any]) -> TagResult:

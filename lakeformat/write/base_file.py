@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.conform import conform
+from lakeformat.file_index.facts import FileStats, collect
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
@@ -63,6 +64,7 @@ class FileSettings:
         spares: whether columns that hardly shrink stay uncompressed.
         key_texts: the record key and the column it is a copy of, if there is one.
         fpp: false-positive rate of the filter.
+        indexed: paths of the leaf columns whose statistics the file index keeps.
     """
 
     schema: pa.Schema
@@ -72,6 +74,7 @@ class FileSettings:
     key_texts: tuple[str, ...] = (RECORD_KEY,)
     fpp: float = 1e-4
     max_file_bytes: int = 125829120
+    indexed: tuple[str, ...] = ()
 
 
 def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema:
@@ -145,6 +148,9 @@ class BaseFileWriter:
 
     A merge's rows wait until they make half a row group, so that files that are often topped up have no splinters.
 
+    Attributes:
+        facts: what the closed file tells of itself; there after `close`.
+
     Args:
         sink: where the bytes go.
         name: the file's name, written into every row.
@@ -164,11 +170,13 @@ class BaseFileWriter:
     ) -> None:
         self.sink, self.partition_path, self.name, self.settings = sink, partition_path, name, settings
         self.rows = 0
+        self.facts: FileStats | None = None
         self.range = known.range if known else KeyRange()
         self._bloom = known.bloom if known else None
         self._keys: list[pa.Array] = []
         self._writer: pq.ParquetWriter | None = None
         self._closed_bytes: int | None = None
+        self._footer: list[pq.FileMetaData] = []
         self._groups = 0
         self._joins = known is not None
         self._held: list[pa.Table] = []
@@ -232,6 +240,7 @@ class BaseFileWriter:
                 write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
                 store_schema=False,
                 write_page_checksum=True,
+                metadata_collector=self._footer,
             )
         return self._writer
 
@@ -266,6 +275,7 @@ class BaseFileWriter:
         writer.add_key_value_metadata(footer)
         writer.close()
         self._closed_bytes = int(self.sink.tell())
+        self.facts = collect(self._footer.pop(), self._schema, self.settings.indexed)
 
     def __enter__(self) -> BaseFileWriter:
         return self

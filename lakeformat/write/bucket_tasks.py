@@ -17,8 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform
-from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import join_path
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.write.buckets import Bucket
@@ -187,14 +185,13 @@ def _written(
     routed = settings.buckets[number]
     handles = replace(settings.handles, write_token=f"{number}-{attempt}")
     rows, bucket = _bucket(pa.Table.from_batches(batches), routed, settings)
-    stat: WriteStat | None
+    written: Written | None
     if routed.base is None:
-        stat = create(storage, bucket, rows, settings.first_task + number, handles)
+        written = create(storage, bucket, rows, settings.first_task + number, handles)
     else:
-        stat = merge(storage, bucket, routed.base, rows, settings.first_task + number, handles)
-    if stat is not None:
-        name = handles.file_name(bucket, settings.first_task + number)
-        yield Written(join_path(handles.folder or "", str(name)), stat)
+        written = merge(storage, bucket, routed.base, rows, settings.first_task + number, handles)
+    if written is not None:
+        yield written
 
 
 def _bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:

@@ -235,7 +235,7 @@ class DirectWriter:
             num_inserts=writer.rows,
             size_bytes=writer.size_bytes,
         )
-        self._written.append(Written(opened.path, stat))
+        self._written.append(Written(opened.path, stat, writer.facts))
 
     def finish(self) -> tuple[tuple[Written, ...], Mapping[str, pa.Table]]:
         """Close all files. Returns them, and the rows that were too few for one, by partition."""

@@ -37,6 +37,7 @@ from lakeformat.write.base_file import (
 )
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.keys import field_column
+from lakeformat.write.stage import Written
 
 __all__ = ["HandleSettings", "Merger", "create", "deleted_rows_of", "merge", "put_rows", "without"]
 
@@ -98,7 +99,7 @@ class _Incoming:
     deleted: npt.NDArray[np.bool_]
 
 
-def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> WriteStat | None:
+def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> Written | None:
     """A new file group. None if all its rows are deletes."""
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
@@ -117,12 +118,13 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
     if not written:
         storage.delete(target)
         return None
-    return WriteStat(bucket.file_id, path, bucket.partition_path, None, written, num_inserts=written, size_bytes=size)
+    stat = WriteStat(bucket.file_id, path, bucket.partition_path, None, written, num_inserts=written, size_bytes=size)
+    return Written(target, stat, writer.facts)
 
 
 def merge(
     storage: Storage, bucket: Bucket, base: BaseFile, source: pa.Table, task: int, settings: HandleSettings
-) -> WriteStat | None:
+) -> Written | None:
     """The next version of a file group, made from its ``base``. None, and no file, if nothing changes.
 
     Source: Hudi's ``HoodieMergeHandle``: an updated row keeps its place, inserts follow; a row that is only
@@ -161,7 +163,7 @@ def merge(
     if not (stat.num_deletes or stat.num_updates or stat.num_inserts):
         storage.delete(target)
         return None
-    return stat
+    return Written(target, stat, writer.facts)
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

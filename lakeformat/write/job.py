@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import FILE_INDEX, INDEX_COLUMNS, INDEX_COLUMNS_LIMIT
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError
+from lakeformat.file_index.facts import indexed_columns
 from lakeformat.index.kinds import make_index
 from lakeformat.index.port import Index, IndexSettings
 from lakeformat.merge import MergeRule
@@ -161,7 +163,13 @@ class WriteJob:
             (RECORD_KEY, *self._key_copy(schema)),
             self.options["hoodie.index.bloom.fpp"],
             self.options["hoodie.parquet.max.file.size"],
+            self._indexed(schema),
         )
+
+    def _indexed(self, schema: pa.Schema) -> tuple[str, ...]:
+        if not self.options[FILE_INDEX]:
+            return ()
+        return indexed_columns(schema, self.options[INDEX_COLUMNS], self.options[INDEX_COLUMNS_LIMIT])
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
         """The column that holds the same texts as the record key, if there is one."""

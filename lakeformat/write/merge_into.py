@@ -211,10 +211,10 @@ def _attempt(
             merger=lambda bucket, base, source, task, settings: _Clauses(plan, bucket, base, source, task, settings),
         )
         with session.report.step("write") as counted:
-            stats = session.handle(buckets, handles)
+            written = session.handle(buckets, handles)
             counted["buckets"] = len(buckets.buckets)
         check = late_check(session.storage, job, buckets)
-        session.finish(commit, plan.schema, stats, snapshot, None, check)
+        session.finish(commit, plan.schema, written, snapshot, None, check)
     session.protocol.tidy(commit)
     return session.result(commit)
 

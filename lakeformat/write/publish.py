@@ -18,6 +18,7 @@ from lakeformat.write.engine import Engine
 from lakeformat.write.hooks import Hooks
 from lakeformat.write.job import WriteJob
 from lakeformat.write.report import REPORT_KEY, Report
+from lakeformat.write.stage import Written
 from lakeformat.write.validators import ProposedWrite, proposed_snapshot, run_validators
 
 __all__ = ["Publication"]
@@ -37,7 +38,7 @@ class Publication:
         self,
         commit: OpenCommit,
         schema: pa.Schema,
-        stats: Sequence[WriteStat],
+        written: Sequence[Written],
         snapshot: Snapshot,
         overwritten: frozenset[str] | None,
         check_new_keys: NewKeyCheck | None,
@@ -48,8 +49,9 @@ class Publication:
             ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
             CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
         """
+        stats = sorted((file.stat for file in written), key=lambda stat: stat.path)
         by_partition: dict[str, list[WriteStat]] = {}
-        for stat in sorted(stats, key=lambda stat: stat.path):
+        for stat in stats:
             by_partition.setdefault(stat.partition_path, []).append(stat)
         replaced = {
             partition: tuple(file.name.file_id for file in snapshot.by_partition[partition])

@@ -98,9 +98,9 @@ def _attempt(
             merger=lambda _, base, __, task, settings: _Changes(change, base, task, settings),
         )
         with session.report.step("write") as counted:
-            stats = session.handle(plan, handles) if handle is None else session.place(commit, handle(buckets, handles))
+            ours = session.handle(plan, handles) if handle is None else session.place(commit, handle(buckets, handles))
             counted["buckets"] = len(buckets)
-        session.finish(commit, change.schema, stats, snapshot, None, None)
+        session.finish(commit, change.schema, ours, snapshot, None, None)
     session.protocol.tidy(commit)
     return session.result(commit)
 
@@ -108,9 +108,9 @@ def _attempt(
 def rewritten(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[Written]:
     """One base file's next version in the handles' folder; none if no row of it matches."""
     if bucket.base is not None and handles.folder is not None:
-        stat = merge(storage, bucket, bucket.base, pa.table({}), task, handles)
-        if stat is not None:
-            yield Written(handles.written_to(bucket, handles.file_name(bucket, task)), stat)
+        written = merge(storage, bucket, bucket.base, pa.table({}), task, handles)
+        if written is not None:
+            yield written
 
 
 def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:

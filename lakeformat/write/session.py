@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
-from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.write import claims
 from lakeformat.write.base_file import ROW_GROUP_ROWS
@@ -200,11 +200,11 @@ class WriteSession:
             commit = self.protocol.inflight(commit, profile)
             handles = self.job.handles(commit.time, schema)
             with self.report.step("write") as counted:
-                stats = self.handle(plan, handles)
+                written = self.handle(plan, handles)
                 counted["buckets"] = len(plan.buckets)
             overwritten = self._overwritten(plan.rows, snapshot)
             check = late_check(self.storage, self.job, plan)
-            self.finish(commit, schema, stats, snapshot, overwritten, check)
+            self.finish(commit, schema, written, snapshot, overwritten, check)
         self.protocol.tidy(commit)
         return self.result(commit)
 
@@ -222,7 +222,7 @@ class WriteSession:
 
     # --- handles --------------------------------------------------------------------------------------
 
-    def handle(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WriteStat]:
+    def handle(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[Written]:
         """Make every bucket a base file, as many at once as there are cores."""
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
@@ -230,7 +230,7 @@ class WriteSession:
         handles = replace(handles, idle_cores=len(plan.buckets) < self._threads)
         heart = claims.Heart(self.storage, handles.instant_time, self.engine.clock)
 
-        def one(at: int) -> WriteStat | None:
+        def one(at: int) -> Written | None:
             heart.beat()
             bucket, task = plan.buckets[at], first_task + at
             path = handles.written_to(bucket, handles.file_name(bucket, task))
@@ -244,11 +244,11 @@ class WriteSession:
         order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))
         with ThreadPoolExecutor(self._threads) as pool:
             done = progress(pool.map(one, order), len(order), self.job.operation.value)
-            return [stat for stat in done if stat is not None]
+            return [written for written in done if written is not None]
 
-    def place(self, commit: OpenCommit, written: Iterable[Written]) -> list[WriteStat]:
+    def place(self, commit: OpenCommit, written: Iterable[Written]) -> list[Written]:
         """Move tasks' finished base files into their partitions, each announced first."""
-        stats: list[WriteStat] = []
+        placed: list[Written] = []
         known: set[str] = set()
         for file in written:
             if file.stat.partition_path not in known:
@@ -256,8 +256,8 @@ class WriteSession:
                 known.add(file.stat.partition_path)
             announce(self.storage, commit.time, file.stat.path, merge=file.stat.prev_commit is not None)
             self.storage.move(file.staged_path, file.stat.path)
-            stats.append(file.stat)
-        return stats
+            placed.append(replace(file, staged_path=file.stat.path))
+        return placed
 
     def run_direct(
         self,
@@ -301,11 +301,11 @@ class WriteSession:
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.protocol.inflight(commit, profile)
         with self.report.step("write") as counted:
-            stats = self.handle(plan, self.job.handles(commit.time, schema), AFTER_TASKS)
-            stats += self.place(commit, written)
+            placed = self.handle(plan, self.job.handles(commit.time, schema), AFTER_TASKS)
+            placed += self.place(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
-        touched_partitions = {stat.partition_path: pa.table({}) for stat in stats}
-        self.finish(commit, schema, stats, snapshot, self._overwritten(touched_partitions, snapshot), None)
+        touched_partitions = {file.stat.partition_path: pa.table({}) for file in placed}
+        self.finish(commit, schema, placed, snapshot, self._overwritten(touched_partitions, snapshot), None)
 
     def publish_written(
         self,
@@ -322,10 +322,10 @@ class WriteSession:
             overwritten: partitions with rows of ours, for an overwrite of partitions.
         """
         with self.report.step("place") as counted:
-            stats = self.place(commit, written)
-            counted["files"] = len(stats)
+            written = self.place(commit, written)
+            counted["files"] = len(written)
         hidden = self._overwritten(dict.fromkeys(overwritten, pa.table({})), snapshot)
-        self.finish(commit, schema, stats, snapshot, hidden, check_new_keys)
+        self.finish(commit, schema, written, snapshot, hidden, check_new_keys)
         self.protocol.tidy(commit)
         return self.result(commit)
 
@@ -360,14 +360,14 @@ class WriteSession:
         self,
         commit: OpenCommit,
         schema: pa.Schema,
-        stats: Sequence[WriteStat],
+        written: Sequence[Written],
         snapshot: Snapshot,
         overwritten: frozenset[str] | None,
         check_new_keys: NewKeyCheck | None,
     ) -> None:
         """Validate and publish with everything the commit carries."""
         publication = Publication(self.engine, self.job, self.hooks, self.report, self.protocol)
-        self._message = publication.finish(commit, schema, stats, snapshot, overwritten, check_new_keys)
+        self._message = publication.finish(commit, schema, written, snapshot, overwritten, check_new_keys)
 
     def result(self, commit: OpenCommit) -> WriteResult:
         """What the caller gets once the commit is visible; also logged."""

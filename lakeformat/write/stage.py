@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.file_index.facts import FileStats
 from lakeformat.model.commit import WriteStat
 from lakeformat.storage.port import Storage, own_path
 from lakeformat.write.keys import GeneratedKeys
@@ -76,10 +77,16 @@ def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A finished base file that is not in its partition yet: a task's, in the stage folder."""
+    """A finished base file.
+
+    Attributes:
+        staged_path: where it stands: in its partition, or in the stage folder if a task wrote it.
+        facts: what the file index keeps of it; None if nobody knows.
+    """
 
     staged_path: str
     stat: WriteStat
+    facts: FileStats | None = None
 
 
 class StageWriter:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_oracle import truth
 
+from lakeformat.file_index.facts import FileStats, collect, fold
+from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
-from lakeformat.read.footer_bounds import fold_files, row_group_bounds
 
 anything = filters() | st.sampled_from(sorted(PATHS)).flatmap(filters_on)
 
@@ -82,7 +85,13 @@ def test_no_row_group_or_file_with_a_selected_row_is_left_out(
     unit_flags = may_match(bound, bounds, row_counts)
     assert not (np.concatenate(wanted_units) & ~unit_flags).any()
     file_flags = may_match(bound, *fold_files(bounds, row_counts, file_index, len(files)))
-    assert not (np.array([any(units) for units in wanted_units]) & ~file_flags).any()
+    wanted_files = np.array([any(units) for units in wanted_units])
+    assert not (wanted_files & ~file_flags).any()
+
+    facts = [collect(metadata, metadata.schema.to_arrow_schema(), sorted(PATHS)) for metadata in footers]
+    told = [FileStats.of_dict(json.loads(json.dumps(asdict(one)))) for one in facts]
+    assert told == facts
+    assert not (wanted_files & ~may_match(bound, *fold(told, sorted(PATHS), SCHEMA))).any()
 
 
 @given(filters())

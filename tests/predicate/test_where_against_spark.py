@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakeformat.file_index.footer_bounds import row_group_bounds
 from lakeformat.predicate import bind, mask, may_match, parse_where
-from lakeformat.read.footer_bounds import row_group_bounds
 
 pytestmark = pytest.mark.spark
 

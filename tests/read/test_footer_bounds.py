@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeformat.errors import InvalidInputError
+from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import bind, may_match, parse_where
-from lakeformat.read.footer_bounds import fold_files, row_group_bounds
 
 UTC_MICROS = pa.timestamp("us", "UTC")
 INSTANT = datetime(2024, 1, 1, tzinfo=timezone.utc)

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,6 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.predicate import ColumnBounds, path_parts, resolve
+
+__all__ = ["BoundsCollector", "Raw", "fold_files", "row_group_bounds", "stored_type"]
 
 _TIME_UNITS: Final[Mapping[str, str]] = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _PLAIN: Final[Mapping[str, pa.DataType]] = {
@@ -35,7 +38,8 @@ _PLAIN: Final[Mapping[str, pa.DataType]] = {
 }
 _INTS: Final[Mapping[int, pa.DataType]] = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
-_Raw: TypeAlias = bool | int | float | bytes
+#: A statistic as Parquet keeps it.
+Raw: TypeAlias = bool | int | float | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +52,38 @@ class _Place:
     required: bool = False
 
 
-class _Collector:
-    """Statistics of one column, unit by unit, kept apart by the type they are stored in."""
+class BoundsCollector:
+    """Statistics of one column, unit by unit, kept apart by the type they are stored in.
+
+    Args:
+        wanted: the table's type; bounds get it.
+    """
 
     def __init__(self, wanted: pa.DataType) -> None:
         self._wanted = wanted
         self._null_counts: list[int | None] = []
-        self._stored: dict[pa.DataType, tuple[list[int], list[_Raw], list[_Raw]]] = {}
+        self._stored: dict[pa.DataType, tuple[list[int], list[Raw], list[Raw]]] = {}
 
-    def add(self, place: _Place, row_group: pq.RowGroupMetaData) -> None:
+    def add(
+        self, null_count: int | None, stored: pa.DataType | None = None, raw: tuple[Raw, Raw] | None = None
+    ) -> None:
+        """The next unit.
+
+        Args:
+            null_count: None where it is not known.
+            stored: what the raw values are of.
+            raw: least and greatest value as Parquet keeps them; None where they are not known.
+        """
         unit = len(self._null_counts)
-        statistics = None if place.index is None else row_group.column(place.index).statistics
-        if statistics is not None and statistics.has_null_count:
-            self._null_counts.append(statistics.null_count)
-        elif place.absent:
-            self._null_counts.append(row_group.num_rows)
-        else:
-            self._null_counts.append(0 if place.required else None)
-        if statistics is not None and place.stored is not None and statistics.has_min_max:
-            units, lows, highs = self._stored.setdefault(place.stored, ([], [], []))
+        self._null_counts.append(null_count)
+        if stored is not None and raw is not None:
+            units, lows, highs = self._stored.setdefault(stored, ([], [], []))
             units.append(unit)
-            lows.append(statistics.min_raw)
-            highs.append(statistics.max_raw)
+            lows.append(raw[0])
+            highs.append(raw[1])
 
     def bounds(self) -> ColumnBounds:
+        """One entry per unit, in the order they were added."""
         total = len(self._null_counts)
         order = np.full(total, total)  # Where a unit's value stands; `total` is the place of "unknown".
         lows, highs, at = [], [], 0
@@ -111,8 +123,8 @@ def row_group_bounds(
         InvalidInputError: A column is not in ``schema``.
     """
     resolved = [resolve(column, schema) for column in columns]
-    collectors = {path: _Collector(of) for path, of in resolved}
-    layouts: list[tuple[pq.ParquetSchema, list[tuple[_Collector, _Place]]]] = []
+    collectors = {path: BoundsCollector(of) for path, of in resolved}
+    layouts: list[tuple[pq.ParquetSchema, list[tuple[BoundsCollector, _Place]]]] = []
     row_counts: list[int] = []
     file_index: list[int] = []
     for position, footer in enumerate(footers):
@@ -127,12 +139,26 @@ def row_group_bounds(
             row_counts.append(row_group.num_rows)
             file_index.append(position)
             for collector, place in layout:
-                collector.add(place, row_group)
+                _observe(collector, place, row_group)
     return (
         {path: collector.bounds() for path, collector in collectors.items()},
         pa.array(row_counts, pa.int64()),
         np.array(file_index, dtype=np.int64),
     )
+
+
+def _observe(collector: BoundsCollector, place: _Place, row_group: pq.RowGroupMetaData) -> None:
+    statistics = None if place.index is None else row_group.column(place.index).statistics
+    if statistics is not None and statistics.has_null_count:
+        null_count = statistics.null_count
+    elif place.absent:
+        null_count = row_group.num_rows
+    else:
+        null_count = 0 if place.required else None
+    raw = None
+    if statistics is not None and statistics.has_min_max:
+        raw = statistics.min_raw, statistics.max_raw
+    collector.add(null_count, place.stored, raw)
 
 
 def fold_files(
@@ -146,6 +172,8 @@ def fold_files(
     A bound is unknown if it is for any row group that may hold a value; a null count, if it is for any.
     A file with no row groups has row count 0, null count 0 and unknown bounds.
     """
+    if np.array_equal(unit_file_index, np.arange(file_count)):  # A row group each: most files of small tables.
+        return bounds, row_counts
     files = pa.array(unit_file_index)
     folded: dict[str, ColumnBounds] = {}
     for path, column in bounds.items():
@@ -206,13 +234,19 @@ def _place(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _Place:
     if not isinstance(here, int):
         return _Place()
     leaf = schema.column(here)
-    return _Place(index=here, stored=_stored_type(leaf), required=leaf.max_definition_level == 0)
+    stored = stored_type(leaf.physical_type, leaf.logical_type.to_json())
+    return _Place(index=here, stored=stored, required=leaf.max_definition_level == 0)
 
 
-def _stored_type(leaf: pq.ColumnSchema) -> pa.DataType | None:
-    """What the raw statistics of a leaf are values of; None where their order or meaning is not ours."""
-    physical = leaf.physical_type
-    logical = json.loads(leaf.logical_type.to_json())
+@lru_cache(256)
+def stored_type(physical: str, logical_json: str) -> pa.DataType | None:
+    """What the raw statistics of a leaf are values of; None where their order or meaning is not ours.
+
+    Args:
+        physical: Parquet's physical type.
+        logical_json: its logical type, as Arrow spells it in JSON.
+    """
+    logical = json.loads(logical_json)
     match logical["Type"]:
         case "None" | "Undefined":
             return _PLAIN.get(physical)
@@ -258,7 +292,7 @@ def _is_bytewise(of: pa.DataType) -> bool:
     )
 
 
-def _convert(raw: list[_Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Array | None:
+def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Array | None:
     """Raw statistics as values of the table's type; None where any of them has no exact counterpart."""
     if not _converts(stored, wanted):
         return None
@@ -277,7 +311,7 @@ def _convert(raw: list[_Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Ar
     return values
 
 
-def _decimal(raw: _Raw, scale: int) -> Decimal:
+def _decimal(raw: Raw, scale: int) -> Decimal:
     unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
     digits = tuple(int(digit) for digit in str(abs(unscaled)))
     return Decimal((int(unscaled < 0), digits, -scale))
@@ -289,7 +323,7 @@ def _scatter(groups: Sequence[pa.Array], order: npt.NDArray[np.int64], of: pa.Da
 
 def _per_file(values: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
     """One aggregate per file, null where a file has no units."""
-    grouped = pa.table({"file": files, "value": values}).group_by("file").aggregate([("value", how)])
+    grouped = pa.table({"file": files, "value": values}).group_by("file", use_threads=False).aggregate([("value", how)])
     order = np.full(file_count, len(grouped))
     order[grouped["file"].to_numpy()] = np.arange(len(grouped))
     found = grouped[f"value_{how}"].combine_chunks()
