@@ -18,10 +18,12 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError
+from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import parse_as_of
 from lakeformat.model.table_config import TableConfig
 from lakeformat.read.history import HistoryEntry, read_history
+from lakeformat.read.layout_report import report_layout
 from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
 from lakeformat.read.session import ReadPlan, plan_read, read_all
 from lakeformat.read.view import TableView
@@ -183,6 +185,40 @@ class Table:
     ) -> str:
         """How many files, row groups and bytes a read touches, after each pruning step."""
         return self._question(columns, where, as_of, None)[2].describe()
+
+    def layout_report(
+        self,
+        columns: Sequence[str],
+        *,
+        target_file_bytes: int | None = None,
+        selectivity: float = 0.01,
+        sample_rows: int = 200_000,
+        as_of: str | None = None,
+    ) -> LayoutReport:
+        """Which share of the files filters skip now, and would skip in other layouts. Nothing is written.
+
+        >>> report = table.layout_report(["x", "y"])  # doctest: +SKIP
+        >>> print(report)  # doctest: +SKIP
+        >>> report.to_png("layout.png")  # doctest: +SKIP
+
+        Args:
+            columns: to lay the rows out by; fields of structs by path (``a.b``).
+            target_file_bytes: size of the files to come; by default each partition keeps its number of files.
+            selectivity: the share of the rows that each filter shall hold.
+            sample_rows: rows to judge by. Memory: these rows of the columns, and a row group of them per core.
+
+        Raises:
+            InvalidInputError: no columns, or an unknown one.
+            SchemaMismatchError: a column has no order.
+        """
+        return report_layout(
+            self.engine.storage,
+            self.snapshot(as_of),
+            columns,
+            target_file_bytes=target_file_bytes,
+            selectivity=selectivity,
+            sample_rows=sample_rows,
+        )
 
     def history(self) -> list[HistoryEntry]:
         """Completed commits on the active timeline, newest first."""

@@ -216,8 +216,8 @@ def _of_texts(
         # A shift by 64 bits is no shift to numpy: two halves.
         half = blank >> np.uint64(1)
         rest = blank - half
-        word = found >> half >> rest << rest << half
-        return word
+        kept: Word = found >> half >> rest << rest << half
+        return kept
 
     return _TEXT_WORDS, make
 

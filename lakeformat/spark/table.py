@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError
+from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.read.view import TableView
 from lakeformat.spark.exchange import SparkExchange
@@ -97,6 +98,10 @@ class LakehouseTable:
     def history(self) -> list[HistoryEntry]:
         """Completed commits on the active timeline, newest first."""
         return Table(self._engine.storage, self._options).history()
+
+    def layout_report(self, columns: Sequence[str], **arguments: Any) -> LayoutReport:
+        """What layouts by these columns would let filters skip; see `lakeformat.Table.layout_report`."""
+        return Table(self._engine.storage, self._options).layout_report(columns, **arguments)
 
     def upsert(
         self,

@@ -1,0 +1,138 @@
+"""Boxes: what files span and what filters ask, in ranks of a sample's values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakeformat.layout.words import Words
+
+__all__ = ["Axis", "Boxes", "Spans", "around", "of_files", "share_read"]
+
+Ranks: TypeAlias = npt.NDArray[np.int64]
+
+#: Comparisons of a filter with a file's column that are held at a time.
+_AT_ONCE: Final = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """What files are known to span in one column.
+
+    Attributes:
+        low, high: one value a file, null where it is not known; of the column's type.
+        blank: files that hold no value at all: only nulls, or no rows.
+    """
+
+    low: pa.Array
+    high: pa.Array
+    blank: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Closed boxes, one a row of the two arrays, a column for each dimension; low > high holds nothing."""
+
+    low: Ranks
+    high: Ranks
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def only(self, dimension: int) -> Boxes:
+        """The same in one dimension."""
+        return Boxes(self.low[:, [dimension]], self.high[:, [dimension]])
+
+    def touched(self, box: int, other: Boxes) -> npt.NDArray[np.bool_]:
+        """Which boxes of ``other`` share a point with one of these."""
+        flags: npt.NDArray[np.bool_] = ((other.low <= self.high[box]) & (other.high >= self.low[box])).all(axis=1)
+        return flags
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """One column as ranks: equal values have one, null has 0.
+
+    Attributes:
+        rows: the rank of each sampled row.
+        spans: lowest and highest rank of each file.
+        ordered: the ranks of the sampled rows that are not null, in order; one entry at least.
+    """
+
+    rows: Ranks
+    spans: Boxes
+    ordered: Ranks
+
+    @classmethod
+    def of(cls, sample: pa.Array, files: Spans) -> Axis:
+        """Rank the sampled values together with the files' bounds."""
+        size, count = len(sample), len(files.low)
+        ranks = _dense(pa.concat_arrays([sample, files.low, files.high]))
+        low, high = ranks[size : size + count], ranks[size + count :]
+        top = int(ranks.max(initial=0))
+        high = np.where(high == 0, top, high)  # Unknown: from below all to above all.
+        low, high = np.where(files.blank, top + 1, low), np.where(files.blank, -1, high)
+        found = np.sort(ranks[:size])
+        ordered = found[np.searchsorted(found, 1) :]
+        return cls(ranks[:size], Boxes(low[:, None], high[:, None]), ordered if len(ordered) else np.ones(1, np.int64))
+
+    def share_below(self, ranks: Ranks) -> npt.NDArray[np.float64]:
+        """Share of the sampled values that are less."""
+        return np.searchsorted(self.ordered, ranks) / len(self.ordered)
+
+    def share_up_to(self, ranks: Ranks) -> npt.NDArray[np.float64]:
+        """Share of the sampled values that are not greater."""
+        return np.searchsorted(self.ordered, ranks, "right") / len(self.ordered)
+
+
+def _dense(values: pa.Array) -> Ranks:
+    """Ranks from 1 in the order of the values, 0 for null."""
+    words = Words(values)
+    columns = [words.word(at) for at in range(words.count)]
+    order = np.lexsort(columns[::-1])
+    if words.valid is not None:
+        order = order[words.valid[order]]
+    changes = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    ranks = np.zeros(len(values), np.int64)
+    ranks[order] = np.cumsum(np.append(np.ones(min(1, len(order)), np.int64), changes))
+    return ranks
+
+
+def around(axes: list[Axis], rows: Ranks, width: float, rng: np.random.Generator) -> Boxes:
+    """Boxes that hold the given sampled rows somewhere in them, each side ``width`` of that column's values wide."""
+    low, high = [], []
+    for axis in axes:
+        last = len(axis.ordered) - 1
+        start = axis.share_below(axis.rows[rows]) - width * rng.random(len(rows))
+        start = np.clip(start, 0, 1 - width)
+        low.append(axis.ordered[np.floor(start * last).astype(np.int64)])
+        high.append(axis.ordered[np.floor((start + width) * last).astype(np.int64)])
+    return Boxes(np.stack(low, axis=1), np.stack(high, axis=1))
+
+
+def of_files(axes: list[Axis], file: Ranks, count: int) -> Boxes:
+    """What files would span, from the file number of each sampled row."""
+    top = max(int(axis.rows.max(initial=0)) for axis in axes) + 1
+    low = np.full((count, len(axes)), top)
+    high = np.full((count, len(axes)), -1)
+    for dimension, axis in enumerate(axes):
+        valid = axis.rows > 0
+        np.minimum.at(low[:, dimension], file[valid], axis.rows[valid])
+        np.maximum.at(high[:, dimension], file[valid], axis.rows[valid])
+    return Boxes(low, high)
+
+
+def share_read(files: Boxes, filters: Boxes) -> float:
+    """Mean share of the files that a filter touches; 0 without any."""
+    if not len(files) or not len(filters):
+        return 0.0
+    step = max(1, _AT_ONCE // len(files))
+    touched = 0
+    for first in range(0, len(filters), step):
+        low, high = filters.low[first : first + step, None], filters.high[first : first + step, None]
+        touched += int(((files.low <= high) & (files.high >= low)).all(axis=2).sum())
+    return touched / len(files) / len(filters)

@@ -1,0 +1,167 @@
+"""A layout report as a picture: what files span in the plane of two columns (``pip install 'lakeformat[plot]'``).
+
+Both axes are shares of the rows, not values: a plane in which rows lie evenly, whatever their distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.layout.boxes import Boxes
+from lakeformat.layout.report import NOW, Estimate, LayoutReport
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw"]
+
+#: More boxes in one panel are a grey mass.
+_MOST_BOXES: Final = 1_024
+_MOST_POINTS: Final = 3_000
+_SKIPPED: Final = ("#dfe7ef", "#9db0c4")
+_READ: Final = ("#f2a65a", "#c4541c")
+_FILTER: Final = "#15304b"
+_TEXT: Final = "#33404d"
+_TITLES: Final = {NOW: "as it lies now"}
+
+Extents = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def draw(report: LayoutReport, plane: Sequence[str] = ()) -> Any:
+    """See `LayoutReport.figure`."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError:
+        raise InvalidInputError("pictures need matplotlib: pip install 'lakeformat[plot]'") from None
+    shown = _columns(report, plane)
+    across = 2 if len(report.layouts) > 2 else len(report.layouts)
+    down = -(-len(report.layouts) // across)
+    figure = Figure(figsize=(5.2 * across, 5.0 * down + 1.1), facecolor="white", layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).flat
+    for panel, layout in zip(panels, report.layouts, strict=False):
+        _panel(panel, report, layout, shown)
+    head = f"{report.rows:,} rows in {report.files:,} files: what filters on {' and '.join(report.columns)} read"
+    figure.suptitle(f"{head}\n{report.advice}", fontsize=12, color=_TEXT)
+    figure.legend(
+        handles=[
+            Patch(facecolor="none", edgecolor=_FILTER, linewidth=1.8, label="a filter on all columns"),
+            Patch(facecolor=_READ[0], edgecolor=_READ[1], alpha=0.6, label="files that it reads"),
+            Patch(facecolor=_SKIPPED[0], edgecolor=_SKIPPED[1], label="files that it skips"),
+        ],
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=10,
+        labelcolor=_TEXT,
+        title="Equal lengths of an axis hold equally many rows.",
+        title_fontproperties={"size": 9},
+    )
+    return figure
+
+
+def _columns(report: LayoutReport, plane: Sequence[str]) -> tuple[int, ...]:
+    """Which columns of the report stand on the axes: one or two."""
+    chosen = tuple(plane) or report.columns[:2]
+    for name in chosen:
+        if name not in report.columns:
+            raise InvalidInputError(
+                f"the report has no column {name!r}{nearest(name, report.columns)}; it has {', '.join(report.columns)}"
+            )
+    if plane and (len(chosen) != 2 or len(set(chosen)) != 2):
+        raise InvalidInputError(f"a plane has two different columns, not {', '.join(chosen)}")
+    return tuple(report.columns.index(name) for name in chosen)
+
+
+def _panel(panel: Axes, report: LayoutReport, layout: Estimate, shown: tuple[int, ...]) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.patches import Rectangle
+
+    boxes = layout.boxes
+    full = np.flatnonzero((boxes.low <= boxes.high).all(axis=1))
+    touched = report.example.touched(0, boxes) if len(report.example) else np.zeros(len(boxes), bool)
+    drawn = full[np.linspace(0, len(full) - 1, min(len(full), _MOST_BOXES)).astype(int)] if len(full) else full
+    sides = [_extents(report, boxes, column) for column in shown]
+    if len(shown) == 1:
+        number = np.arange(len(boxes)) / max(1, len(boxes))
+        sides.append((number, number + 1 / max(1, len(boxes))))
+    (left, right), (bottom, top) = sides
+    corners = np.stack([left, bottom, left, top, right, top, right, bottom], axis=1).reshape(-1, 4, 2)
+    edge = 0.7 if len(drawn) <= 256 else 0.35
+    for which, (face, line), alpha in ((~touched, _SKIPPED, 0.5), (touched, _READ, 0.45)):
+        some = corners[drawn[which[drawn]]]
+        # Where boxes cover each other a hundred times, each one is faint.
+        shade = alpha / max(1.0, _depth(boxes, report, shown) ** 0.5)
+        panel.add_collection(PolyCollection(some, facecolors=face, edgecolors="none", alpha=max(shade, 0.05)))
+        panel.add_collection(PolyCollection(some, facecolors="none", edgecolors=line, linewidths=edge, alpha=0.8))
+    if len(shown) == 2:
+        _points(panel, report, shown)
+    if len(report.example):
+        ends = [_extents(report, report.example, column) for column in shown]
+        if len(shown) == 1:
+            ends.append((np.zeros(1), np.ones(1)))
+        (x, x_end), (y, y_end) = ((float(low[0]), float(high[0])) for low, high in ends)
+        frame = Rectangle((x, y), x_end - x, y_end - y, fill=False, edgecolor=_FILTER, linewidth=1.8, zorder=5)
+        panel.add_patch(frame)
+    best = layout.name == report.best and layout.name != NOW
+    title = f"{_TITLES.get(layout.name, layout.name)}{', reads least' if best else ''}"
+    panel.set_title(title, loc="left", fontsize=12, color=_TEXT, fontweight="bold", pad=20)
+    told = f"filters read {100 * layout.read:.1f} % of the files; this one {touched.sum():,} of {len(boxes):,}"
+    panel.text(0, 1.018, told, transform=panel.transAxes, fontsize=9.5, color=_READ[1] if best else _TEXT)
+    _axes(panel, report, shown)
+
+
+def _extents(report: LayoutReport, boxes: Boxes, column: int) -> Extents:
+    axis = report.axes[column]
+    return axis.share_below(boxes.low[:, column]), axis.share_up_to(boxes.high[:, column])
+
+
+def _depth(boxes: Boxes, report: LayoutReport, shown: tuple[int, ...]) -> float:
+    """How many boxes lie upon each other, on average."""
+    areas = np.ones(len(boxes))
+    for column in shown:
+        low, high = _extents(report, boxes, column)
+        areas *= np.clip(high - low, 0, 1)
+    return float(areas.sum())
+
+
+def _points(panel: Axes, report: LayoutReport, shown: tuple[int, ...]) -> None:
+    """Some of the sampled rows; those of one value are spread over its share."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, report.sampled, min(report.sampled, _MOST_POINTS))
+    at = []
+    for column in shown:
+        axis = report.axes[column]
+        low, high = axis.share_below(axis.rows[rows]), axis.share_up_to(axis.rows[rows])
+        at.append(low + (high - low) * rng.random(len(rows)))
+    panel.scatter(at[0], at[1], s=0.6, color=_TEXT, alpha=0.35, linewidths=0, zorder=3, rasterized=True)
+
+
+def _axes(panel: Axes, report: LayoutReport, shown: tuple[int, ...]) -> None:
+    panel.set_xlim(0, 1)
+    panel.set_ylim(0, 1)
+    panel.set_aspect("equal")
+    names = [report.columns[column] for column in shown]
+    panel.set_xlabel(names[0], color=_TEXT)
+    panel.set_ylabel(names[1] if len(names) == 2 else "files in order", color=_TEXT)
+    for column, line in zip(names, (panel.xaxis, panel.yaxis), strict=False):
+        ticks = report.ticks[column]
+        line.set_ticks(np.linspace(0, 1, len(ticks)), labels=list(ticks))
+    if len(names) == 1:
+        panel.set_yticks([])
+    panel.tick_params(labelsize=8, colors=_TEXT, length=2)
+    panel.tick_params(axis="y", labelrotation=90)
+    # The outermost labels stay within the panel: two meet in each corner.
+    for labels, align, ends in (
+        (panel.get_xticklabels(), "set_horizontalalignment", ("left", "center", "right")),
+        (panel.get_yticklabels(), "set_verticalalignment", ("bottom", "center", "top")),
+    ):
+        for at, label in enumerate(labels):
+            getattr(label, align)(ends[0] if at == 0 else ends[2] if at == len(labels) - 1 else ends[1])
+    for spine in panel.spines.values():
+        spine.set_color(_SKIPPED[1])

@@ -1,0 +1,257 @@
+"""What a layout would do for filters, judged by a sample of rows before anything is rewritten.
+
+Every layout is asked the same filters: around rows drawn at random, on each column alone and on all columns together,
+each wide enough to hold a given share of the rows. A layout to judge is the sample itself, put in order and cut into
+as many files as the table has; the table as it lies is judged by its files' own bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakeformat.layout.boxes import Axis, Boxes, Ranks, Spans, around, of_files, share_read
+from lakeformat.layout.curve import Strategy, fit
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = ["Estimate", "LayoutReport", "Sample", "report"]
+
+NOW: Final = "now"
+#: Filters of each kind.
+_FILTERS: Final = 200
+#: Fewer sampled rows tell too little of what a file spans.
+ROWS_A_FILE: Final = 32
+#: A rewrite that saves less than this share of the files read is not worth it.
+_WORTH: Final = 0.1
+_TICKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Rows drawn evenly from a table.
+
+    Attributes:
+        rows: the layout's columns, flat, under their names.
+        partition: for each row the number of its partition.
+        files: for each partition, how many files its rows are to be cut into.
+    """
+
+    rows: pa.Table
+    partition: npt.NDArray[np.int64]
+    files: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One layout.
+
+    Attributes:
+        name: ``now``, ``linear``, ``z-order`` or ``hilbert``.
+        files: how many were judged.
+        skipped: the mean share of files that a filter on a column alone skips, by column.
+        skipped_together: the same of a filter on all columns.
+        boxes: what the files span, in ranks.
+    """
+
+    name: str
+    files: int
+    skipped: Mapping[str, float]
+    skipped_together: float
+    boxes: Boxes = field(repr=False, compare=False)
+
+    @property
+    def read(self) -> float:
+        """Mean share of files read, over all kinds of filters."""
+        shares = [*self.skipped.values(), self.skipped_together]
+        return 1 - sum(shares) / len(shares)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutReport:
+    """What filters skip now and in other layouts; ``str()`` is a table.
+
+    Attributes:
+        columns: the layout's columns.
+        rows, files: of the table.
+        sampled: rows judged by.
+        selectivity: the share of the rows that each filter is made to hold, were the columns independent.
+        layouts: the table as it lies first.
+        best: the layout that reads least, or ``now`` if no other saves a tenth of the files read.
+        example: a filter on all columns, in ranks: a box.
+        axes: the columns' ranks, for pictures.
+        ticks: by column, values at quarters of the sampled rows.
+    """
+
+    columns: tuple[str, ...]
+    rows: int
+    files: int
+    sampled: int
+    selectivity: float
+    layouts: tuple[Estimate, ...]
+    example: Boxes = field(repr=False, compare=False)
+    axes: tuple[Axis, ...] = field(repr=False, compare=False)
+    ticks: Mapping[str, tuple[str, ...]] = field(repr=False)
+
+    @property
+    def best(self) -> str:
+        """The name of the layout to choose."""
+        now, *others = self.layouts
+        least = min(others, key=lambda layout: layout.read)
+        return least.name if least.read < now.read * (1 - _WORTH) else NOW
+
+    @property
+    def advice(self) -> str:
+        """What to do, in one line."""
+        now, *others = self.layouts
+        if self.files < 2:
+            return "one file cannot be skipped in part: choose smaller files first"
+        if self.best == NOW:
+            return "the table lies well for these columns: leave it"
+        least = next(layout for layout in others if layout.name == self.best)
+        by = ", ".join(f'"{column}"' for column in self.columns)
+        return (
+            f"{least.name} reads {_percent(least.read)} of the files where {_percent(now.read)} are read now; run "
+            f'table.cluster(by=[{by}], curve="{least.name}")'
+        )
+
+    def __str__(self) -> str:
+        names = [*(f"on {column}" for column in self.columns)]
+        if len(self.columns) > 1:
+            names.append("on all together")
+        width = max(map(len, names))
+        lines = [
+            f"{self.rows:,} rows in {self.files:,} files, judged by {self.sampled:,} sampled rows.",
+            f"Files that a filter skips which holds {_percent(self.selectivity)} of the rows:",
+            "",
+            " ".join([" " * width, *(f"{layout.name:>9}" for layout in self.layouts)]),
+        ]
+        for at, name in enumerate(names):
+            shares = [[*layout.skipped.values(), layout.skipped_together][at] for layout in self.layouts]
+            lines.append(" ".join([f"{name:<{width}}", *(f"{_percent(share):>9}" for share in shares)]))
+        judged = self.layouts[-1].files
+        if judged < self.files:
+            lines += ["", f"The sample was cut into {judged:,} files, with fewer rows it would tell too little."]
+        return "\n".join([*lines, "", self.advice])
+
+    def figure(self, plane: Sequence[str] = ()) -> Any:
+        """A matplotlib figure: what files span in the plane of two columns, a panel for each layout.
+
+        Args:
+            plane: two of the columns; the first two by default. One column is drawn against the order of files.
+
+        Raises:
+            InvalidInputError: matplotlib is missing (``pip install 'lakeformat[plot]'``), or no such columns.
+        """
+        from lakeformat.layout.picture import draw
+
+        return draw(self, plane)
+
+    def to_png(self, path: str | PathLike[str], plane: Sequence[str] = ()) -> None:
+        """Write the figure as a PNG file on this machine; errors as of `figure`."""
+        self.figure(plane).savefig(path, format="png", dpi=150)
+
+
+def report(
+    sample: Sample, now: Mapping[str, Spans], *, rows: int, files: int, selectivity: float = 0.01, seed: int = 0
+) -> LayoutReport:
+    """Judge layouts by the columns of ``now``, in their order.
+
+    Args:
+        sample: rows with these columns.
+        now: what the table's files span, of all files or of some drawn evenly.
+        rows, files: of the table.
+        selectivity: the share of the rows that each filter shall hold.
+        seed: of the filters.
+    """
+    names = tuple(now)
+    sample = replace(sample, rows=sample.rows.select(list(names)))
+    columns = [sample.rows[name].combine_chunks() for name in names]
+    axes = [Axis.of(column, now[name]) for name, column in zip(names, columns, strict=True)]
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, max(1, sample.rows.num_rows), _FILTERS if sample.rows.num_rows else 0)
+    alone = [around([axis], drawn, selectivity, rng) for axis in axes]
+    together = around(axes, drawn, selectivity ** (1 / len(axes)), rng)
+
+    def judged(name: str, boxes: Boxes) -> Estimate:
+        skipped = {
+            column: 1 - share_read(boxes.only(at), alone[at]) if len(boxes) else 0.0 for at, column in enumerate(names)
+        }
+        return Estimate(name, len(boxes), skipped, 1 - share_read(boxes, together), boxes)
+
+    spans = [axis.spans for axis in axes]
+    lying = Boxes(*(np.concatenate([getattr(span, end) for span in spans], axis=1) for end in ("low", "high")))
+    layouts = [judged(NOW, lying)]
+    for strategy in Strategy:
+        if strategy is Strategy.LINEAR or len(names) > 1:
+            file, count = _cut(sample, _order(strategy, sample, axes))
+            layouts.append(judged(strategy.value, of_files(axes, file, count)))
+    return LayoutReport(
+        columns=names,
+        rows=rows,
+        files=files,
+        sampled=sample.rows.num_rows,
+        selectivity=selectivity,
+        layouts=tuple(layouts),
+        example=_example(together, layouts),
+        axes=tuple(axes),
+        ticks={name: _ticks(column, axis) for name, column, axis in zip(names, columns, axes, strict=True)},
+    )
+
+
+def _order(strategy: Strategy, sample: Sample, axes: Sequence[Axis]) -> Ranks:
+    """The rows in order, partition after partition."""
+    if strategy is Strategy.LINEAR:
+        return np.lexsort([*(axis.rows for axis in reversed(axes)), sample.partition])
+    positions = fit(strategy, sample.rows.schema.names, sample.rows).positions(sample.rows)
+    return np.lexsort((positions, sample.partition))
+
+
+def _cut(sample: Sample, order: Ranks) -> tuple[Ranks, int]:
+    """The file of each row, every partition cut into files of even size; and how many files there are."""
+    rows = np.bincount(sample.partition, minlength=len(sample.files))
+    files = np.clip(sample.files, 1, np.maximum(1, rows // ROWS_A_FILE))
+    files[rows == 0] = 0
+    first_row, first_file = np.cumsum(rows) - rows, np.cumsum(files) - files
+    of = sample.partition[order]
+    file = np.empty(len(order), np.int64)
+    file[order] = first_file[of] + (np.arange(len(order)) - first_row[of]) * files[of] // rows[of]
+    return file, int(files.sum())
+
+
+def _example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
+    """The filter whose share of files is most like the mean's in the last layout."""
+    if not len(filters):
+        return filters
+    boxes = layouts[-1].boxes
+    touched = np.array([filters.touched(at, boxes).sum() for at in range(len(filters))])
+    chosen = [int(np.argsort(touched, kind="stable")[len(touched) // 2])]
+    return Boxes(filters.low[chosen], filters.high[chosen])
+
+
+def _ticks(column: pa.Array, axis: Axis) -> tuple[str, ...]:
+    """Values of the sample at quarters of its rows."""
+    order = np.argsort(axis.rows, kind="stable")[np.count_nonzero(axis.rows == 0) :]
+    if not len(order):
+        return ()
+    at = [order[int(share * (len(order) - 1))] for share in _TICKS]
+    return tuple(_shown(value) for value in column.take(pa.array(at)).to_pylist())
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) < 10**7 else f"{value:.3g}"
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= 19 else text[:18] + "…"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %" if share < 0.0995 else f"{100 * share:.1f} %"

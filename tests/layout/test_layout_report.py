@@ -1,0 +1,152 @@
+"""What a report promises is what the files then keep; pictures of it."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import lakeformat
+from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.layout import Strategy, fit
+from lakeformat.layout.report import LayoutReport
+
+ROWS = 20_000
+SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("y", pa.string()), ("s", pa.struct([("z", pa.float64())]))])
+
+
+def rows_of(rng: np.random.Generator) -> pa.Table:
+    x = np.minimum(rng.zipf(1.3, ROWS), 10**9)
+    z = pa.StructArray.from_arrays([pa.array(rng.random(ROWS), mask=rng.random(ROWS) < 0.1)], ["z"])
+    y = pc.cast(pa.array(rng.integers(100_000, 999_999, ROWS)), pa.string())
+    return pa.table([pa.array(np.arange(ROWS)), pa.array(x), y, z], schema=SCHEMA)
+
+
+def table_of(path: Path, rows: pa.Table) -> lakeformat.Table:
+    """A table of 16 files of consecutive rows."""
+    table = lakeformat.create(path, SCHEMA, record_key="id")
+    table.bulk_insert(rows, partitioner=lambda part: np.asarray(part["id"]) * 16 // ROWS)
+    return table
+
+
+@pytest.fixture(scope="module")
+def shuffled(tmp_path_factory: pytest.TempPathFactory) -> lakeformat.Table:
+    return table_of(tmp_path_factory.mktemp("report"), rows_of(np.random.default_rng(1)))
+
+
+def named(report: LayoutReport) -> dict[str, float]:
+    return {layout.name: layout.read for layout in report.layouts}
+
+
+def test_rows_as_they_came_skip_nothing_and_hilbert_most(shuffled: lakeformat.Table) -> None:
+    report = shuffled.layout_report(["x", "y"])
+    reads = named(report)
+    assert list(reads) == ["now", "linear", "z-order", "hilbert"]
+    assert reads["now"] > 0.9
+    assert reads["hilbert"] < 0.5
+    assert report.best in {"z-order", "hilbert"}
+    assert (report.rows, report.files, report.sampled) == (ROWS, 16, ROWS)
+    assert f'run table.cluster(by=["x", "y"], curve="{report.best}")' in str(report)
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_after_the_rewrite_the_files_keep_what_was_promised(
+    shuffled: lakeformat.Table, tmp_path: Path, strategy: Strategy
+) -> None:
+    columns = ["x", "y", "s.z"]
+    promised = next(one for one in shuffled.layout_report(columns).layouts if one.name == strategy.value)
+    rows = shuffled.to_arrow(meta_columns=False)
+    order = np.argsort(fit(strategy, columns, rows).positions(rows), kind="stable")
+    laid_out = rows.take(pa.array(order)).set_column(0, "id", pa.array(np.arange(ROWS)))
+    after = table_of(tmp_path, laid_out).layout_report(columns)
+    assert after.layouts[0].files == 16
+    assert dict(after.layouts[0].skipped) == pytest.approx(dict(promised.skipped), abs=0.05)
+    assert after.layouts[0].skipped_together == pytest.approx(promised.skipped_together, abs=0.05)
+    if strategy is Strategy.HILBERT:
+        assert after.best == "now"
+        assert "leave it" in str(after)
+
+
+def test_shares_are_those_of_footers(shuffled: lakeformat.Table, tmp_path: Path) -> None:
+    rows = shuffled.to_arrow(meta_columns=False).sort_by("y")
+    table = table_of(tmp_path, rows.set_column(0, "id", pa.array(np.arange(ROWS))))
+    skipped = table.layout_report(["y"], selectivity=0.001).layouts[0].skipped["y"]
+    spans = []
+    for file in Path(tmp_path).glob("*.parquet"):
+        values = pq.read_table(file, columns=["y"])["y"]
+        spans.append((pc.min(values).as_py(), pc.max(values).as_py()))
+    asked = np.random.default_rng(3).choice(np.asarray(rows["y"]), 500)
+    read = np.mean([[low <= value <= high for low, high in spans] for value in asked])
+    assert skipped == pytest.approx(1 - read, abs=0.05)
+
+
+def test_each_partition_is_laid_out_by_itself(tmp_path: Path) -> None:
+    rows = rows_of(np.random.default_rng(2))
+    part = pa.array(np.where(np.arange(ROWS) % 4, "many", "few"))
+    table = lakeformat.create(tmp_path, SCHEMA.append(pa.field("p", pa.string())), record_key="id", partition_by="p")
+    table.bulk_insert(
+        rows.append_column("p", part),
+        partitioner=lambda part: np.where(np.asarray(part["p"]) == "few", 0, np.asarray(part["id"]) // 4 % 8),
+    )
+    report = table.layout_report(["x", "y"])
+    assert [layout.files for layout in report.layouts] == [9] * 4
+    # The partition of one file, a ninth of the files, is read by every filter.
+    assert named(report)["hilbert"] > 1 / 9
+    finer = table.layout_report(["x", "y"], target_file_bytes=report.rows)
+    assert finer.layouts[-1].files > 9
+    assert named(finer)["hilbert"] < named(report)["hilbert"]
+
+
+def test_one_column_needs_no_curve(shuffled: lakeformat.Table) -> None:
+    report = shuffled.layout_report(["s.z"])
+    assert [layout.name for layout in report.layouts] == ["now", "linear"]
+    assert report.best == "linear"
+    assert "together" not in str(report)
+
+
+def test_tables_with_nothing_to_skip(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path, SCHEMA, record_key="id")
+    assert "one file cannot be skipped in part" in str(table.layout_report(["x", "y"]))
+    table.bulk_insert(rows_of(np.random.default_rng(3)).slice(0, 100))
+    assert "one file cannot be skipped in part" in str(table.layout_report(["x", "y"]))
+
+
+def test_a_column_of_nulls_is_skipped_by_every_filter(tmp_path: Path) -> None:
+    rows = rows_of(np.random.default_rng(4)).set_column(1, "x", pa.nulls(ROWS, pa.int64()))
+    report = table_of(tmp_path, rows).layout_report(["x", "y"])
+    assert {layout.skipped["x"] for layout in report.layouts} == {1.0}
+
+
+def test_what_cannot_be_reported_is_refused(shuffled: lakeformat.Table) -> None:
+    with pytest.raises(InvalidInputError, match="'z' is not in the table"):
+        shuffled.layout_report(["x", "z"])
+    with pytest.raises(SchemaMismatchError, match="no order"):
+        shuffled.layout_report(["s"])
+    with pytest.raises(InvalidInputError, match="different columns"):
+        shuffled.layout_report(["x", "X"])
+    with pytest.raises(InvalidInputError, match="no share of rows"):
+        shuffled.layout_report(["x"], selectivity=1.5)
+
+
+def test_pictures_show_every_layout_and_its_files(shuffled: lakeformat.Table, tmp_path: Path) -> None:
+    report = shuffled.layout_report(["x", "y", "s.z"])
+    panels = report.figure(plane=["y", "s.z"]).axes
+    assert [panel.get_title(loc="left").partition(",")[0] for panel in panels] == [
+        "as it lies now",
+        "linear",
+        "z-order",
+        "hilbert",
+    ]
+    assert {(panel.get_xlabel(), panel.get_ylabel()) for panel in panels} == {("y", "s.z")}
+    for panel, layout in zip(panels, report.layouts, strict=True):
+        outlines = [one for one in panel.collections if one.get_facecolor().size == 0]
+        assert sum(len(one.get_paths()) for one in outlines) == layout.files
+    report.to_png(tmp_path / "layout.png")
+    assert (tmp_path / "layout.png").read_bytes().startswith(b"\x89PNG")
+    assert len(shuffled.layout_report(["x"]).figure().axes) == 2
+    with pytest.raises(InvalidInputError, match="has no column 'id'"):
+        report.figure(plane=["id", "x"])
+    with pytest.raises(InvalidInputError, match="two different columns"):
+        report.figure(plane=["x", "x"])
