@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.errors import InvalidInputError
+from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
 from lakeformat.index.footers import read_metadata
 from lakeformat.layout.boxes import Spans
 from lakeformat.layout.report import LayoutReport, Sample, report
@@ -23,7 +24,6 @@ from lakeformat.layout.words import leaf_type
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, ColumnBounds, path_parts, resolve
 from lakeformat.read.batches import read_split
-from lakeformat.read.footer_bounds import fold_files, row_group_bounds
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split
 from lakeformat.storage.port import Storage
