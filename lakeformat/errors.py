@@ -10,6 +10,7 @@
     ├── TableNotFoundError            check the path, or create the table
     ├── UnsupportedTableError         the table uses a feature that is not built
     ├── CorruptTableError             restore the named file
+    │   └── SkippingError             read without skipping: what files say of their values is not so
     ├── InstantNotAvailableError      ask for another instant, or keep more history
     ├── WriteConflictError            run the write again
     ├── ValidationFailedError         a validator refused the write: look at the data, or at the validator
@@ -35,6 +36,7 @@ __all__ = [
     "LakeformatError",
     "LockTimeoutError",
     "SchemaMismatchError",
+    "SkippingError",
     "StorageError",
     "TableNotFoundError",
     "UnsupportedTableError",
@@ -79,6 +81,10 @@ class UnsupportedTableError(LakeformatError):
 
 class CorruptTableError(LakeformatError):
     """A file of the table cannot be what its name says. The message names the file."""
+
+
+class SkippingError(CorruptTableError):
+    """A verified read found rows that skipping would have lost. The message names the files."""
 
 
 class InstantNotAvailableError(LakeformatError):

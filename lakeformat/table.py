@@ -26,6 +26,7 @@ from lakeformat.read.history import HistoryEntry, read_history
 from lakeformat.read.layout_report import report_layout
 from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
 from lakeformat.read.session import ReadPlan, plan_read, read_all
+from lakeformat.read.verify import read_verified
 from lakeformat.read.view import TableView
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
@@ -140,14 +141,15 @@ class Table:
     # --- reading --------------------------------------------------------------------------------------
 
     def _question(
-        self, columns: Sequence[str] | None, where: str | None, as_of: str | None, meta_columns: bool | None
-    ) -> tuple[Snapshot, ReadQuery, ReadPlan]:
+        self, columns: Sequence[str] | None, where: str | None, as_of: str | None, meta_columns: bool | None = None
+    ) -> tuple[Snapshot, ReadQuery]:
         snapshot = self.snapshot(as_of)
         options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
         schema = snapshot.columns(self.engine.storage.location)
-        query = resolve_query(schema, options, columns=columns, where=where)
-        split_bytes = options["lakeformat.read.split.bytes"]
-        return snapshot, query, plan_read(self.engine.storage, snapshot, query, split_bytes=split_bytes)
+        return snapshot, resolve_query(schema, options, columns=columns, where=where)
+
+    def _plan(self, snapshot: Snapshot, query: ReadQuery) -> ReadPlan:
+        return plan_read(self.engine.storage, snapshot, query, split_bytes=self.options["lakeformat.read.split.bytes"])
 
     def to_batches(
         self,
@@ -156,6 +158,7 @@ class Table:
         *,
         as_of: str | None = None,
         meta_columns: bool | None = None,
+        verify: bool | None = None,
     ) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow batches, one file at a time.
 
@@ -164,9 +167,17 @@ class Table:
             where: a Spark SQL condition.
             as_of: an instant, a date or a time; now by default.
             meta_columns: whether the five ``_hoodie_`` columns come first (default true).
+            verify: read what skipping leaves out, too, and check that it holds no match (default false).
+
+        Raises:
+            SkippingError: with ``verify``, while the batches are read: skipping would have lost rows; names the files.
         """
-        snapshot, query, plan = self._question(columns, where, as_of, meta_columns)
-        batches = read_all(self.engine.storage, snapshot, query, plan)
+        snapshot, query = self._question(columns, where, as_of, meta_columns)
+        if self.options["lakeformat.read.verify"] if verify is None else verify:
+            split_bytes = self.options["lakeformat.read.split.bytes"]
+            batches = read_verified(self.engine.storage, snapshot, query, split_bytes=split_bytes)
+        else:
+            batches = read_all(self.engine.storage, snapshot, query, self._plan(snapshot, query))
         return pa.RecordBatchReader.from_batches(query.schema, batches)
 
     def to_arrow(
@@ -176,15 +187,16 @@ class Table:
         *,
         as_of: str | None = None,
         meta_columns: bool | None = None,
+        verify: bool | None = None,
     ) -> pa.Table:
-        """The rows in memory; arguments as `to_batches`."""
-        return self.to_batches(columns, where, as_of=as_of, meta_columns=meta_columns).read_all()
+        """The rows in memory; arguments and errors as of `to_batches`."""
+        return self.to_batches(columns, where, as_of=as_of, meta_columns=meta_columns, verify=verify).read_all()
 
     def explain(
         self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None
     ) -> str:
         """How many files, row groups and bytes a read touches, after each pruning step."""
-        return self._question(columns, where, as_of, None)[2].describe()
+        return self._plan(*self._question(columns, where, as_of)).describe()
 
     def layout_report(
         self,

@@ -36,5 +36,13 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         flag,
         True,
     ),
+    Option(
+        "lakeformat.read.verify",
+        "Read what skipping leaves out all the same, and fail if a row of it matches.",
+        Effect.READ,
+        flag,
+        False,
+        ("verify",),
+    ),
     Option("lakeformat.read.split.bytes", "Bytes of Parquet one Spark task reads.", Effect.READ, count, 128 << 20),
 )

@@ -176,6 +176,13 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option("hoodie.parquet.max.file.size", "Bytes a base file may grow to.", Effect.WRITE, count, 125829120),
     Option(
+        "lakeformat.parquet.row.group.rows",
+        "Rows of a row group, the least that a filtered read skips; more than the default makes no difference.",
+        Effect.WRITE,
+        positive,
+        131_072,
+    ),
+    Option(
         "hoodie.parquet.small.file.limit",
         "Files below this many bytes are topped up by inserts; 0 never.",
         Effect.WRITE,

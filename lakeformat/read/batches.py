@@ -5,14 +5,18 @@ Memory: one row group's pages of the columns read, plus a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError
 from lakeformat.index.footers import open_parquet, row_batches
-from lakeformat.predicate import Always, mask
+from lakeformat.predicate import Always, mask, may_match
+from lakeformat.predicate.nodes import leaves
+from lakeformat.read.footer_bounds import row_group_bounds
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import Split
 from lakeformat.storage.port import Storage
@@ -24,6 +28,8 @@ BATCH_ROWS = 65_536
 
 def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a split that match, with exactly the query's columns.
+
+    Row groups whose statistics rule out a match are skipped here, whatever the plan knew: the footer is at hand.
 
     Args:
         table: the table's schema, without meta columns.
@@ -41,7 +47,10 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
             with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
                 present = set(parquet.schema_arrow.names)
                 columns = [name for name in needed.names if name in present]
-                batches = row_batches(parquet, part.path, BATCH_ROWS, columns=columns, row_groups=part.row_groups)
+                groups: Sequence[int] | None = part.row_groups
+                if filtered and query.skipping:
+                    groups = _may_match(parquet.metadata, groups, query, full)
+                batches = row_batches(parquet, part.path, BATCH_ROWS, columns=columns, row_groups=groups)
                 for batch in batches:
                     shaped = conform(batch, needed)
                     if filtered:
@@ -53,3 +62,13 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
                 f"{part.path} vanished while it was read; read again, or keep more history "
                 "(hoodie.cleaner.commits.retained)"
             ) from None
+
+
+def _may_match(
+    footer: pq.FileMetaData, groups: Sequence[int] | None, query: ReadQuery, table: pa.Schema
+) -> Sequence[int]:
+    """Those row groups, or those of the whole file, that may hold a row the query selects."""
+    columns = sorted({leaf.column for leaf in leaves(query.predicate)})
+    bounds, rows, _ = row_group_bounds([footer], columns, table)
+    kept: list[int] = np.flatnonzero(may_match(query.predicate, bounds, rows)).tolist()
+    return kept if groups is None else [group for group in groups if group in kept]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lakeformat.config.resolve import Options
 from lakeformat.predicate import And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, as_of_option, readable_schema, resolve_query
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split
+from lakeformat.read.verify import VerifiedSplit, plan_verified, read_verified_split
 from lakeformat.spark.filters import to_predicate
 from lakeformat.spark.host import open_engine, plain_errors
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
@@ -31,7 +33,7 @@ _SMALL_SPLIT_BYTES = 4 << 20
 class SplitPartition(InputPartition):
     """One task's portion; None where the table has nothing to read."""
 
-    def __init__(self, split: Split | None) -> None:
+    def __init__(self, split: Split | VerifiedSplit | None) -> None:
         super().__init__(split)
         self.split = split
 
@@ -61,8 +63,10 @@ class _Pushdown:
 class LakehouseReader(DataSourceReader):
     """A snapshot read. Planned when Spark asks for partitions, after filters have come."""
 
-    def __init__(self, storage: Storage, snapshot: Snapshot, query: ReadQuery, split_bytes: int) -> None:
-        self._storage, self._query, self._split_bytes = storage, query, split_bytes
+    def __init__(self, storage: Storage, snapshot: Snapshot, query: ReadQuery, options: Options) -> None:
+        self._storage, self._query = storage, query
+        self._split_bytes: int = options["lakeformat.read.split.bytes"]
+        self._verify: bool = options["lakeformat.read.verify"]
         self._snapshot: Snapshot | None = snapshot
         self._table = snapshot.columns(storage.location)
 
@@ -80,22 +84,23 @@ class LakehouseReader(DataSourceReader):
         """Splits of even size."""
         if self._snapshot is None:
             return []
+        storage, snapshot, query, limit = self._storage, self._snapshot, self._query, self._split_bytes
+        splits: Sequence[Split | VerifiedSplit]
         with plain_errors():
-            plan = plan_read(
-                self._storage,
-                self._snapshot,
-                self._query,
-                split_bytes=self._split_bytes,
-                at_least=_tasks(self._snapshot),
-            )
-        return [SplitPartition(split) for split in plan.splits] or [SplitPartition(None)]
+            if self._verify:
+                splits = plan_verified(storage, snapshot, query, split_bytes=limit, at_least=_tasks(snapshot))
+            else:
+                splits = plan_read(storage, snapshot, query, split_bytes=limit, at_least=_tasks(snapshot)).splits
+        return [SplitPartition(split) for split in splits] or [SplitPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split's rows as Arrow batches."""
         split = partition.value
-        if split is not None:
-            with plain_errors():
-                yield from read_split(self._storage, split, self._query, self._table)
+        if split is None:
+            return
+        read: Any = read_verified_split if isinstance(split, VerifiedSplit) else read_split
+        with plain_errors():
+            yield from read(self._storage, split, self._query, self._table)
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks need no file list: the splits name what they read."""
@@ -108,11 +113,11 @@ def _tasks(snapshot: Snapshot) -> int:
     return max(1, min(max(_TASKS, cores), total // _SMALL_SPLIT_BYTES))
 
 
-def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, int]:
+def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, Options]:
     engine, resolved = open_engine(options)
     snapshot = load_snapshot(engine.store, as_of=as_of_option(resolved))
     query = resolve_query(snapshot.columns(engine.storage.location), resolved)
-    return engine.storage, snapshot, query, resolved["lakeformat.read.split.bytes"]
+    return engine.storage, snapshot, query, resolved
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
@@ -124,10 +129,10 @@ def table_schema(options: Mapping[str, str]) -> StructType:
 def make_reader(options: Mapping[str, str], schema: StructType) -> LakehouseReader:
     """A reader that returns exactly ``schema``: the table's own or one the user gave."""
     with plain_errors():
-        storage, snapshot, query, split_bytes = _open(options)
+        storage, snapshot, query, resolved = _open(options)
         full = readable_schema(snapshot.columns(storage.location), meta_columns=True)
         if schema == spark_schema(query.schema):
             query = replace(query, schema=arrow_schema(schema))
         else:
             query = replace(query, schema=requested_schema(schema, full))
-        return LakehouseReader(storage, snapshot, query, split_bytes)
+        return LakehouseReader(storage, snapshot, query, resolved)

@@ -65,6 +65,7 @@ class FileSettings:
         key_texts: the record key and the column it is a copy of, if there is one.
         fpp: false-positive rate of the filter.
         indexed: paths of the leaf columns whose statistics the file index keeps.
+        row_group_rows: most rows of a row group.
     """
 
     schema: pa.Schema
@@ -75,6 +76,7 @@ class FileSettings:
     fpp: float = 1e-4
     max_file_bytes: int = 125829120
     indexed: tuple[str, ...] = ()
+    row_group_rows: int = ROW_GROUP_ROWS
 
 
 def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema:
@@ -226,8 +228,9 @@ class BaseFileWriter:
         held, self._held = self._held, []
         if held:
             rows = held[0] if len(held) == 1 else pa.concat_tables(held).unify_dictionaries().combine_chunks()
-            self._open(rows).write_table(rows, ROW_GROUP_ROWS)
-            self._groups += -(-rows.num_rows // ROW_GROUP_ROWS)
+            most = min(self.settings.row_group_rows, ROW_GROUP_ROWS)
+            self._open(rows).write_table(rows, most)
+            self._groups += -(-rows.num_rows // most)
 
     def _open(self, sample: pa.Table | None) -> pq.ParquetWriter:
         if self._writer is None:

@@ -164,6 +164,7 @@ class WriteJob:
             self.options["hoodie.index.bloom.fpp"],
             self.options["hoodie.parquet.max.file.size"],
             self._indexed(schema),
+            self.options["lakeformat.parquet.row.group.rows"],
         )
 
     def _indexed(self, schema: pa.Schema) -> tuple[str, ...]:

@@ -1,0 +1,108 @@
+"""A read that does not believe in skipping: it reads everything, and counts what skipping would have lost.
+
+Skipping leaves out whole files and row groups and changes no row, so what it returns of a file is a part of what the
+filter selects there: equal counts mean equal rows. Each task checks the files that it reads, in its own split, so a
+verified read scales as any other. It costs a read without skipping, and the filter's columns once more of what
+skipping leaves. Memory: that of a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakeformat.errors import SkippingError
+from lakeformat.predicate import columns_of
+from lakeformat.read.batches import read_split
+from lakeformat.read.query import ReadQuery, readable_schema
+from lakeformat.read.session import plan_read
+from lakeformat.read.splits import FilePart, Split
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.snapshot import Snapshot
+
+__all__ = ["VerifiedSplit", "plan_verified", "read_verified", "read_verified_split"]
+
+#: Files that an error names.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedSplit:
+    """What one task reads and checks. Picklable.
+
+    Attributes:
+        split: a portion of the table, nothing skipped.
+        kept: what skipping leaves of the files of that portion.
+    """
+
+    split: Split
+    kept: tuple[FilePart, ...]
+
+
+def plan_verified(
+    storage: Storage, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int, at_least: int = 1
+) -> tuple[VerifiedSplit, ...]:
+    """All of the table in splits, each with what skipping leaves of it; arguments and errors as of `plan_read`."""
+    whole = replace(query, skipping=False)
+    everything = plan_read(storage, snapshot, whole, split_bytes=split_bytes, at_least=at_least)
+    skipping = replace(query, skipping=True)
+    narrowed = plan_read(storage, snapshot, skipping, split_bytes=split_bytes, at_least=at_least)
+    kept: dict[str, list[FilePart]] = {}
+    for part in (part for split in narrowed.splits for part in split.parts):
+        kept.setdefault(part.path, []).append(part)
+    return tuple(
+        VerifiedSplit(split, tuple(part for path in {p.path for p in split.parts} for part in kept.get(path, ())))
+        for split in everything.splits
+    )
+
+
+def read_verified_split(
+    storage: Storage, verified: VerifiedSplit, query: ReadQuery, table: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split, as `read_split` without skipping.
+
+    Raises:
+        SkippingError: after the last row, if skipping would have lost any; names the files.
+        CorruptTableError: a file is missing or damaged; names the file.
+    """
+    whole, skipping = replace(query, skipping=False), replace(query, skipping=True)
+    columns = columns_of(query.predicate)
+    full = readable_schema(table, meta_columns=True)
+    narrow = replace(skipping, schema=pa.schema([field for field in full if field.name in columns]))
+    lost: dict[str, int] = {}
+    for part in verified.split.parts:
+        held = 0
+        for batch in read_split(storage, Split((part,)), whole, table):
+            held += batch.num_rows
+            yield batch
+        if columns and held:  # A filter without columns skips nothing.
+            kept = tuple(_shared(part, other) for other in verified.kept if other.path == part.path)
+            found = sum(batch.num_rows for batch in read_split(storage, Split(kept), narrow, table))
+            if found != held:
+                lost[part.path] = lost.get(part.path, 0) + held - found
+    if lost:
+        named = ", ".join(sorted(lost)[:_NAMED])
+        raise SkippingError(
+            f"skipping loses {sum(lost.values())} matching row(s) of {len(lost)} file(s): {named}; their statistics "
+            "are wrong: read with hoodie.enable.data.skipping=false and have the files rewritten"
+        )
+
+
+def read_verified(
+    storage: Storage, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """All splits one after the other; errors as of `plan_verified` and `read_verified_split`."""
+    if snapshot.schema is not None:
+        for verified in plan_verified(storage, snapshot, query, split_bytes=split_bytes):
+            yield from read_verified_split(storage, verified, query, snapshot.schema)
+
+
+def _shared(part: FilePart, other: FilePart) -> FilePart:
+    """Row groups that are in both; the two are of one file."""
+    if part.row_groups is None or other.row_groups is None:
+        groups = part.row_groups if other.row_groups is None else other.row_groups
+    else:
+        groups = tuple(group for group in part.row_groups if group in other.row_groups)
+    return FilePart(part.path, part.size_bytes, groups)
