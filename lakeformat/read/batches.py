@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError
+from lakeformat.file_index.footer_bounds import row_group_bounds
 from lakeformat.index.footers import open_parquet, row_batches
 from lakeformat.predicate import Always, mask, may_match
 from lakeformat.predicate.nodes import leaves
-from lakeformat.read.footer_bounds import row_group_bounds
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import Split
 from lakeformat.storage.port import Storage
