@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakeformat
-from benchmarks.engine import StepUnavailableError, Told
+from benchmarks.engine import Told
 from benchmarks.engines.commits import insert_in_commits
 from benchmarks.workload import CORES, ORDERING, PARTITION, POINT_SQL, RECORD_KEY, SCHEMA, Content, Dataset
 
@@ -90,12 +90,8 @@ class Lakeformat:
     def _tag(self, rows: Path, index: str = "") -> Told:
         """Plan an upsert: tagging is nearly all of it, and all of it is timed."""
         table = self._open(**({"hoodie.index.type": index} if index else {}))
-        plan_upsert = getattr(table, "plan_upsert", None)
-        if plan_upsert is None:
-            raise StepUnavailableError("this version cannot tag without writing")
-        return Told(
-            None, {name: value for name, value in plan_upsert(pq.read_table(rows)).tagging.items() if name != "step"}
-        )
+        tagging = table.plan_upsert(pq.read_table(rows)).tagging
+        return Told(None, {name: value for name, value in tagging.items() if name != "step"})
 
 
 def open_engine(dataset: Dataset, table: Path) -> Lakeformat:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ __all__ = [
     "OLD_BLOOM",
     "KeyFooter",
     "key_footer",
+    "open_base",
     "open_parquet",
     "read_footer",
     "read_footers",
@@ -137,13 +139,21 @@ def row_batches(
             raise CorruptTableError(f"{path} has not the rows its footer promises; restore it from a copy")
 
 
-def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
-    """The Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
+@contextmanager
+def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
+    """The bytes of a base file that must be there. Raises `CorruptTableError` if it is missing."""
     try:
-        with storage.open_input(file.path) as source, open_parquet(source, file.path) as parquet:
-            return parquet.metadata
+        source = storage.open_input(file.path)
     except FileNotFoundError:
         raise CorruptTableError(f"{file.path} is missing; restore it from a copy") from None
+    with source as opened:
+        yield opened
+
+
+def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
+    """The Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
+    with open_base(storage, file) as source, open_parquet(source, file.path) as parquet:
+        return parquet.metadata
 
 
 def read_footer(storage: Storage, file: BaseFile) -> KeyFooter:

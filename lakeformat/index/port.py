@@ -5,8 +5,8 @@ A record is identified by key and partition; under a global index by its key alo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Protocol
 
 import numpy as np
@@ -82,6 +82,14 @@ class TagCounts:
         """Sum up, partition by partition."""
         for part in fields(self):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
+
+    @classmethod
+    def total(cls, several: Iterable[TagCounts]) -> dict[str, int]:
+        """The sums by name, as a report shows them."""
+        total = cls()
+        for counts in several:
+            total.add(counts)
+        return asdict(total)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.config.callables import import_callable
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.merge.order import deleted_rows
 from lakeformat.model.record import IS_DELETED
@@ -52,21 +51,15 @@ class Merger:
         Raises:
             InvalidOptionError: there is no such module or function, or it cannot be called.
         """
-        found: Any = self.target
-        if isinstance(found, str):
-            module, _, path = found.partition(":")
-            try:
-                found = importlib.import_module(module)
-                for name in path.split("."):
-                    found = getattr(found, name)
-            except Exception as error:
-                raise InvalidOptionError(
-                    f"the merger {self} cannot be imported ({type(error).__name__}: {error}); give "
-                    "package.module:function of a module that every Python of this job can import"
-                ) from error
-        if not callable(found):
-            raise InvalidOptionError(f"the merger {self} is {type(found).__name__} and no function; give a function")
-        return cast("MergeFunction", found)
+        try:
+            return import_callable(self.target)
+        except ImportError as error:
+            raise InvalidOptionError(
+                f"the merger {self} cannot be imported ({error}); give package.module:function of a module that every "
+                "Python of this job can import"
+            ) from error
+        except TypeError as error:
+            raise InvalidOptionError(f"the merger {self} is {error} and no function; give a function") from error
 
     def merged(self, stored: pa.Table, incoming: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """The function's rows, in ``incoming``'s schema, and which of them it deletes.

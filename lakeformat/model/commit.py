@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from lakeformat.model.files import BaseFile, BaseFileName
+
 __all__ = ["CommitMetadata", "WriteStat"]
 
 
@@ -21,6 +23,11 @@ class WriteStat:
     num_updates: int = 0
     num_inserts: int = 0
     size_bytes: int = 0
+
+    @property
+    def base_file(self) -> BaseFile:
+        """The file itself; raises `CorruptTableError` if its name is none of a base file."""
+        return BaseFile(self.partition_path, BaseFileName.parse(self.path.rpartition("/")[2]), self.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)

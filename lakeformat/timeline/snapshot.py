@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
@@ -49,10 +49,6 @@ class Snapshot:
         for file in self.files:
             grouped.setdefault(file.partition_path, []).append(file)
         return {partition: tuple(files) for partition, files in grouped.items()}
-
-    def without_files(self) -> Snapshot:
-        """The same table as if it were empty: for rows that must only open new file groups."""
-        return replace(self, files=())
 
     def columns(self, location: str) -> pa.Schema:
         """The schema, which must be known. Raises `CorruptTableError`."""

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from lakeformat.config.callables import callable_name
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.commit import WriteStat
-from lakeformat.write.validators import callable_name, load_callable
+from lakeformat.write.validators import load_callable
 
 __all__ = ["CommitMessage", "HttpCallback", "callbacks_of", "notify"]
 

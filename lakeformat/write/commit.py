@@ -34,6 +34,7 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 TOKEN_KEY: Final = "lakeformat.commit.token"
 _LOOKS: Final = 3
 
+#: Told of the commits completed since the write began, by instant time; raises `WriteConflictError`.
 NewKeyCheck = Callable[[Sequence[tuple[str, CommitMetadata]]], None]
 
 

@@ -17,7 +17,15 @@ from lakeformat.index.port import Tagged
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.write.prepare import ANY_PARTITION
 
-__all__ = ["refuse_doubled", "without_stored"]
+__all__ = ["doubled_keys", "refuse_doubled", "without_stored"]
+
+
+def doubled_keys(keys: pa.ChunkedArray) -> pa.Array:
+    """The keys that come more than once, each once."""
+    if pc.count_distinct(keys).as_py() == len(keys):
+        return pa.array([], keys.type)
+    counts = pc.value_counts(keys)
+    return counts.field("values").filter(pc.greater(counts.field("counts"), 1))
 
 
 def refuse_doubled(rows: Mapping[str, pa.Table]) -> None:
@@ -30,15 +38,12 @@ def refuse_doubled(rows: Mapping[str, pa.Table]) -> None:
         DuplicateKeyError: names such a key.
     """
     for partition, table in rows.items():
-        keys = table.column(RECORD_KEY)
-        if pc.count_distinct(keys).as_py() == len(keys):
-            continue
-        counts = pc.value_counts(keys)
-        doubled = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-        raise DuplicateKeyError(
-            f"{len(doubled)} record key(s) come more than once in the input, e.g. {doubled[0].as_py()!r}"
-            f"{_within(partition)}; leave them out, or set hoodie.datasource.insert.dup.policy=drop"
-        )
+        doubled = doubled_keys(table.column(RECORD_KEY))
+        if len(doubled):
+            raise DuplicateKeyError(
+                f"{len(doubled)} record key(s) come more than once in the input, e.g. {doubled[0].as_py()!r}"
+                f"{_within(partition)}; leave them out, or set hoodie.datasource.insert.dup.policy=drop"
+            )
 
 
 def without_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:

@@ -7,28 +7,24 @@ sample of rows for sizing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
-from lakeformat.index.key_columns import read_keys
 from lakeformat.index.port import TagCounts
-from lakeformat.index.tagging import TagSettings, tag_files
-from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFile, BaseFileName
-from lakeformat.storage.port import Storage
+from lakeformat.model.files import BaseFile
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
 from lakeformat.write.bucket_tasks import BucketSettings
 from lakeformat.write.buckets import FileSizing
 from lakeformat.write.claims import Pulse
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.late_check import new_file_check
 from lakeformat.write.profile import workload_profile
 from lakeformat.write.report import Report
 from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
@@ -192,8 +188,7 @@ class ExchangedSession:
     ) -> tuple[Sequence[TagUnit], Sequence[TagResult], RoutePlan]:
         job, report = self.job, self.session.report
         incoming = rows_by_partition(staged)
-        merges = job.operation.tags or job.operation is Operation.INSERT
-        files: Mapping[str, Sequence[BaseFile]] = snapshot.by_partition if merges else {}
+        files: Mapping[str, Sequence[BaseFile]] = snapshot.by_partition if job.joins else {}
         sizing = self._sizing(staged, schema)
         closed = self.store.pending_clustering(snapshot.timeline)
         with report.step("tag") as counted:
@@ -208,10 +203,7 @@ class ExchangedSession:
             weights = [sum(file.size_bytes for file in unit.files) for unit in units]
             tasks = bundle(weights, task_weight=_TASK_BYTES, at_least=self.exchange.width)
             results = self.exchange.tag(units, tasks, staged) if units else []
-            counts = TagCounts()
-            for result in results:
-                counts.add(result.counts)
-            counted.update({part.name: getattr(counts, part.name) for part in fields(counts)})
+            counted.update(TagCounts.total(result.counts for result in results))
             counted["units"] = len(units)
         with report.step("profile") as counted:
             plan = plan_routes(incoming, units, results, files, sizing, closed, job.write_id)
@@ -249,35 +241,3 @@ def _tags(stages: int, units: Sequence[TagUnit], results: Sequence[TagResult]) -
         for stage, some in batches.items():
             tags[stage].append(TagFile(result.path, unit.partition_path, tuple(some)))
     return tuple(map(tuple, tags))
-
-
-def new_file_check(
-    storage: Storage, written: Sequence[Written]
-) -> Callable[[Sequence[tuple[str, CommitMetadata]]], None]:
-    """A check of keys we inserted against what others wrote meanwhile, file by file.
-
-    Memory: the keys of one of our files. A key that stood in two file groups before is taken for a conflict,
-    too; it is one only in the worst case, and running again is always right.
-    """
-
-    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-        for file in (file for file in written if file.stat.num_inserts):
-            ours = BaseFile(file.stat.partition_path, BaseFileName.parse(file.stat.path.rpartition("/")[2]), 0)
-            for time, metadata in others:
-                stats = [s for s in metadata.stats.get(ours.partition_path, ()) if s.path and s.num_writes]
-                theirs = [
-                    BaseFile(s.partition_path, BaseFileName.parse(s.path.rpartition("/")[2]), s.size_bytes)
-                    for s in stats
-                ]
-                if not theirs:
-                    continue
-                keys = read_keys(storage, ours).keys
-                with ThreadPoolExecutor(1) as pool:
-                    found = tag_files(storage, theirs, keys, TagSettings("SIMPLE"), pool)
-                if len(found.keys):
-                    raise WriteConflictError(
-                        f"commit {time} holds {len(found.keys)} of the keys we insert into {ours.partition_path!r}, "
-                        f"e.g. {keys[int(found.keys[0])].as_py()!r}; run the write again, it will start from {time}"
-                    )
-
-    return check

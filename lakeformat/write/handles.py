@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError, SchemaMismatchError
-from lakeformat.index.footers import KeyFooter, key_footer, open_parquet, read_metadata, row_batches
+from lakeformat.index.footers import KeyFooter, key_footer, open_base, open_parquet, row_batches
 from lakeformat.merge import MergeRule, deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, join_path
@@ -133,13 +134,12 @@ def merge(
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0)
-    metadata = read_metadata(storage, base)
-    encoded = _repeating_text(metadata, settings)
     with (
-        storage.open_input(base.path) as stored,
-        open_parquet(stored, base.path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
+        open_base(storage, base) as stored,
+        _for_merge(stored, base.path, settings) as (parquet, encoded),
         storage.open_output(target) as sink,
     ):
+        metadata = parquet.metadata
         inherited = _inherited(storage, key_footer(base, metadata), len(bucket.rows))
         known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
         nothing = pa.array([], pa.string())
@@ -299,6 +299,15 @@ def without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
     return rows.filter(pa.array(~dropped)) if dropped.any() else rows
 
 
+@contextmanager
+def _for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
+    """A base file to read once more, and its text columns that are read as dictionaries."""
+    metadata = open_parquet(source, path).metadata
+    encoded = _repeating_text(metadata, settings)
+    with open_parquet(source, path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet:
+        yield parquet, encoded
+
+
 def _repeating_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
     """Text columns that the base file keeps in dictionaries: they need not become text on their way through.
 
@@ -309,9 +318,8 @@ def _repeating_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
         return frozenset()
     texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
     chunks: dict[str, list[Any]] = {}
-    for group in range(metadata.num_row_groups):
-        for at in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(at)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in map(group.column, range(metadata.num_columns)):
             if chunk.path_in_schema in texts:
                 chunks.setdefault(chunk.path_in_schema, []).append(chunk)
     return frozenset(name for name, found in chunks.items() if all(map(_is_repeating, found)))

@@ -119,6 +119,13 @@ class WriteJob:
         return self.tags or self.combine or self.index_settings.has_buckets
 
     @property
+    def joins(self) -> bool:
+        """Whether rows may join file groups that are there; the others only open new ones."""
+        if self.operation is Operation.BULK_INSERT:
+            return self.index_settings.has_buckets  # A bucket has one file group at most.
+        return not (self.operation.overwrites or self.operation is Operation.DELETE_PARTITION)
+
+    @property
     def index_settings(self) -> IndexSettings:
         """Which index, and how it works."""
         exact = self.dup_policy != "none"  # No merge follows that would find a guess out.

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from lakeformat.errors import WriteConflictError
 from lakeformat.index.bucket import bucket_of
+from lakeformat.index.key_columns import read_keys
 from lakeformat.index.tagging import TagSettings, tag_files
-from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
+from lakeformat.write.commit import NewKeyCheck
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.profile import BucketPlan
+from lakeformat.write.stage import Written
 
-__all__ = ["late_check"]
-
-#: Told of the commits completed since the write began, by instant time; raises `WriteConflictError`.
-LateCheck = Callable[[Sequence[tuple[str, CommitMetadata]]], None]
+__all__ = ["late_check", "new_file_check"]
 
 
-def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> LateCheck | None:
+def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
     """What this write must not share with another one, beside the file groups it merges into; None for nothing."""
     if job.index_settings.has_buckets:
         return _bucket_check(plan)
@@ -32,7 +31,7 @@ def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> LateCheck |
     return _new_key_check(storage, plan, anywhere=job.prepare.whole)
 
 
-def _bucket_check(plan: BucketPlan) -> LateCheck:
+def _bucket_check(plan: BucketPlan) -> NewKeyCheck:
     """Two writers may open the same bucket (Hudi: ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``)."""
     opened = {(b.partition_path, bucket_of(b.file_id)): b.file_id for b in plan.buckets if b.base is None}
 
@@ -49,7 +48,7 @@ def _bucket_check(plan: BucketPlan) -> LateCheck:
     return check
 
 
-def _new_key_check(storage: Storage, plan: BucketPlan, *, anywhere: bool) -> LateCheck:
+def _new_key_check(storage: Storage, plan: BucketPlan, *, anywhere: bool) -> NewKeyCheck:
     """A check of our new keys against what others wrote meanwhile.
 
     Two writers may insert one new key into different files; Hudi does not look, we do.
@@ -62,18 +61,38 @@ def _new_key_check(storage: Storage, plan: BucketPlan, *, anywhere: bool) -> Lat
         for time, metadata in others:
             for path, new in plan.new.items():
                 stats = metadata.all_stats() if anywhere else metadata.stats.get(path, ())
-                files = [
-                    BaseFile(s.partition_path, BaseFileName.parse(s.path.rpartition("/")[2]), s.size_bytes)
-                    for s in stats
-                    if s.path and s.num_writes
-                ]
                 keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new))
-                with ThreadPoolExecutor(1) as pool:
-                    found = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool)
-                if len(found.keys):
-                    raise WriteConflictError(
-                        f"commit {time} inserted {len(found.keys)} of the same new keys, e.g. "
-                        f"{keys[int(found.keys[0])].as_py()!r}; run the write again, it will start from {time}"
-                    )
+                _refuse_shared(storage, keys, time, stats)
 
     return check
+
+
+def new_file_check(storage: Storage, written: Sequence[Written]) -> NewKeyCheck:
+    """The same for files that are written already, one by one.
+
+    Memory: the keys of one of our files. A key that stood in two file groups before is taken for a conflict,
+    too; it is one only in the worst case, and running again is always right.
+    """
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        for file in (file.stat.base_file for file in written if file.stat.num_inserts):
+            path = file.partition_path
+            theirs = [(time, metadata.stats[path]) for time, metadata in others if path in metadata.stats]
+            if theirs:
+                keys = read_keys(storage, file).keys
+                for time, stats in theirs:
+                    _refuse_shared(storage, keys, time, stats)
+
+    return check
+
+
+def _refuse_shared(storage: Storage, keys: pa.ChunkedArray, time: str, stats: Iterable[WriteStat]) -> None:
+    """Raise `WriteConflictError` if a file of this commit holds one of our new keys."""
+    files = [stat.base_file for stat in stats if stat.path and stat.num_writes]
+    with ThreadPoolExecutor(1) as pool:
+        found = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool)
+    if len(found.keys):
+        raise WriteConflictError(
+            f"commit {time} inserted {len(found.keys)} of the same new keys, e.g. "
+            f"{keys[int(found.keys[0])].as_py()!r}; run the write again, it will start from {time}"
+        )

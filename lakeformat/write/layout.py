@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import enum
-import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.config.callables import import_callable
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.model.record import RECORD_KEY
@@ -128,19 +127,15 @@ def sort_order(rows: pa.Table, columns: tuple[str, ...]) -> np.ndarray:
 
 
 def _load(partitioner: str | Partitioner) -> Partitioner:
-    if not isinstance(partitioner, str):
-        return partitioner
-    module, _, name = partitioner.partition(":")
     try:
-        found = attrgetter(name)(importlib.import_module(module))
-    except Exception as error:
+        return import_callable(partitioner)
+    except ImportError as error:
         raise InvalidOptionError(
-            f"{PARTITIONER}={partitioner} cannot be imported ({type(error).__name__}: {error}); write "
-            "package.module:function, of a module that driver and workers have"
+            f"{PARTITIONER}={partitioner} cannot be imported ({error}); write package.module:function, of a module "
+            "that driver and workers have"
         ) from None
-    if not callable(found):
-        raise InvalidOptionError(f"{PARTITIONER}={partitioner} is no function; name one")
-    return found  # type: ignore[no-any-return]
+    except TypeError:
+        raise InvalidOptionError(f"{PARTITIONER}={partitioner} is no function; name one") from None
 
 
 def _numbers(partitioner: Partitioner, rows: pa.Table) -> np.ndarray:

@@ -32,6 +32,7 @@ from lakeformat.write.assign import Assignment, check_type
 from lakeformat.write.base_file import seqnos, stamped
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
+from lakeformat.write.duplicates import doubled_keys
 from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
 from lakeformat.write.hooks import check_hooks
 from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
@@ -161,11 +162,10 @@ def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool) -> None:
     if anywhere and columns:
         columns = [pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())]
     for keys in columns:
-        if pc.count_distinct(keys).as_py() < len(keys):
-            counts = pc.value_counts(keys)
-            again = counts.filter(pc.greater(pc.struct_field(counts, 1), 1))
+        doubled = doubled_keys(keys)
+        if len(doubled):
             raise InvalidInputError(
-                f"the source has {len(again)} key(s) more than once, e.g. {again[0][0].as_py()!r}; a merge needs each "
+                f"the source has {len(doubled)} key(s) more than once, e.g. {doubled[0].as_py()!r}; a merge needs each "
                 "once, so keep one row per key"
             )
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakeformat.config.resolve import Options
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.engine import Engine
-from lakeformat.write.job import Operation, plan_job
+from lakeformat.write.job import plan_job
 from lakeformat.write.prepare import prepare
 from lakeformat.write.profile import BucketPlan, plan_buckets
 from lakeformat.write.report import Report, steps_table
@@ -121,9 +121,7 @@ def plan_write(engine: Engine, snapshot: Snapshot, options: Options, rows: pa.Re
     with report.step("prepare") as counted:
         prepared = prepare(table, job.prepare)
         counted["rows"] = table.num_rows
-    packs = job.operation.tags or job.operation is Operation.INSERT
-    mergeable = snapshot if packs else snapshot.without_files()
-    plan = plan_buckets(engine.storage, job, prepared, mergeable, job.final_schema(snapshot), report)
+    plan = plan_buckets(engine.storage, job, prepared, snapshot, job.final_schema(snapshot), report)
     steps = tuple(report.as_dict()["steps"])
     return WritePlan(job.operation.value, snapshot.instant_time, table.num_rows, _files(plan), steps)
 
@@ -132,9 +130,8 @@ def _files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
     files = []
     for bucket in plan.buckets:
         sizing = plan.sizing[bucket.partition_path]
-        inserts = len(bucket.rows) - bucket.lookups
         size = bucket.base.size_bytes if bucket.base else 0
-        grown = round((size or sizing.empty_bytes) + inserts * sizing.row_bytes)
+        grown = round((size or sizing.empty_bytes) + bucket.inserts * sizing.row_bytes)
         file_id = bucket.file_id if bucket.base else None
-        files.append(PlannedFile(bucket.partition_path, file_id, size, bucket.lookups, inserts, grown))
+        files.append(PlannedFile(bucket.partition_path, file_id, size, bucket.updates, bucket.inserts, grown))
     return tuple(files)

@@ -61,7 +61,7 @@ def plan_buckets(
 
     Args:
         rows: partition path -> prepared rows, as they came.
-        snapshot: the table; without files for rows that must only open new file groups.
+        snapshot: the table.
         schema: the table's columns after this write.
         report: takes counts and seconds of each step.
         insertable: tells the rows that may be inserted; None is all.
@@ -80,10 +80,7 @@ def plan_buckets(
         tagged = _tag(storage, job, rows, snapshot)
         if insertable is not None:
             tagged = {p: found.inserting(insertable(rows[p])[found.new]) for p, found in tagged.items()}
-        counts = TagCounts()
-        for found in tagged.values():
-            counts.add(found.counts)
-        counted.update({name: getattr(counts, name) for name in counts.__dataclass_fields__})
+        counted.update(TagCounts.total(found.counts for found in tagged.values()))
         if job.dup_policy != "none":
             counted["dropped"] = sum(len(np.unique(found.keys)) for found in tagged.values())
             tagged = without_stored(rows, tagged, fail=job.dup_policy == "fail")
@@ -129,7 +126,7 @@ def _without_deletes(job: WriteJob, rows: pa.Table, found: Tagged) -> Tagged:
 
 def _open_files(job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId]) -> tuple[BaseFile, ...]:
     """Files of a partition that may be topped up: a pending clustering is going to replace the others."""
-    files = () if job.operation.overwrites else snapshot.by_partition.get(path, ())
+    files = snapshot.by_partition.get(path, ()) if job.joins else ()
     return tuple(file for file in files if file.group not in closed)
 
 
@@ -168,7 +165,7 @@ def _buckets(
         return derive_file_id(job.write_id, -1, next(numbers))
 
     for path, found in placed.items():
-        files = () if job.operation.overwrites else snapshot.by_partition.get(path, ())
+        files = snapshot.by_partition.get(path, ()) if job.joins else ()
         located, new, size = (found.keys, found.files), found.new, sizing[path]
         if found.new_buckets is not None:
             buckets += assign_to_buckets(path, files, located, new, found.new_buckets, next_file_id)

@@ -293,11 +293,9 @@ class WriteSession:
     ) -> None:
         schema = self.job.final_schema(snapshot)
         self.report.rows["incoming"] = arrived
-        packs = self.job.operation is Operation.INSERT
-        mergeable = snapshot if packs else snapshot.without_files()
-        if packs:
+        if self.job.joins:
             written, tails = self._repacked(written, tails, snapshot)
-        plan = plan_buckets(self.storage, self.job, tails, mergeable, schema, self.report)
+        plan = plan_buckets(self.storage, self.job, tails, snapshot, schema, self.report)
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.protocol.inflight(commit, profile)
         with self.report.step("write") as counted:
@@ -314,7 +312,7 @@ class WriteSession:
         written: Sequence[Written],
         snapshot: Snapshot,
         overwritten: Iterable[str],
-        check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
+        check_new_keys: NewKeyCheck | None,
     ) -> WriteResult:
         """Move finished files into their partitions and publish. Call it under the lock; the caller undoes.
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.config.callables import callable_name, import_callable
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, ValidationFailedError, nearest
 from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
+from lakeformat.model.files import FileGroupId
 from lakeformat.predicate.select import Select, parse_select
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.aggregates import Rows, answer, as_text, bind_select, same
@@ -126,29 +126,18 @@ def _texts(values: Sequence[Any]) -> list[str]:
     return [as_text(value) for value in values]
 
 
-def callable_name(function: Callable[..., Any]) -> str:
-    """``module:function``, as far as the function says."""
-    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', type(function).__name__)}"
-
-
 def load_callable(place: str, *, option: str) -> Callable[..., Any]:
     """The function at ``package.module:function``.
 
     Raises:
         InvalidOptionError: there is none; names the option and the reason.
     """
-    module, _, path = place.partition(":")
     try:
-        found: Any = import_module(module)
-        for name in path.split("."):
-            found = getattr(found, name)
-    except (ImportError, AttributeError, ValueError) as error:
+        return import_callable(place)
+    except (ImportError, TypeError) as error:
         raise InvalidOptionError(
             f"option {option}={place!r} names no function ({error}); write package.module:function"
         ) from error
-    if not path or not callable(found):
-        raise InvalidOptionError(f"option {option}={place!r} names no function; write package.module:function")
-    return found  # type: ignore[no-any-return]  # Any callable will do.
 
 
 def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite], Any]] = ()) -> tuple[Validator, ...]:
@@ -206,11 +195,7 @@ def proposed_snapshot(
     """The table as it will be once these files are published."""
     hidden = {FileGroupId(path, file_id) for path, ids in replaced.items() for file_id in ids}
     hidden |= {FileGroupId(stat.partition_path, stat.file_id) for stat in stats}
-    written = [
-        BaseFile(stat.partition_path, BaseFileName.parse(stat.path.rpartition("/")[2]), stat.size_bytes)
-        for stat in stats
-    ]
-    files = [*(file for file in snapshot.files if file.group not in hidden), *written]
+    files = [*(file for file in snapshot.files if file.group not in hidden), *(stat.base_file for stat in stats)]
     files.sort(key=lambda file: (file.partition_path, file.name.file_id))
     return Snapshot(snapshot.config, snapshot.timeline, snapshot.instant_time, schema, tuple(files))
 
