@@ -118,8 +118,8 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "hoodie.index.type",
         "How keys are found. AUTO picks per file between BLOOM (ranges, footer filters) and SIMPLE (key columns); "
-        "the GLOBAL_ ones look in every partition; INMEMORY keeps all keys in the process; BUCKET hashes them, and "
-        "must be given at every write.",
+        "the GLOBAL_ ones look in every partition; INMEMORY keeps all keys in the process; BUCKET hashes them. In a "
+        "table of buckets AUTO is BUCKET where the keys tell their number, else BUCKET must be given.",
         Effect.WRITE,
         index,
         "AUTO",

@@ -6,6 +6,7 @@ Tables of version 6 store neither the number of buckets nor the hashed fields, s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,11 +22,18 @@ from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
 
-__all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of"]
+__all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of", "has_bucket_files", "only_bucket_count"]
 
 _DIGITS: Final = 8
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 _FIELDS: Final = "hoodie.bucket.index.hash.field"
+#: So few files may have ids that begin with eight decimal digits by chance; but not with a number as low as this.
+_BY_CHANCE: Final = 4
+_LOW: Final = 10_000
+#: Keys that fit by chance are fewer than this; files read to find them are at most so many.
+_ENOUGH_KEYS: Final = 20
+_MOST_FILES: Final = 16
+_MOST_SHARES: Final = 1_000_000
 
 
 def bucket_ids(keys: pa.ChunkedArray, fields: Sequence[str], buckets: int, rule: FieldRule) -> Ints:
@@ -170,3 +178,45 @@ def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[
                 f"{file.path} and {other.path} both belong to bucket {bucket}; remove one of them by hand"
             )
     return found
+
+
+def has_bucket_files(files: Sequence[BaseFile]) -> bool:
+    """Whether the live files of a table are files of buckets, going by their ids. Stops at the first other one."""
+    highest = 0
+    for file in files:
+        number = bucket_of(file.name.file_id)
+        if number is None:
+            return False
+        highest = max(highest, number)
+    return len(files) > _BY_CHANCE or (len(files) > 0 and highest < _LOW)
+
+
+def only_bucket_count(storage: Storage, files: Sequence[BaseFile], fields: Sequence[str]) -> int | None:
+    """The one number of buckets by which these files hold the keys they do; None if there may be another.
+
+    In bucket ``b`` of ``n`` every hash less ``b`` is a multiple of ``n``, and ``n`` is above every ``b``. So ``n``
+    divides what all of them have in common, and is known once no other such divisor is left. Memory: a key column.
+
+    Args:
+        files: all live ones, each of a bucket; some are read.
+        fields: of the record key, which are hashed.
+    """
+    highest = max(bucket_of(file.name.file_id) or 0 for file in files)
+    common = dict.fromkeys(FieldRule, 0)
+    seen = 0
+    for file in files[:_MOST_FILES] if highest else ():  # One bucket tells nothing: any hash fits.
+        keys, bucket = read_keys(storage, file).keys, bucket_of(file.name.file_id) or 0
+        seen += len(keys)
+        for rule in FieldRule:
+            beyond = bucket_ids(keys, fields, 1 << 31, rule) - bucket
+            common[rule] = math.gcd(common[rule], int(np.gcd.reduce(beyond)))
+        fitting = {number for number in common.values() if number == 0 or number > highest}
+        if seen >= _ENOUGH_KEYS and len(fitting) == 1 and _is_only(found := fitting.pop(), highest):
+            return found
+    return None
+
+
+def _is_only(number: int, bound: int) -> bool:
+    """Whether a number has no other divisor above the bound."""
+    most = number // (bound + 1)
+    return 0 < most <= _MOST_SHARES and not (number % np.arange(2, most + 1) == 0).any()

@@ -1,17 +1,25 @@
-"""Which index a write uses, from its options."""
+"""Which index a write uses, from its options, and where these leave it open, from the table's files."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, nearest
+from lakeformat.index.bucket import has_bucket_files, only_bucket_count
 from lakeformat.index.port import IndexSettings
 from lakeformat.merge import MergeRule
 from lakeformat.model.table_config import TableConfig
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.snapshot import Snapshot
 
-__all__ = ["check_index", "index_settings"]
+__all__ = ["check_index", "index_settings", "with_buckets_kept"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+_TYPE: Final = "hoodie.index.type"
+_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 
 _UPDATE_PARTITION: Final[Mapping[str, str]] = {
     "BLOOM": "hoodie.bloom.index.update.partition.path",
@@ -22,13 +30,13 @@ _HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
 def index_settings(config: TableConfig, options: Options) -> IndexSettings:
     """The index that the options name, and how it works."""
-    kind = options["hoodie.index.type"]
+    kind = options[_TYPE]
     return IndexSettings(
         kind,
         options["hoodie.bloom.index.prune.by.ranges"],
         options["hoodie.bloom.index.use.treebased.filter"],
         update_partition=options[_UPDATE_PARTITION["BLOOM" if kind == "GLOBAL_BLOOM" else "SIMPLE"]],
-        buckets=options["hoodie.bucket.index.num.buckets"],
+        buckets=options[_BUCKETS],
         hash_fields=options[_HASH_FIELD] or config.record_fields,
     )
 
@@ -50,3 +58,26 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
                 f"{_HASH_FIELD} names {name!r}, which is no record key field{nearest(name, config.record_fields)}; use "
                 f"{', '.join(config.record_fields)}"
             )
+
+
+def with_buckets_kept(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
+    """The options of a write that may open file groups, which in a table of buckets must be buckets, too.
+
+    Another file would make every later write with the bucket index fail. AUTO becomes BUCKET if the keys tell the
+    number of buckets.
+
+    Raises:
+        InvalidOptionError: another index is asked for, or the number must be given.
+    """
+    keys = snapshot.config.record_fields
+    if options[_TYPE] == "BUCKET" or not keys or not has_bucket_files(snapshot.files):
+        return options
+    asks_nothing = options[_TYPE] == "AUTO"
+    found = only_bucket_count(storage, snapshot.files, options[_HASH_FIELD] or keys) if asks_nothing else None
+    if found is None or (options[_BUCKETS] != found and options.given(_BUCKETS)):
+        raise InvalidOptionError(
+            f"the files of {storage.location} are buckets, and new ones must be, too; set {_TYPE}=BUCKET with the "
+            f"{_BUCKETS} and {_HASH_FIELD} that it was written with"
+        )
+    _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, _TYPE, found)
+    return options.with_values(**{_TYPE: "BUCKET", _BUCKETS: found})

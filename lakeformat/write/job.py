@@ -27,7 +27,7 @@ from lakeformat.write.base_file import FileSettings
 from lakeformat.write.delete_marker import delete_marker
 from lakeformat.write.handles import HandleSettings
 from lakeformat.write.hooks import check_hooks
-from lakeformat.write.indexing import check_index, index_settings
+from lakeformat.write.indexing import check_index, index_settings, with_buckets_kept
 from lakeformat.write.layout import Layout, plan_layout
 from lakeformat.write.merging import merge_rule
 from lakeformat.write.prepare import PrepareSettings
@@ -304,6 +304,8 @@ def plan_job(
     if rule.ordering:
         check_ordering(schema, rule.ordering)
     marker = None if delete else delete_marker(options, schema, snapshot.schema)
+    if not delete and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        options = with_buckets_kept(store.storage, snapshot, options)
     index = index_settings(config, options)
     check_index(index, config, rule)
     looks = operation.tags or combine or (operation is Operation.INSERT and options[_DUP_POLICY] != "none")

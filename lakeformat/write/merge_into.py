@@ -35,6 +35,7 @@ from lakeformat.write.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, 
 from lakeformat.write.duplicates import doubled_keys
 from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
 from lakeformat.write.hooks import check_hooks
+from lakeformat.write.indexing import with_buckets_kept
 from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
 from lakeformat.write.late_check import late_check
 from lakeformat.write.prepare import PrepareSettings
@@ -118,6 +119,7 @@ def plan_merge(
     if unmatched:
         shared = pa.schema([field for field in columns if field.name in table.names])
         evolve(table, shared, fill_missing=options["hoodie.write.set.null.for.missing.columns"])
+        options = with_buckets_kept(store.storage, snapshot, options)
     names_partitions = all(field.name.partition(".")[0] in source.names for field in keys.partition_fields)
     anywhere = options["hoodie.index.type"].startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)

@@ -22,9 +22,10 @@ from lakeformat import Table
 from lakeformat.codec.java_hash import FieldRule
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteConflictError
-from lakeformat.index.bucket import bucket_ids, bucket_of
+from lakeformat.index.bucket import bucket_ids, bucket_of, only_bucket_count
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.storage import LocalStorage
+from lakeformat.storage import LocalStorage, MemoryStorage
+from lakeformat.write.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
 Rows = dict[tuple[str, str], int]
@@ -144,13 +145,94 @@ def test_a_table_without_buckets_and_a_doubled_bucket_are_refused(tmp_path: Path
 
     table = bucketed(tmp_path / "t", 1)
     table.upsert(rows({("p", "a"): 1}))
-    other = open_at(LocalStorage(str(tmp_path / "t")), "ids", {"hoodie.parquet.small.file.limit": 0})
-    other.insert(rows({("p", "c"): 1}))
-    file = next(f for f in table.snapshot().files if bucket_of(f.name.file_id) is None)
-    assert file.partition_path == "p"
+    (file,) = table.snapshot().files
+    odd = file.name.file_id.replace("0" * 8, "c" * 8, 1)
+    (commit,) = (tmp_path / "t/.hoodie").glob("*.commit")
+    commit.write_text(commit.read_text().replace(file.name.file_id, odd))
+    path = tmp_path / "t" / file.path
+    path.rename(path.with_name(path.name.replace(file.name.file_id, odd)))
     for operation, batch in [("upsert", {("p", "a"): 2}), ("insert", {("p", "b"): 2})]:
         with pytest.raises(UnsupportedTableError, match="belongs to no bucket"):
             getattr(table, operation)(rows(batch))
+
+
+MANY: Rows = {("p", f"k{n}"): 0 for n in range(60)} | {("q", f"k{n}"): 0 for n in range(5)}
+MORE: Rows = {("p", f"k{n}"): 1 for n in range(50, 70)} | {("r", "new"): 1}
+
+
+def merged(table: Table, batch: pa.Table) -> None:
+    table.merge(batch).when_matched_update().when_not_matched_insert().execute()
+
+
+WAYS = {
+    "upsert": Table.upsert,
+    "insert": Table.insert,
+    "bulk_insert": Table.bulk_insert,
+    "insert_overwrite": Table.insert_overwrite,
+    "merge": merged,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_write_that_forgets_the_index_keeps_to_the_buckets_it_can_tell(way: str, tmp_path: Path) -> None:
+    bucketed(tmp_path / "t", 6).upsert(rows(MANY))
+    forgetful = lakeformat.open(tmp_path / "t")
+    WAYS[way](forgetful, rows(MORE))
+    assert_one_file_a_bucket(forgetful, 6)
+    assert bucketed(tmp_path / "t", 6).upsert(rows(MORE)).report["files"]["created"] == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_write_that_would_mix_other_files_among_buckets_is_refused(way: str, tmp_path: Path) -> None:
+    said = r"are buckets, and new ones must be, too; set hoodie\.index\.type=BUCKET with the hoodie\.bucket"
+    of_one = bucketed(tmp_path / "one", 1)  # Any number of buckets would fit.
+    of_one.upsert(rows(MANY))
+    of_six = bucketed(tmp_path / "six", 6)
+    of_six.upsert(rows(MANY))
+    few = bucketed(tmp_path / "few", 6)
+    few.upsert(rows({("p", "a"): 1, ("p", "b"): 1}))
+    for table, options in (
+        (of_one, {}),
+        (few, {}),
+        (of_six, {"hoodie.index.type": "SIMPLE"}),
+        (of_six, {"hoodie.index.type": "GLOBAL_BLOOM"}),
+        (of_six, {"hoodie.bucket.index.num.buckets": 12}),
+    ):
+        before = stored(table)
+        with pytest.raises(InvalidOptionError, match=said):
+            WAYS[way](lakeformat.open(table.engine.storage.location, **options), rows(MORE))
+        assert stored(table) == before
+        assert len(table.history()) == 1
+
+
+def test_what_opens_no_file_beside_buckets_needs_no_index(tmp_path: Path) -> None:
+    table = bucketed(tmp_path / "t", 1)
+    table.upsert(rows(MANY))
+    plain = lakeformat.open(tmp_path / "t")
+    plain.delete(rows({("p", "k1"): 0}))
+    plain.delete(where="id = 'k2'")
+    plain.update({"v": 7}, where="id = 'k3'")
+    plain.merge(rows({("p", "k4"): 8})).when_matched_update().execute()
+    assert len(table.to_arrow()) == len(MANY) - 3  # k2 was in both partitions.
+    assert_one_file_a_bucket(table, 1)
+    plain.overwrite(rows(MORE))
+    assert {bucket_of(file.name.file_id) for file in plain.snapshot().files} == {None}
+    plain.upsert(rows(MANY))
+    assert stored(plain) == MORE | MANY
+
+
+@settings(max_examples=25)
+@given(
+    buckets=st.integers(2, 40),
+    ids=st.lists(st.text(max_size=6), min_size=1, max_size=120, unique=True),
+)
+def test_a_number_of_buckets_that_is_told_is_the_right_one(buckets: int, ids: list[str]) -> None:
+    keys = {"recordkey": "id", "partitionpath": "part", "name": "t"}
+    asked = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": buckets}
+    table = Table(MemoryStorage(), resolve({**keys, **asked}))
+    create_table(table.engine.store, table.options, SCHEMA, table.engine.clock)
+    table.upsert(rows({("p", f"k{id_}"): 0 for id_ in ids}))
+    assert only_bucket_count(table.engine.storage, table.snapshot().files, ["id"]) in {buckets, None}
 
 
 def test_a_field_that_is_none_of_the_key_and_other_engines_are_refused(tmp_path: Path) -> None:
