@@ -1,0 +1,49 @@
+"""The memory pool is the process's: writes that overlap share it, and the last one gives it back."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from lakeformat.write.memory import reused_memory
+
+
+def backend() -> str:
+    return str(pa.default_memory_pool().backend_name)
+
+
+def test_blocks_may_overlap_and_the_last_one_restores_the_pool() -> None:
+    before = backend()
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(reused_memory())
+    second.enter_context(reused_memory())
+    first.close()
+    assert backend() == "system"
+    second.close()
+    assert backend() == before != "system"
+
+
+def test_a_block_that_fails_counts_as_left() -> None:
+    before = backend()
+    with ExitStack() as outer:
+        outer.enter_context(reused_memory())
+        try:
+            with reused_memory():
+                raise KeyError
+        except KeyError:
+            assert backend() == "system"
+    assert backend() == before
+
+
+def test_blocks_in_many_threads() -> None:
+    before = backend()
+
+    def use(_: int) -> str:
+        with reused_memory():
+            return backend()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(use, range(2000))) == {"system"}
+    assert backend() == before
