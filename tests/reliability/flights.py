@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from lakeformat.timeline.store import TimelineStore
 
 __all__ = [
     "MEMORY_DISK",
+    "MOVING",
     "NEXT",
     "WRITES",
     "Model",
@@ -47,8 +48,12 @@ class Write:
 
     @property
     def rows(self) -> pa.Table:
-        regions = [_region(id_) for id_ in self.ids]
+        regions = [self.region(id_) for id_ in self.ids]
         return pa.table([list(self.ids), regions, [self.v] * len(self.ids)], schema=SCHEMA)
+
+    def region(self, id_: int) -> str:
+        """The partition of a row; a write that moves rows puts them elsewhere than all others."""
+        return _region(id_ + 1 if self.operation == "moving upsert" else id_)
 
     def run(self, table: lakeformat.Table) -> None:
         """Do it."""
@@ -69,6 +74,10 @@ class Write:
                 merge = table.merge(self.rows).when_matched_delete("source.id = 3").when_matched_update(["v"])
                 merge.when_not_matched_insert("id <> 77").execute()
                 return
+            case "moving upsert":
+                options, engine = table.options.with_values(**{"hoodie.index.type": "GLOBAL_SIMPLE"}), table.engine
+                lakeformat.Table(engine.storage, options, clock=engine.clock, ids=engine.ids).upsert(self.rows)
+                return
         rows = self.rows.select(["id", "region"]) if self.operation == "delete" else self.rows
         getattr(table, self.operation)(rows)
 
@@ -84,7 +93,7 @@ class Write:
 
     def applied(self, model: Model) -> Model:
         """What the table holds after it."""
-        ours = {id_: (_region(id_), self.v) for id_ in self.ids}
+        ours = {id_: (self.region(id_), self.v) for id_ in self.ids}
         match self.operation:
             case "delete" | "delete where":
                 return {id_: row for id_, row in model.items() if id_ not in ours}
@@ -122,12 +131,15 @@ WRITES = (
     Write("delete partitions", (0, 1), "deleted"),
     Write("sorted bulk_insert", (43, 40, 42), "sorted"),
 )
+#: Rows move to another partition: out of one file group and into others, and one is new.
+MOVING = Write("moving upsert", (0, 1, 6, 21), "moved")
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
 
 #: Thousands of files are flushed here; a folder in memory, where there is one, does that at once.
 MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  Names come from tempfile.
 
 _NUMBERS = itertools.count()
+_NO_PACKING = {"hoodie.parquet.small.file.limit": 0}
 _PAST = (Write("bulk_insert", tuple(range(9)), "first"), Write("upsert", (0, 4, 8, 9), "second"))
 
 
@@ -136,13 +148,15 @@ def open_at(storage: Storage, name: str, options: Mapping[str, object] | None = 
     return lakeformat.Table(storage, resolve(options or {}), clock=SteppingClock(), ids=CountingIds(name))
 
 
-def make_template(folder: Path) -> tuple[Path, Model]:
+def make_template(
+    folder: Path, past: Sequence[Write] = _PAST, options: Mapping[str, object] = _NO_PACKING
+) -> tuple[Path, Model]:
     """A table with two commits, three partitions and more than one file group in each."""
     path = folder / "template"
     lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
     model: Model = {}
-    table = open_at(LocalStorage(str(path)), "template", {"hoodie.parquet.small.file.limit": 0})
-    for write in _PAST:
+    table = open_at(LocalStorage(str(path)), "template", options)
+    for write in past:
         write.run(table)
         model = write.applied(model)
     return path, model

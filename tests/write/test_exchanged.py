@@ -23,7 +23,7 @@ from lakeformat.write.route import bundle, key_ranges
 from lakeformat.write.session import Written
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("x", pa.float64())])
-Row = tuple[int, str, int, float]
+Row = tuple[int, str, int, float | None]
 
 
 def rows_of(rows: Sequence[Row]) -> pa.Table:
@@ -34,9 +34,17 @@ def rows_of(rows: Sequence[Row]) -> pa.Table:
 def contents(table: lakeformat.Table) -> list[tuple[Any, ...]]:
     """Rows as hudi-rs and we see them."""
     names = ("_hoodie_partition_path", "_hoodie_record_key", *SCHEMA.names)
-    return sorted(tuple(row[name] for name in names) for row in hudi_rs.assert_same_rows(table))
+    found = (tuple(row[name] for name in names) for row in hudi_rs.assert_same_rows(table))
+    return sorted(found, key=lambda row: row[:-1])
 
 
+PAYLOAD: Final = "hoodie.datasource.write.payload.class"
+FILLING: Final = "OverwriteNonDefaultsWithLatestAvroPayload"
+DAYS: Final = {
+    "hoodie.keygen.timebased.timestamp.type": "SCALAR",
+    "hoodie.keygen.timebased.timestamp.scalar.time.unit": "days",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+}
 KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "partitioned": {"record_key": "id", "partition_by": "part", "ordering": "ts"},
     "hive style": {"record_key": "id", "partition_by": "part", "ordering": "ts", "hive_style": True},
@@ -44,6 +52,15 @@ KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "complex": {"record_key": ["id", "x"], "partition_by": ["part", "ts"], "keygenerator": "complex"},
     "latest wins": {"record_key": "id", "partition_by": "part"},
     "commit time": {"record_key": "id", "ordering": "ts", "merge_mode": "COMMIT_TIME_ORDERING"},
+    "timestamp keys": {"record_key": "id", "partition_by": "ts", "keygenerator": "TimestampBasedKeyGenerator", **DAYS},
+    "custom keys": {
+        "record_key": "id",
+        "partition_by": "part:SIMPLE,ts:TIMESTAMP",
+        "keygenerator": "CustomKeyGenerator",
+        **DAYS,
+    },
+    "newer row filled": {"record_key": "id", "ordering": "ts", PAYLOAD: "PartialUpdateAvroPayload"},
+    "incoming row filled": {"record_key": "id", "partition_by": "part", PAYLOAD: FILLING},
 }
 SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
     "one file": {},
@@ -63,8 +80,8 @@ WRITES: Final = st.lists(
 
 
 def apart(batches: Sequence[Sequence[Row]], numbers: Iterator[int]) -> list[list[Row]]:
-    """The same rows, told apart by their last column (which is part of no key here)."""
-    return [[(i, p, t, float(next(numbers))) for i, p, t, _ in rows] for rows in batches]
+    """The same rows, told apart by their last column (which is part of no key here); in one of four it is null."""
+    return [[(i, p, t, float(n) if (n := next(numbers)) % 4 else None) for i, p, t, _ in rows] for rows in batches]
 
 
 @pytest.mark.parametrize("sizes", SIZES)

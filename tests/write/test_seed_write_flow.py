@@ -19,6 +19,7 @@ partition records: buckets                    test_partition_records_gives_updat
 write to storage: markers                     test_write_storage_announces_files_by_markers_of_their_kind
 write to storage: rollback by markers         test_write_storage_leaves_markers_of_a_dead_write_to_the_rollback
 update index                                  test_update_index_is_done_when_the_commit_shows
+commit changes: pre-commit validators         test_commit_changes_asks_the_validators_before_anything_shows
 commit changes: conflicts                     test_commit_changes_checks_for_concurrent_writers
 commit changes: metadata                      test_commit_changes_saves_the_metadata_on_the_timeline
 commit changes: write statuses and markers    test_commit_changes_reconciles_files_with_the_write_statuses
@@ -66,9 +67,10 @@ from write.flow_table import (
 )
 
 import lakeformat
-from lakeformat import InvalidOptionError, Table, UnsupportedTableError, WriteConflictError
+from lakeformat import InvalidOptionError, Table, UnsupportedTableError, ValidationFailedError, WriteConflictError
 from lakeformat.index.footers import read_footer
 from lakeformat.storage import LocalStorage
+from lakeformat.write.validators import ProposedWrite
 
 # --- create the write client --------------------------------------------------------------------------
 
@@ -247,6 +249,27 @@ def test_update_index_is_done_when_the_commit_shows(tmp_path: Path) -> None:
 
 
 # --- commit changes -----------------------------------------------------------------------------------
+
+
+def test_commit_changes_asks_the_validators_before_anything_shows(tmp_path: Path) -> None:
+    """Files are written and not yet the table's; a validator that is not content makes them go."""
+    table = new_table(tmp_path, {("x", "a"): 1})
+    before, at_rest = base_files(table), timeline_files(table)
+    seen = []
+
+    def no_more_than_two(write: ProposedWrite) -> bool:
+        new = base_files(table) - before
+        seen.append((len(new), [stat.path for stat in write.stats] == sorted(new), stored(table)))
+        return write.after.count() <= 2
+
+    with pytest.raises(ValidationFailedError, match="no_more_than_two refused the write: it returned False"):
+        table.upsert(rows({("x", "a"): 2, ("x", "b"): 2, ("x", "c"): 2}), validators=[no_more_than_two])
+    assert seen == [(1, True, [("x", "a", 1)])]
+    assert base_files(table) == before
+    assert [name for name in timeline_files(table) if ".rollback" not in name] == at_rest
+    assert stored(table) == [("x", "a", 1)]
+    table.upsert(rows({("x", "a"): 2, ("x", "b"): 2}), validators=[no_more_than_two])
+    assert stored(table) == [("x", "a", 2), ("x", "b", 2)]
 
 
 def test_commit_changes_checks_for_concurrent_writers(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""A write that dies at a call to storage, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import hudi_rs
+from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from reliability.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
+
+from lakeformat.storage import LocalStorage
+
+__all__ = ["assert_recovered", "calls_of", "crashed", "failures_of", "worth_it"]
+
+#: hudi-rs looks at one case in so many.
+HUDI_RS_EVERY = 7
+
+
+def calls_of(write: Write, storage: LocalStorage) -> list[Call]:
+    """The calls of a write that nothing disturbs."""
+    recording = FaultyStorage(storage)
+    write.run(open_at(recording, "writer"))
+    return recording.calls
+
+
+def crashed(write: Write, storage: LocalStorage, number: int, mode: Mode) -> bool:
+    """Run a write into its death. Returns whether it died."""
+    try:
+        write.run(open_at(FaultyStorage(storage, Fault(at(number), mode)), "writer"))
+    except Crash:
+        return True
+    return False
+
+
+def worth_it(calls: list[Call], mode: Mode) -> list[int]:
+    """Calls at which this mode is a case of its own: a call that only reads can be stopped in one way."""
+    return [number for number, call in enumerate(calls) if call.changes or mode is Mode.BEFORE]
+
+
+def assert_recovered(storage: LocalStorage, before: Model, after: Model, hudi_rs_too: bool) -> None:
+    """A reader sees one of two states, the next writer goes on from it, and nothing is left of the dead one."""
+    seen = rows_of(storage)
+    assert seen in (before, after)
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied(seen)
+    assert leftovers(storage) == []
+    if hudi_rs_too:
+        hudi_rs.assert_same_rows(open_at(storage, "reader"))
+
+
+def failures_of(write: Write, mode: Mode, template: tuple[Path, Model], folder: Path) -> list[str]:
+    """Let the write die at each of its calls in turn; the cases that did not recover."""
+    path, before = template
+    after = write.applied(before)
+    undisturbed = copy_of(path, folder)
+    calls = calls_of(write, undisturbed)
+    assert rows_of(undisturbed) == after
+    assert leftovers(undisturbed) == []
+    failures = []
+    for number in worth_it(calls, mode):
+        storage = copy_of(path, folder)
+        try:
+            assert crashed(write, storage, number, mode)
+            assert_recovered(storage, before, after, number % HUDI_RS_EVERY == 0)
+        except Exception as error:
+            failures.append(f"call {number}, {calls[number]}: {type(error).__name__}: {error}")
+        else:
+            shutil.rmtree(storage.root)
+    return failures
