@@ -24,6 +24,8 @@ class Told:
 class Engine(Protocol):
     """What every engine offers; a step of the registry's table names a method, and only those are called.
 
+    An engine that maps files has a method ``unmapped()``, too, which gives an engine that reads the same by calls.
+
     ``upsert``, ``delete``, ``tag`` and ``inserts50`` read their rows from a Parquet file themselves: that is
     part of the step.
     """

@@ -45,7 +45,7 @@ class TreeMemory:
 
 
 def bytes_read() -> int:
-    """Bytes that this process and its living descendants got from read calls; mapped files are not seen."""
+    """Bytes that this process and its living descendants got from read calls; see `mapped_away` of the worker."""
     total = 0
     for process in descendants(os.getpid()):
         for line in _text(_PROC / str(process) / "io").splitlines():

@@ -9,8 +9,6 @@ from benchmarks.engines import ENGINES
 from benchmarks.results import EngineResult, Measured, RunResult
 from benchmarks.steps import STEPS, Step
 
-BEGIN: Final = "<!-- bench:begin -->"
-END: Final = "<!-- bench:end -->"
 #: Steps whose own peak memory the table shows; other steps may not be in every engine.
 _MEMORY_STEPS: Final = ("load", "u1", "u50")
 
@@ -30,6 +28,10 @@ def table(run: RunResult) -> str:
         cells = [_cell(run, run.engines[name], step) for name in names]
         if any(cells):
             lines.append(f"| {step.label} | " + " | ".join(cells) + " |")
+        if step.shows_bytes and any(cells):
+            lines.append(
+                f"| {step.label}: MB read | " + " | ".join(_megabytes(run.engines[n], step) for n in names) + " |"
+            )
         for figure in step.figures:
             values = [_figure(run.engines[name], step, figure) for name in names]
             if any(values):
@@ -67,12 +69,18 @@ def section(run: RunResult) -> str:
 
 
 def update_readme(readme: Path, run: RunResult) -> None:
-    """Replace what stands between the two marks; raises `ReadmeError` if they are not there."""
-    before, begin, rest = readme.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    """Put the run into the README; see `update_block`."""
+    update_block(readme, "bench", section(run))
+
+
+def update_block(readme: Path, mark: str, text: str) -> None:
+    """Replace what stands between ``<!-- mark:begin -->`` and ``<!-- mark:end -->``; raises `ReadmeError` without."""
+    first, last = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
+    before, begin, rest = readme.read_text().partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ReadmeError(f"{readme.name} has no {BEGIN} … {END}; put both marks where the table shall stand")
-    readme.write_text(f"{before}{BEGIN}\n{section(run)}\n{END}{after}")
+        raise ReadmeError(f"{readme.name} has no {first} … {last}; put both marks where the table shall stand")
+    readme.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def _cell(run: RunResult, engine: EngineResult, step: Step) -> str:
@@ -96,6 +104,11 @@ def _figure(engine: EngineResult, step: Step, figure: str) -> str:
     measured = engine.steps.get(step.name)
     value = measured.figures[-1].get(figure) if measured and measured.figures else None
     return "" if value is None else f"{value:,}" if isinstance(value, int) else _seconds(value)
+
+
+def _megabytes(engine: EngineResult, step: Step) -> str:
+    measured = engine.steps.get(step.name)
+    return f"{measured.read_bytes[-1] / 1e6:.1f}" if measured and measured.read_bytes else ""
 
 
 def _seconds(value: float) -> str:

@@ -159,6 +159,8 @@ def _take_in(event: dict[str, Any], result: EngineResult, current: Measured) -> 
             current.peak_bytes[-1] = max(current.peak_bytes[-1], event["peak"])
             result.peak_bytes = max(result.peak_bytes, event["peak"])
             print(f"    {event['step']:<10} {event['seconds']:8.2f} s", file=sys.stderr, flush=True)
+        case "read":
+            result.steps[event["step"]].read_bytes[-1] = event["read"]
         case "left out":
             del result.steps[event["step"]]
         case "content":

@@ -37,7 +37,8 @@ class Step:
 
     ``sample`` names the rows that the step takes; its runs take the samples ``first_run``, ``first_run + 1``, …,
     and reads take two in turn. Steps of one ``session`` share a process; each later session is a new process on the
-    table as the one before left it. ``figures`` names those of the step's own figures that the table shows.
+    table as the one before left it. ``figures`` names those of the step's own figures that the table shows;
+    ``shows_bytes`` adds the bytes that its last run reads.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Step:
     first_run: int = 1
     session: int = 0
     figures: tuple[str, ...] = ()
+    shows_bytes: bool = False
 
     @property
     def method(self) -> str:
@@ -78,7 +80,7 @@ STEPS: Final = (
     Step("tag-bloom", "tagging alone, u1, index BLOOM", Kind.READ, runs=5, sample="u1", first_run=3),
     Step("tag-simple", "tagging alone, u1, index SIMPLE", Kind.READ, runs=5, sample="u1", first_run=3),
     Step("zorder", "z-order by (x, y), files of 16 MB", Kind.LAYOUT),
-    Step("point", "point query on x and y", Kind.READ, runs=5),
+    Step("point", "point query on x and y", Kind.READ, runs=5, shows_bytes=True),
     Step("scan", "scan all columns to noop", Kind.READ, runs=4),
     Step("native", "scan all columns, toDF()", Kind.READ, runs=4),
     Step("agg", "sum, max of two columns", Kind.READ, runs=5),

@@ -42,7 +42,7 @@ ENGINES: Final = {
             "lakeformat",
             "lakeformat",
             "lakeformat_python",
-            (*_WRITES, "keys", *_TAGS, *_READS, *_SIZES, "inserts50"),
+            (*_WRITES, "keys", *_TAGS, "zorder", *_READS, *_SIZES, "inserts50"),
         ),
         EngineSpec(
             "delta-rs",
@@ -58,7 +58,7 @@ ENGINES: Final = {
             "lakeformat-spark",
             "lakeformat on Spark",
             "lakeformat_spark",
-            (*_WRITES, *_READS, "native", "count", "fresh", *_SIZES),
+            (*_WRITES, "zorder", *_READS, "native", "count", "fresh", *_SIZES),
         ),
         EngineSpec(
             "lakeformat-exchanged", "lakeformat exchanged", "lakeformat_exchanged", (*_WRITES, "fresh", *_SIZES)

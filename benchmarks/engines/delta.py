@@ -9,7 +9,7 @@ from benchmarks.engines.spark_session import SparkReads, open_spark
 from benchmarks.workload import ZORDER_FILE_BYTES, Dataset
 
 PACKAGE: Final = "io.delta:delta-spark_2.13:4.0.1"
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.optimize.maxFileSize": str(ZORDER_FILE_BYTES),
@@ -21,7 +21,7 @@ class Delta(SparkReads):
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
-        self.spark = open_spark(table, PACKAGE, _SETTINGS)
+        self.spark = open_spark(table, PACKAGE, SETTINGS)
 
     def load(self, table: Path) -> None:
         rows = self.spark.read.parquet(*map(str, self._dataset.base_files()))

@@ -9,7 +9,7 @@ from benchmarks.engines.spark_session import SparkReads, open_spark
 from benchmarks.workload import ZORDER_FILE_BYTES, Dataset
 
 PACKAGE: Final = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.bench": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.bench.type": "hadoop",
@@ -21,7 +21,7 @@ class Iceberg(SparkReads):
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
-        self.spark = open_spark(table, PACKAGE, {**_SETTINGS, "spark.sql.catalog.bench.warehouse": str(table.parent)})
+        self.spark = open_spark(table, PACKAGE, {**SETTINGS, "spark.sql.catalog.bench.warehouse": str(table.parent)})
 
     def load(self, table: Path) -> None:
         rows = self.spark.read.parquet(*map(str, self._dataset.base_files()))

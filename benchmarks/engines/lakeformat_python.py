@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,16 +12,33 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakeformat
-from benchmarks.engine import Told
+from benchmarks.engine import StepUnavailableError, Told
 from benchmarks.engines.commits import insert_in_commits
-from benchmarks.workload import CORES, ORDERING, PARTITION, POINT_SQL, RECORD_KEY, SCHEMA, Content, Dataset
+from benchmarks.engines.read_calls import open_by_read_calls
+from benchmarks.workload import (
+    CORES,
+    ORDERING,
+    PARTITION,
+    POINT_SQL,
+    RECORD_KEY,
+    SCHEMA,
+    ZORDER_FILE_BYTES,
+    Content,
+    Dataset,
+)
+
+#: All files of the table, in files of the wanted size.
+CLUSTERING: Final = {
+    "hoodie.clustering.plan.strategy.target.file.max.bytes": ZORDER_FILE_BYTES,
+    "hoodie.clustering.plan.strategy.small.file.limit": 1 << 40,
+}
 
 
 class Lakeformat:
     """A table partitioned by ``part``, with the defaults a user gets."""
 
-    def __init__(self, dataset: Dataset, table: Path) -> None:
-        self._dataset, self._table = dataset, table
+    def __init__(self, dataset: Dataset, table: Path, mapped: bool = True) -> None:
+        self._dataset, self._table, self._mapped = dataset, table, mapped
 
     def load(self, table: Path) -> None:
         rows = ds.dataset(self._dataset.base_files(), schema=SCHEMA).scanner().to_reader()
@@ -57,6 +74,12 @@ class Lakeformat:
             lambda: sum(batch.num_rows for batch in created.to_batches(columns=[RECORD_KEY])),
         )
 
+    def zorder(self) -> None:
+        table = self._open(**CLUSTERING)
+        if not hasattr(table, "cluster"):
+            raise StepUnavailableError("this version has no cluster()")
+        table.cluster(by=["x", "y"], curve="z-order")
+
     def point(self) -> int:
         return int(self._open().to_arrow(columns=SCHEMA.names, where=POINT_SQL).num_rows)
 
@@ -84,7 +107,13 @@ class Lakeformat:
     def _create(self, table: Path) -> Any:
         return lakeformat.create(str(table), SCHEMA, record_key=RECORD_KEY, partition_by=PARTITION, ordering=ORDERING)
 
-    def _open(self, **options: str) -> Any:
+    def unmapped(self) -> Lakeformat:
+        """The same engine on files that are not mapped."""
+        return Lakeformat(self._dataset, self._table, mapped=False)
+
+    def _open(self, **options: Any) -> Any:
+        if not self._mapped:
+            return open_by_read_calls(self._table)
         return lakeformat.open(str(self._table), **options)
 
     def _tag(self, rows: Path, index: str = "") -> Told:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.engine import StepUnavailableError
+from benchmarks.engines.lakeformat_python import CLUSTERING, Lakeformat
 from benchmarks.engines.spark_session import SparkReads, consume, open_spark
 from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, Dataset
 from lakeformat.spark import LakehouseTable, register
@@ -45,6 +46,16 @@ class LakeformatSpark(SparkReads):
 
     def filtered(self, predicate: str) -> Any:
         return self._read().option("columns", ",".join(SCHEMA.names)).option("where", predicate).load(str(self._table))
+
+    def zorder(self) -> None:
+        table = LakehouseTable.forPath(self.spark, str(self._table), **CLUSTERING)
+        if not hasattr(table, "cluster"):
+            raise StepUnavailableError("this version has no cluster()")
+        table.cluster(by=["x", "y"], curve="z-order")
+
+    def unmapped(self) -> Lakeformat:
+        """Plain Python reads the same ranges of the same files."""
+        return Lakeformat(self._dataset, self._table, mapped=False)
 
     def native(self) -> None:
         to_frame = getattr(LakehouseTable.forPath(self.spark, str(self._table)), "toDF", None)
