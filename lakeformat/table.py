@@ -28,6 +28,7 @@ from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
 from lakeformat.read.session import ReadPlan, plan_read, read_all
 from lakeformat.read.verify import read_verified
 from lakeformat.read.view import TableView
+from lakeformat.services.clustering import Clustering
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
@@ -111,7 +112,7 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     return Table(storage, resolved)
 
 
-class Table:
+class Table(Clustering):
     """A Hudi table. Cheap to make: nothing is read before it is asked for, and nothing is kept but settings."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Timeline files that are Avro object containers: rollback, clean, savepoint, restore, requested replace.
+"""Timeline files that are Avro object containers: rollback, clean, savepoint, restore.
 
 Written with the writer schemas of Hudi 0.15, one record a file and no compression, as Hudi does. Read by
 field name: unknown fields are skipped, missing ones take their default.
@@ -8,17 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from lakeformat.codec.avro_container import decode_record, encode_record
+from lakeformat.codec.avro_fields import (
+    TEXT,
+    TEXTS,
+    VERSION,
+    array_of,
+    file_of,
+    list_of,
+    map_of,
+    optional,
+    record_of,
+    required,
+)
 from lakeformat.errors import CorruptTableError
 
 __all__ = [
-    "REQUESTED_REPLACE",
     "ROLLBACK_METADATA",
     "ROLLBACK_PLAN",
     "CleanMetadata",
-    "RequestedReplace",
     "RestoreMetadata",
     "RollbackMetadata",
     "RollbackPartition",
@@ -26,157 +36,80 @@ __all__ = [
     "RollbackRequest",
     "SavepointMetadata",
     "decode_clean",
-    "decode_requested_replace",
     "decode_restore",
     "decode_rollback",
     "decode_rollback_plan",
     "decode_savepoint",
-    "encode_requested_replace",
     "encode_rollback",
     "encode_rollback_plan",
 ]
 
-_NAMESPACE: Final = "org.apache.hudi.avro.model"
-_TEXT: Final = {"type": "string", "avro.java.string": "String"}
-_TEXTS: Final = {"type": "array", "items": _TEXT}
-_VERSION: Final = {"name": "version", "type": ["int", "null"], "default": 1}
-
-
-def _record(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": list(fields)}
-
-
-def _file(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": name, "namespace": _NAMESPACE, "fields": list(fields)}
-
-
-def _required(name: str, avro: Any) -> dict[str, Any]:
-    return {"name": name, "type": avro}
-
-
-def _optional(name: str, avro: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", avro], "default": None}
-
-
-def _list(name: str, items: Any) -> dict[str, Any]:
-    return {"name": name, "type": {"type": "array", "items": items, "default": []}, "default": []}
-
-
-def _map(values: Any) -> dict[str, Any]:
-    return {"type": "map", "values": values, "avro.java.string": "String"}
-
-
-def _array(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-_INSTANT: Final = _record("HoodieInstantInfo", _required("commitTime", _TEXT), _required("action", _TEXT))
+_INSTANT: Final = record_of("HoodieInstantInfo", required("commitTime", TEXT), required("action", TEXT))
 
 #: Writer schema of ``<instant>.rollback.requested``.
-ROLLBACK_PLAN: Final = _file(
+ROLLBACK_PLAN: Final = file_of(
     "HoodieRollbackPlan",
-    _optional("instantToRollback", _INSTANT),
-    _optional(
+    optional("instantToRollback", _INSTANT),
+    optional(
         "RollbackRequests",
-        _array(
-            _record(
+        array_of(
+            record_of(
                 "HoodieRollbackRequest",
-                _required("partitionPath", _TEXT),
-                _optional("fileId", _TEXT),
-                _optional("latestBaseInstant", _TEXT),
-                _list("filesToBeDeleted", _TEXT),
-                _optional("logBlocksToBeDeleted", _map("long")),
+                required("partitionPath", TEXT),
+                optional("fileId", TEXT),
+                optional("latestBaseInstant", TEXT),
+                list_of("filesToBeDeleted", TEXT),
+                optional("logBlocksToBeDeleted", map_of("long")),
             )
         ),
     ),
-    _VERSION,
+    VERSION,
 )
 #: Writer schema of ``<instant>.rollback``.
-ROLLBACK_METADATA: Final = _file(
+ROLLBACK_METADATA: Final = file_of(
     "HoodieRollbackMetadata",
-    _required("startRollbackTime", _TEXT),
-    _required("timeTakenInMillis", "long"),
-    _required("totalFilesDeleted", "int"),
-    _required("commitsRollback", _TEXTS),
-    _required(
+    required("startRollbackTime", TEXT),
+    required("timeTakenInMillis", "long"),
+    required("totalFilesDeleted", "int"),
+    required("commitsRollback", TEXTS),
+    required(
         "partitionMetadata",
-        _map(
-            _record(
+        map_of(
+            record_of(
                 "HoodieRollbackPartitionMetadata",
-                _required("partitionPath", _TEXT),
-                _required("successDeleteFiles", _TEXTS),
-                _required("failedDeleteFiles", _TEXTS),
-                _optional("rollbackLogFiles", _map("long")),
-                _optional("logFilesFromFailedCommit", _map("long")),
+                required("partitionPath", TEXT),
+                required("successDeleteFiles", TEXTS),
+                required("failedDeleteFiles", TEXTS),
+                optional("rollbackLogFiles", map_of("long")),
+                optional("logFilesFromFailedCommit", map_of("long")),
             )
         ),
     ),
-    _VERSION,
-    _list("instantsRollback", _INSTANT),
-)
-_SLICE: Final = _record(
-    "HoodieSliceInfo",
-    _optional("dataFilePath", _TEXT),
-    _optional("deltaFilePaths", _TEXTS),
-    _required("fileId", ["null", _TEXT]),
-    _optional("partitionPath", _TEXT),
-    _optional("bootstrapFilePath", _TEXT),
-    _VERSION,
-)
-_CLUSTERING_GROUP: Final = _record(
-    "HoodieClusteringGroup",
-    _optional("slices", _array(_SLICE)),
-    _optional("metrics", _map("double")),
-    {"name": "numOutputFileGroups", "type": ["int", "null"], "default": 1},
-    _optional("extraMetadata", _map(_TEXT)),
-    _VERSION,
-)
-_CLUSTERING_STRATEGY: Final = _record(
-    "HoodieClusteringStrategy",
-    _optional("strategyClassName", _TEXT),
-    _optional("strategyParams", _map(_TEXT)),
-    _VERSION,
-)
-#: Writer schema of ``<instant>.replacecommit.requested``.
-REQUESTED_REPLACE: Final = _file(
-    "HoodieRequestedReplaceMetadata",
-    _optional("operationType", _TEXT),
-    _optional(
-        "clusteringPlan",
-        _record(
-            "HoodieClusteringPlan",
-            _optional("inputGroups", _array(_CLUSTERING_GROUP)),
-            _optional("strategy", _CLUSTERING_STRATEGY),
-            _optional("extraMetadata", _map(_TEXT)),
-            _VERSION,
-            _optional("preserveHoodieMetadata", "boolean"),
-        ),
-    ),
-    _optional("extraMetadata", _map(_TEXT)),
-    _VERSION,
+    VERSION,
+    list_of("instantsRollback", _INSTANT),
 )
 #: Of the files that lakeformat only reads: the fields it needs.
-_CLEAN_FIELDS: Final = _file(
+_CLEAN_FIELDS: Final = file_of(
     "HoodieCleanMetadata",
-    _required("startCleanTime", _TEXT),
-    _required("earliestCommitToRetain", _TEXT),
+    required("startCleanTime", TEXT),
+    required("earliestCommitToRetain", TEXT),
 )
-_SAVEPOINT_PARTITION: Final = _record(
+_SAVEPOINT_PARTITION: Final = record_of(
     "HoodieSavepointPartitionMetadata",
-    _required("partitionPath", _TEXT),
-    _required("savepointDataFile", _TEXTS),
+    required("partitionPath", TEXT),
+    required("savepointDataFile", TEXTS),
 )
-_SAVEPOINT_FIELDS: Final = _file(
+_SAVEPOINT_FIELDS: Final = file_of(
     "HoodieSavepointMetadata",
-    _required("savepointedBy", _TEXT),
-    _required("savepointedAt", "long"),
-    _required("comments", _TEXT),
-    _required("partitionMetadata", _map(_SAVEPOINT_PARTITION)),
+    required("savepointedBy", TEXT),
+    required("savepointedAt", "long"),
+    required("comments", TEXT),
+    required("partitionMetadata", map_of(_SAVEPOINT_PARTITION)),
 )
-_RESTORE_FIELDS: Final = _file(
+_RESTORE_FIELDS: Final = file_of(
     "HoodieRestoreMetadata",
-    _required("startRestoreTime", _TEXT),
-    _required("instantsToRollback", _TEXTS),
+    required("startRestoreTime", TEXT),
+    required("instantsToRollback", TEXTS),
 )
 
 
@@ -235,15 +168,6 @@ class CleanMetadata:
 
     start_time: str
     earliest_commit_to_retain: str
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedReplace:
-    """``<instant>.replacecommit.requested``; of a clustering also the file groups it will replace."""
-
-    operation: str | None
-    #: (partition path, file id) of every file slice in the clustering plan.
-    file_groups: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,28 +274,6 @@ def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:
         instants=tuple((time, actions.get(time, "")) for time in record["commitsRollback"]),
         partitions=partitions,
     )
-
-
-def encode_requested_replace() -> bytes:
-    """The bytes of ``<instant>.replacecommit.requested`` of insert_overwrite and its kin: all fields null."""
-    return encode_record(REQUESTED_REPLACE, dict.fromkeys(field["name"] for field in REQUESTED_REPLACE["fields"]))
-
-
-def decode_requested_replace(data: bytes, *, name: str) -> RequestedReplace | None:
-    """The operation and, of a clustering, its file groups.
-
-    None for an empty file: Hudi takes it as a replacecommit like any other, but its writer may have created
-    and not yet filled it, so the caller cannot know that no clustering is planned.
-    """
-    if not data:
-        return None
-    record = decode_record(data, REQUESTED_REPLACE, name=name)
-    groups = (record["clusteringPlan"] or {}).get("inputGroups") or ()
-    slices = [file_slice for group in groups for file_slice in group["slices"] or ()]
-    if any(file_slice["fileId"] is None for file_slice in slices):
-        raise CorruptTableError(f"the clustering plan {name} has a file slice without file id; restore the file")
-    file_groups = tuple((file_slice["partitionPath"] or "", file_slice["fileId"]) for file_slice in slices)
-    return RequestedReplace(record["operationType"], file_groups)
 
 
 def decode_clean(data: bytes, *, name: str) -> CleanMetadata:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,9 +20,11 @@ __all__ = [
     "flag",
     "function",
     "index",
+    "layout_strategy",
     "one_of",
     "partial",
     "partitioner_class",
+    "pattern",
     "positive",
     "share",
 ]
@@ -131,6 +134,20 @@ def function(text: str) -> str:
     module, colon, name = text.strip().partition(":")
     if not (module and colon and name):
         raise ValueError("write package.module:function")
+    return text.strip()
+
+
+def layout_strategy(text: str) -> str:
+    """By Hudi's older and newer names."""
+    return "z-order" if text.strip().lower() == "zorder" else one_of("linear", "z-order", "hilbert")(text)
+
+
+def pattern(text: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(text.strip())
+    except re.error as error:
+        raise ValueError(f"write a regular expression ({error})") from None
     return text.strip()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
 from lakeformat.config.table_options import TABLE_OPTIONS
@@ -12,7 +13,7 @@ from lakeformat.config.write_options import WRITE_OPTIONS
 
 __all__ = ["IGNORED", "OPTIONS", "REFUSED", "options_table"]
 
-OPTIONS: Final[tuple[Option, ...]] = (*TABLE_OPTIONS, *WRITE_OPTIONS, *READ_OPTIONS)
+OPTIONS: Final[tuple[Option, ...]] = (*TABLE_OPTIONS, *WRITE_OPTIONS, *CLUSTERING_OPTIONS, *READ_OPTIONS)
 
 #: Accepted for old jobs' sake: they tune machinery that lakeformat does not have.
 IGNORED: Final = frozenset({
@@ -28,15 +29,13 @@ IGNORED: Final = frozenset({
     "hoodie.datasource.write.streaming.retry.count", "hoodie.datasource.write.streaming.retry.interval.ms",
     "hoodie.table.timeline.timezone", "hoodie.clean.automatic", "hoodie.archive.automatic",
     "hoodie.cleaner.commits.retained", "hoodie.clean.commits.retained", "hoodie.keep.min.commits",
-    "hoodie.keep.max.commits", "hoodie.layout.optimize.enable",
+    "hoodie.keep.max.commits", "hoodie.layout.optimize.enable", "hoodie.clustering.max.parallelism",
+    "hoodie.clustering.group.read.parallelism", "hoodie.clustering.plan.strategy.class",
+    "hoodie.clustering.execution.strategy.class",
     "hoodie.cleaner.policy", "hoodie.clean.policy", "hoodie.cleaner.policy.failed.writes",
     "hoodie.clean.failed.writes.policy", "hoodie.cleaner.hours.retained", "hoodie.clean.hours.retained",
     "hoodie.cleaner.fileversions.retained", "hoodie.clean.fileversions.retained", "hoodie.clean.async",
-    "hoodie.clean.async.enabled", "hoodie.cleaner.parallelism", "hoodie.clustering.inline.max.commits",
-    "hoodie.clustering.plan.strategy.sort.columns", "hoodie.clustering.plan.strategy.small.file.limit",
-    "hoodie.clustering.plan.strategy.target.file.max.bytes", "hoodie.clustering.plan.strategy.max.bytes.per.group",
-    "hoodie.clustering.plan.strategy.max.num.groups", "hoodie.layout.optimize.strategy",
-    "hoodie.layout.optimize.curve.build.method", "hoodie.layout.optimize.build.curve.sample.size",
+    "hoodie.clean.async.enabled", "hoodie.cleaner.parallelism",
     "hoodie.compact.inline.max.delta.commits", "hoodie.metadata.index.column.stats.enable",
     "hoodie.metadata.record.index.enable",
     "hoodie.metadata.global.record.level.index.enable", "hoodie.metadata.record.level.index.enable",
@@ -46,10 +45,7 @@ IGNORED: Final = frozenset({
 
 #: Options that promise something which is not built, and the one value each may have all the same.
 REFUSED: Final[Mapping[str, str]] = {
-    "hoodie.clustering.inline": "false",
     "hoodie.clustering.async.enabled": "false",
-    "hoodie.clustering.schedule.inline": "false",
-    "hoodie.datasource.clustering.inline.enable": "false",
     "hoodie.compact.inline": "false",
     "hoodie.datasource.hive_sync.enable": "false",
     "hoodie.datasource.meta.sync.enable": "false",

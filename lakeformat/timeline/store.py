@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Final
 
 from lakeformat.codec import properties
-from lakeformat.codec.avro_records import decode_requested_replace
 from lakeformat.codec.commit_json import decode_commit
+from lakeformat.codec.requested_replace import RequestedReplace, decode_requested_replace
 from lakeformat.errors import CorruptTableError, TableNotFoundError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
@@ -100,20 +101,22 @@ class TimelineStore:
                 _COMMITS.put(key, cached)
         return cached
 
-    def pending_clustering(self, timeline: Timeline) -> frozenset[FileGroupId]:
-        """File groups that a pending clustering plan is going to replace."""
-        groups: set[FileGroupId] = set()
+    def requested_replace(self, instant: Instant) -> RequestedReplace | None:
+        """What a replacecommit's requested file says; None if it is empty or gone."""
+        requested = instant.at(State.REQUESTED)
+        try:
+            return decode_requested_replace(self.read(requested), name=requested.file_name)
+        except FileNotFoundError:
+            return None
+
+    def pending_clustering(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
+        """File groups that a pending clustering plan is going to replace -> the plan's instant time."""
+        groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
             if instant.action is Action.REPLACE_COMMIT:
-                requested = instant.at(State.REQUESTED)
-                try:
-                    data = self.read(requested)
-                except FileNotFoundError:
-                    continue
-                plan = decode_requested_replace(data, name=requested.file_name) if data else None
-                if plan is not None:
-                    groups.update(FileGroupId(partition, file_id) for partition, file_id in plan.file_groups)
-        return frozenset(groups)
+                requested = self.requested_replace(instant)
+                groups.update(dict.fromkeys(requested.file_groups if requested else (), instant.time))
+        return groups
 
     def request(self, instant: Instant, data: bytes = b"") -> None:
         """Put a new instant on the timeline. Raises ``FileExistsError`` if its time is taken."""

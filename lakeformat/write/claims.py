@@ -29,6 +29,7 @@ __all__ = [
     "Heart",
     "Pulse",
     "beat",
+    "claim_plan",
     "heartbeat_alive",
     "read_claim",
     "release",
@@ -55,10 +56,12 @@ class Claim:
     Attributes:
         kind: ``lock`` or ``heartbeat``.
         write_id: names the stage folder of the write; None for rollbacks and for claims that are damaged.
+        keeps_plan: of the instant only what followed the plan is undone: it stood before, and may be run again.
     """
 
     kind: str
     write_id: str | None
+    keeps_plan: bool = False
 
 
 def _path(instant_time: str) -> str:
@@ -97,6 +100,17 @@ def take_instant(
         return instant
 
 
+def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
+    """Claim an instant that somebody has planned, to run it; the heartbeat begins. Call it under the table's lock.
+
+    Raises:
+        FileExistsError: it is claimed already.
+    """
+    claim = {"kind": "heartbeat", "lakeformat.token": token, "keeps_plan": True}
+    storage.create(_path(instant_time), json.dumps(claim).encode())
+    beat(storage, instant_time)
+
+
 def _created(storage: Storage, path: str, data: bytes) -> bool:
     try:
         storage.create(path, data)
@@ -115,7 +129,8 @@ def read_claim(storage: Storage, instant_time: str) -> Claim | None:
         found = None
     said = found if isinstance(found, dict) else {}
     token = str(said.get("lakeformat.token"))
-    return Claim(str(said.get("kind", "heartbeat")), token if _TOKEN.fullmatch(token) else None)
+    write_id = token if _TOKEN.fullmatch(token) else None
+    return Claim(str(said.get("kind", "heartbeat")), write_id, said.get("keeps_plan") is True)
 
 
 def beat(storage: Storage, instant_time: str) -> None:

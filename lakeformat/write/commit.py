@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lakeformat.codec.avro_records import encode_requested_replace
 from lakeformat.codec.commit_json import encode_commit
+from lakeformat.codec.requested_replace import encode_requested_replace
 from lakeformat.errors import CommitStateUnknownError, CorruptTableError, StorageError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
@@ -69,7 +69,14 @@ class CommitProtocol:
         return self.store.storage
 
     def begin(
-        self, config: TableConfig, action: Action, known: frozenset[str], *, token: str, lives_by: str
+        self,
+        config: TableConfig,
+        action: Action,
+        known: frozenset[str],
+        *,
+        token: str,
+        lives_by: str,
+        plan: bytes | None = None,
     ) -> OpenCommit:
         """Take the next instant. Call it under the lock, after recovery.
 
@@ -77,20 +84,21 @@ class CommitProtocol:
             known: times of the commits that the write starts from: those of the snapshot it looked at, for a foreign
                 program may commit between two looks at the timeline.
             lives_by: ``lock`` if the lock is held until the end, else ``heartbeat``.
+            plan: what the requested file holds, if not what every instant of the action has.
         """
-        data = encode_requested_replace() if action is Action.REPLACE_COMMIT else b""
+        data = plan or (encode_requested_replace() if action is Action.REPLACE_COMMIT else b"")
         kind = lives_by if self._storage.has_lock else "heartbeat"
         instant = claims.take_instant(self.store, config, self.clock, action, kind=kind, token=token, data=data)
         return OpenCommit(instant, token, known)
 
-    def inflight(self, commit: OpenCommit, profile: CommitMetadata) -> OpenCommit:
-        """Second step; the file keeps the workload profile in Hudi's form.
+    def inflight(self, commit: OpenCommit, profile: CommitMetadata | None) -> OpenCommit:
+        """Second step; the file keeps the workload profile in Hudi's form, and of a clustering nothing.
 
         Raises:
             WriteConflictError: somebody else has taken the step.
         """
         try:
-            instant = self.store.advance(commit.instant, encode_commit(profile))
+            instant = self.store.advance(commit.instant, encode_commit(profile) if profile else b"")
         except FileExistsError:
             raise WriteConflictError(
                 f"instant {commit.time} was taken over by another writer; run the write again"
@@ -120,7 +128,7 @@ class CommitProtocol:
                 f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
             )
         others = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
-        planned = self.store.pending_clustering(timeline)
+        planned = {g: time for g, time in self.store.pending_clustering(timeline).items() if time != commit.time}
         check_conflicts(commit.time, touched, others, planned, overwritten)
         if check_new_keys is not None and others:
             check_new_keys(others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import CommitMetadata
@@ -22,7 +22,7 @@ def check_conflicts(
     ours: str,
     touched: frozenset[FileGroupId],
     others: Iterable[tuple[str, CommitMetadata]],
-    planned: frozenset[FileGroupId],
+    planned: Mapping[FileGroupId, str],
     overwritten: frozenset[str] | None,
 ) -> None:
     """Refuse to publish over somebody else's work.
@@ -31,7 +31,7 @@ def check_conflicts(
         ours: our instant time, for the message.
         touched: file groups we wrote a new version of, or replace; new groups cannot conflict.
         others: commits completed since we started, whatever their time.
-        planned: file groups a pending clustering is going to replace.
+        planned: file groups that pending clusterings are going to replace -> the plan's instant.
         overwritten: partitions whose whole contents we replace; None if we replace none.
 
     Raises:
@@ -47,9 +47,10 @@ def check_conflicts(
                 f"commit {ours} overlaps commit {time} in {len(shared)} file group(s), e.g. {min(shared).file_id}; "
                 f"run the write again, it will start from {time}"
             )
-    waiting = touched & planned
+    waiting = touched & planned.keys()
     if waiting:
+        first = min(waiting)
         raise WriteConflictError(
-            f"commit {ours} touches {len(waiting)} file group(s) that a pending clustering is going to rewrite, e.g. "
-            f"{min(waiting).file_id}; run or cancel the clustering first"
+            f"commit {ours} touches {len(waiting)} file group(s) that the pending clustering {planned[first]} is going "
+            f"to rewrite, e.g. {first.file_id}; run or cancel that clustering first"
         )

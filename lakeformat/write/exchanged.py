@@ -190,7 +190,7 @@ class ExchangedSession:
         incoming = rows_by_partition(staged)
         files: Mapping[str, Sequence[BaseFile]] = snapshot.by_partition if job.joins else {}
         sizing = self._sizing(staged, schema)
-        closed = self.store.pending_clustering(snapshot.timeline)
+        closed = frozenset(self.store.pending_clustering(snapshot.timeline))
         with report.step("tag") as counted:
             units = plan_units(
                 incoming,

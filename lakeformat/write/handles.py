@@ -17,13 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.conform import conform
-from lakeformat.errors import CorruptTableError, SchemaMismatchError
-from lakeformat.index.footers import KeyFooter, key_footer, open_base, open_parquet, row_batches
+from lakeformat.errors import SchemaMismatchError
+from lakeformat.index.footers import KeyFooter, key_footer, open_base, open_parquet
 from lakeformat.merge import MergeRule, deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, join_path
-from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, IS_DELETED, PARTITION_PATH, RECORD_KEY
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.write.base_file import (
     ROW_GROUP_ROWS,
@@ -39,13 +38,12 @@ from lakeformat.write.base_file import (
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.keys import field_column
 from lakeformat.write.stage import Written
+from lakeformat.write.stored_rows import repeating_text, stored_batches
 
 __all__ = ["HandleSettings", "Merger", "create", "deleted_rows_of", "merge", "put_rows", "without"]
 
 #: A stored filter for more than this many times the rows is not worth carrying on.
 _OVERSIZED: Final = 4
-#: More bytes than this a value take texts, not places in a dictionary.
-_INDEX_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class Merger(Protocol):
     deletes: int
 
     def apply(self, batch: pa.RecordBatch) -> pa.Table:
-        """The batch with changed rows replaced and deleted ones left out; columns as `_batches` gives them."""
+        """The batch with changed rows replaced and deleted ones left out; columns as `stored_batches` gives them."""
 
     def rest(self) -> pa.Table:
         """Rows to append, with their meta columns. Asked once, after the last batch."""
@@ -146,7 +144,7 @@ def merge(
         merger = (settings.merger or _Merger)(bucket, base, source, task, settings)
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
             shape = stored_schema(settings.files.schema, encoded)
-            batches = _batches(parquet, base.path, shape, threads=settings.idle_cores)
+            batches = stored_batches(parquet, base.path, shape, threads=settings.idle_cores)
             for batch in ahead(batches) if settings.idle_cores else batches:
                 writer.write(merger.apply(batch), new_keys=nothing if inherited else None)
             appended = merger.rest()
@@ -303,42 +301,21 @@ def without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
 def _for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
     """A base file to read once more, and its text columns that are read as dictionaries."""
     metadata = open_parquet(source, path).metadata
-    encoded = _repeating_text(metadata, settings)
+    encoded = _encoded_text(metadata, settings)
     with open_parquet(source, path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet:
         yield parquet, encoded
 
 
-def _repeating_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
-    """Text columns that the base file keeps in dictionaries: they need not become text on their way through.
+def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
+    """Text columns that need not become text on their way through.
 
-    Not for the ordering column, which is compared, and not where somebody looks into stored rows.
+    Not the ordering column, which is compared, and none where somebody looks into stored rows.
     """
     rule = settings.rule
     if settings.merger or rule.makes_rows:
         return frozenset()
     texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
-    chunks: dict[str, list[Any]] = {}
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for chunk in map(group.column, range(metadata.num_columns)):
-            if chunk.path_in_schema in texts:
-                chunks.setdefault(chunk.path_in_schema, []).append(chunk)
-    return frozenset(name for name, found in chunks.items() if all(map(_is_repeating, found)))
-
-
-def _is_repeating(chunk: Any) -> bool:
-    """Dictionary encoded, and small: a writer that gave the dictionary up has stored whole texts."""
-    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
-
-
-def _batches(parquet: Any, path: str, shape: pa.Schema, *, threads: bool) -> Iterator[pa.RecordBatch]:
-    """The base file by row groups, in this shape but for what a merge writes anew; columns it lacks are null."""
-    wanted = pa.schema([field for field in shape if field.name not in {PARTITION_PATH, FILE_NAME}])
-    present = set(parquet.schema_arrow.names)
-    if RECORD_KEY not in present:
-        raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
-    columns = [name for name in wanted.names if name in present]
-    for batch in row_batches(parquet, path, ROW_GROUP_ROWS, columns=columns, threads=threads):
-        yield conform(batch, wanted)
+    return repeating_text([metadata], texts)
 
 
 def _inherited(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:

@@ -55,6 +55,7 @@ class Operation(enum.Enum):
     INSERT_OVERWRITE = "insert_overwrite"
     INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
     DELETE_PARTITION = "delete_partition"
+    CLUSTER = "cluster"
 
     @property
     def tags(self) -> bool:
@@ -74,7 +75,7 @@ class Operation(enum.Enum):
     @property
     def action(self) -> Action:
         """The timeline action it commits as."""
-        replaces = self.overwrites or self is Operation.DELETE_PARTITION
+        replaces = self.overwrites or self in {Operation.DELETE_PARTITION, Operation.CLUSTER}
         return Action.REPLACE_COMMIT if replaces else Action.COMMIT
 
 

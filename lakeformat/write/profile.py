@@ -92,7 +92,7 @@ def plan_buckets(
     with report.step("profile") as counted:
         placed = {path: _without_deletes(job, rows[path], found) for path, found in tagged.items()}
         inserts = {path: found.new for path, found in placed.items()}
-        closed = TimelineStore(storage).pending_clustering(snapshot.timeline)
+        closed = frozenset(TimelineStore(storage).pending_clustering(snapshot.timeline))
         files = job.files(schema)
 
         def size(path: str) -> FileSizing:

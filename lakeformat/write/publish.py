@@ -16,7 +16,7 @@ from lakeformat.write.callbacks import CommitMessage
 from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
 from lakeformat.write.engine import Engine
 from lakeformat.write.hooks import Hooks
-from lakeformat.write.job import WriteJob
+from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.report import REPORT_KEY, Report
 from lakeformat.write.stage import Written
 from lakeformat.write.validators import ProposedWrite, proposed_snapshot, run_validators
@@ -42,8 +42,15 @@ class Publication:
         snapshot: Snapshot,
         overwritten: frozenset[str] | None,
         check_new_keys: NewKeyCheck | None,
+        *,
+        replaced: Mapping[str, tuple[str, ...]] | None = None,
+        schema_text: str = "",
     ) -> CommitMessage:
         """Validate, then publish with everything the commit carries. Returns what callbacks are told.
+
+        Args:
+            replaced: partition path -> file ids to hide, where it is not all of the partitions ``overwritten``.
+            schema_text: the schema as an earlier commit carries it; "" writes ``schema``.
 
         Raises:
             ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
@@ -53,11 +60,12 @@ class Publication:
         by_partition: dict[str, list[WriteStat]] = {}
         for stat in stats:
             by_partition.setdefault(stat.partition_path, []).append(stat)
-        replaced = {
-            partition: tuple(file.name.file_id for file in snapshot.by_partition[partition])
-            for partition in sorted(overwritten or ())
-            if partition in snapshot.by_partition
-        }
+        if replaced is None:
+            replaced = {
+                partition: tuple(file.name.file_id for file in snapshot.by_partition[partition])
+                for partition in sorted(overwritten or ())
+                if partition in snapshot.by_partition
+            }
         self._count(stats, replaced)
         self._validate(schema, stats, replaced)
         merged = {FileGroupId(s.partition_path, s.file_id) for s in stats if s.prev_commit is not None}
@@ -67,7 +75,7 @@ class Publication:
             extra = {
                 **self.hooks.extra_metadata,
                 **batches,
-                "schema": to_avro(schema, table_name=self.job.config.name),
+                "schema": schema_text or to_avro(schema, table_name=self.job.config.name),
                 REPORT_KEY: self.report.as_text(),
             }
             metadata = CommitMetadata(
@@ -108,11 +116,14 @@ class Publication:
             counted["validators"] = len(self.hooks.validators)
 
     def _count(self, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]) -> None:
-        self.report.rows.update(
-            inserted=sum(stat.num_inserts for stat in stats),
-            updated=sum(stat.num_updates for stat in stats),
-            deleted=sum(stat.num_deletes for stat in stats),
-        )
+        if self.job.operation is Operation.CLUSTER:
+            self.report.rows["rewritten"] = sum(stat.num_writes for stat in stats)
+        else:
+            self.report.rows.update(
+                inserted=sum(stat.num_inserts for stat in stats),
+                updated=sum(stat.num_updates for stat in stats),
+                deleted=sum(stat.num_deletes for stat in stats),
+            )
         self.report.files.update(
             created=sum(stat.prev_commit is None for stat in stats),
             merged=sum(stat.prev_commit is not None for stat in stats),

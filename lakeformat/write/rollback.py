@@ -32,7 +32,7 @@ from lakeformat.write import claims
 from lakeformat.write.markers import forget_markers
 from lakeformat.write.stage import stage_folder
 
-__all__ = ["recover", "roll_back", "was_rolled_back"]
+__all__ = ["recover", "revert_run", "roll_back", "was_rolled_back"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _STAGE_KEPT_MS: Final = 24 * 3600 * 1000
@@ -51,8 +51,13 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock) -> None:
             _finish(store, instant, clock)
     for instant in store.load().pending:
         if instant.action in {Action.COMMIT, Action.REPLACE_COMMIT} and _is_dead(store, instant, clock):
+            claim = claims.read_claim(store.storage, instant.time)
+            if claim is not None and claim.keeps_plan:
+                _LOG.warning("undoing the run of %s, whose process died; its plan stays", instant.file_name)
+                revert_run(store, instant)
+                continue
             _LOG.warning("rolling back %s, whose writer died", instant.file_name)
-            _forget_stage(store, claims.read_claim(store.storage, instant.time))
+            _forget_stage(store, claim)
             roll_back(store, config, clock, instant)
     pending = frozenset(instant.time for instant in store.load().pending)
     for time, claim in claims.stale_claims(store.storage, pending, clock).items():
@@ -108,6 +113,18 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     data = encode_rollback_plan(plan)
     rollback = claims.take_instant(store, config, clock, Action.ROLLBACK, kind="lock", token=victim.time, data=data)
     _finish(store, rollback, clock)
+
+
+def revert_run(store: TimelineStore, instant: Instant) -> None:
+    """Undo the run of a plan, and leave the plan (Hudi: ``rollbackInflightClustering``). Call it under the lock.
+
+    The stage goes first: what has not been moved out of it by then never will be. The claim goes last, so that a
+    crash on the way is one more run to undo.
+    """
+    _forget_stage(store, claims.read_claim(store.storage, instant.time))
+    _delete_late_files(store, instant.time)
+    store.storage.delete(f"{HOODIE}/{instant.at(State.INFLIGHT).file_name}")
+    claims.release(store.storage, instant.time)
 
 
 def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:

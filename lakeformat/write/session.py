@@ -362,10 +362,11 @@ class WriteSession:
         snapshot: Snapshot,
         overwritten: frozenset[str] | None,
         check_new_keys: NewKeyCheck | None,
+        **carried: Any,
     ) -> None:
-        """Validate and publish with everything the commit carries."""
+        """Validate and publish with everything the commit carries; ``carried`` as of `Publication.finish`."""
         publication = Publication(self.engine, self.job, self.hooks, self.report, self.protocol)
-        self._message = publication.finish(commit, schema, written, snapshot, overwritten, check_new_keys)
+        self._message = publication.finish(commit, schema, written, snapshot, overwritten, check_new_keys, **carried)
 
     def result(self, commit: OpenCommit) -> WriteResult:
         """What the caller gets once the commit is visible; also logged."""

@@ -88,7 +88,7 @@ def test_a_bad_value(name: str, value: str, advice: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("hoodie.clustering.inline", "true"),
+        ("hoodie.clustering.async.enabled", "true"),
         ("hoodie.table.cdc.enabled", True),
         ("hoodie.populate.meta.fields", "false"),
         ("hoodie.datasource.hive_sync.enable", "TRUE"),

@@ -17,7 +17,7 @@ from fixture_tables import FIXTURES, names
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec import avro_container
+from lakeformat.codec import avro_container, requested_replace
 from lakeformat.codec import avro_records as codec
 from lakeformat.errors import CorruptTableError
 
@@ -75,7 +75,7 @@ def written(schema: dict[str, Any], record: Any, codec_name: str = "null") -> by
 OURS = {
     PLAN: codec.ROLLBACK_PLAN,
     "HoodieRollbackMetadata": codec.ROLLBACK_METADATA,
-    "HoodieRequestedReplaceMetadata": codec.REQUESTED_REPLACE,
+    "HoodieRequestedReplaceMetadata": requested_replace.REQUESTED_REPLACE,
 }
 
 
@@ -124,26 +124,40 @@ def test_reads_the_rollback_of_a_deltacommit() -> None:
 
 
 def test_requested_replace_of_an_overwrite_is_hudis() -> None:
-    ours = codec.encode_requested_replace()
+    ours = requested_replace.encode_requested_replace()
     (path, *_) = [p for p in FILES if p.startswith("cow_insert_overwrite_and") and p.endswith(".requested")]
     assert len(ours) == len(FILES[path]) == 2522
     assert oracle(ours) == oracle(FILES[path])
-    assert codec.decode_requested_replace(ours, name="x") == codec.RequestedReplace(None)
-    assert ours == codec.encode_requested_replace()
+    assert requested_replace.decode_requested_replace(ours, name="x") == requested_replace.RequestedReplace(None)
+    assert ours == requested_replace.encode_requested_replace()
 
 
 @pytest.mark.parametrize("path", files_of("HoodieRequestedReplaceMetadata"))
 def test_reads_requested_replaces(path: str) -> None:
-    read = codec.decode_requested_replace(FILES[path], name=path)
+    read = requested_replace.decode_requested_replace(FILES[path], name=path)
     truth = oracle(FILES[path])
+    assert read is not None
     groups = (truth["clusteringPlan"] or {"inputGroups": []})["inputGroups"]
     slices = [(one["partitionPath"], one["fileId"]) for group in groups for one in group["slices"]]
-    assert read == codec.RequestedReplace(truth["operationType"], tuple(slices))
-    assert bool(slices) == (truth["operationType"] == "CLUSTER")
+    assert read.operation == truth["operationType"]
+    assert [(group.partition_path, group.file_id) for group in read.file_groups] == slices
+    assert bool(slices) == (read.operation == "CLUSTER") == (read.plan is not None)
+
+
+@pytest.mark.parametrize("path", [path for path in files_of("HoodieRequestedReplaceMetadata") if "clustered" in path])
+def test_clustering_plans_survive(path: str) -> None:
+    read = requested_replace.decode_requested_replace(FILES[path], name=path)
+    assert read is not None
+    assert read.plan is not None
+    ours = requested_replace.encode_clustering(read.plan)
+    assert requested_replace.decode_requested_replace(ours, name=path) == read
+    truth = oracle(FILES[path])
+    truth["clusteringPlan"].pop("missingSchedulePartitions", None)  # Version 9 has it.
+    assert oracle(ours) == truth
 
 
 def test_an_empty_requested_replace_is_not_known() -> None:
-    assert codec.decode_requested_replace(b"", name="x") is None
+    assert requested_replace.decode_requested_replace(b"", name="x") is None
 
 
 @pytest.mark.parametrize("path", files_of("HoodieCleanMetadata"))
@@ -351,7 +365,7 @@ def test_sizes_are_bounded(compression: str, pack: Callable[[bytes], bytes]) -> 
 DECODERS: dict[str, Callable[..., object]] = {
     PLAN: codec.decode_rollback_plan,
     "HoodieRollbackMetadata": codec.decode_rollback,
-    "HoodieRequestedReplaceMetadata": codec.decode_requested_replace,
+    "HoodieRequestedReplaceMetadata": requested_replace.decode_requested_replace,
     "HoodieCleanMetadata": codec.decode_clean,
 }
 SAMPLES = {name: min(files_of(name).values(), key=len) for name in DECODERS}

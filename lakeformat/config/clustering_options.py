@@ -1,0 +1,129 @@
+"""Clustering: when files are rewritten together, which, and in what order."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakeformat.config.option import Effect, Option, count, fields, flag, layout_strategy, one_of, pattern, positive
+
+__all__ = [
+    "BUILD_METHOD",
+    "CLUSTERING_OPTIONS",
+    "INLINE",
+    "INLINE_COMMITS",
+    "LAYOUT_STRATEGY",
+    "SAMPLE_SIZE",
+    "SCHEDULE_INLINE",
+    "SORT_BUFFER",
+    "SORT_COLUMNS",
+    "STRATEGY",
+    "TARGET_FILE_BYTES",
+]
+
+#: Hudi keeps options with this prefix in the plan.
+STRATEGY: Final = "hoodie.clustering.plan.strategy."
+INLINE: Final = "hoodie.clustering.inline"
+INLINE_COMMITS: Final = "hoodie.clustering.inline.max.commits"
+SCHEDULE_INLINE: Final = "hoodie.clustering.schedule.inline"
+SORT_COLUMNS: Final = STRATEGY + "sort.columns"
+TARGET_FILE_BYTES: Final = STRATEGY + "target.file.max.bytes"
+LAYOUT_STRATEGY: Final = "hoodie.layout.optimize.strategy"
+BUILD_METHOD: Final = "hoodie.layout.optimize.curve.build.method"
+SAMPLE_SIZE: Final = "hoodie.layout.optimize.build.curve.sample.size"
+SORT_BUFFER: Final = "lakeformat.clustering.buffer.bytes"
+
+CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        INLINE,
+        "Cluster after a write, whenever enough commits have come since the last time.",
+        Effect.WRITE,
+        flag,
+        False,
+        ("hoodie.datasource.clustering.inline.enable",),
+    ),
+    Option(INLINE_COMMITS, "Commits from one inline clustering to the next.", Effect.WRITE, positive, 4),
+    Option(
+        SCHEDULE_INLINE,
+        "Plan a clustering after a write by the same count, and leave it to be run apart.",
+        Effect.WRITE,
+        flag,
+        False,
+    ),
+    Option(
+        SORT_COLUMNS,
+        "Columns that clustering sorts by, commas between them; none only brings small files together.",
+        Effect.WRITE,
+        fields,
+        (),
+    ),
+    Option(
+        LAYOUT_STRATEGY,
+        "Order of clustered rows: linear, z-order or hilbert. Table.cluster takes hilbert for several columns unless "
+        "it is given.",
+        Effect.WRITE,
+        layout_strategy,
+        "linear",
+    ),
+    Option(
+        BUILD_METHOD,
+        "How values become steps of a curve: sample by their ranks in a sample, direct by their leading bits.",
+        Effect.WRITE,
+        one_of("sample", "direct"),
+        "sample",
+    ),
+    Option(SAMPLE_SIZE, "Rows of that sample.", Effect.WRITE, positive, 200000),
+    Option(
+        STRATEGY + "small.file.limit",
+        "Files below this many bytes are clustered; Table.cluster with columns takes all.",
+        Effect.WRITE,
+        count,
+        314572800,
+    ),
+    Option(TARGET_FILE_BYTES, "Bytes of the files that clustering writes.", Effect.WRITE, positive, 1073741824),
+    Option(
+        STRATEGY + "max.bytes.per.group", "Bytes of files that are sorted together.", Effect.WRITE, positive, 2147483648
+    ),
+    Option(
+        STRATEGY + "max.num.groups",
+        "Such groups in one clustering; Table.cluster with columns takes all.",
+        Effect.WRITE,
+        positive,
+        30,
+    ),
+    Option(
+        STRATEGY + "single.group.clustering.enabled",
+        "Sort a group of one file, too; without sort columns it is left as it is.",
+        Effect.WRITE,
+        flag,
+        True,
+    ),
+    Option(
+        STRATEGY + "partition.selected", "Partition paths to cluster, commas between them.", Effect.WRITE, fields, ()
+    ),
+    Option(
+        STRATEGY + "partition.regex.pattern",
+        "Cluster partitions whose whole path matches, if none are selected.",
+        Effect.WRITE,
+        pattern,
+    ),
+    Option(
+        "hoodie.clustering.plan.partition.filter.mode",
+        "Of these partitions: NONE takes all, RECENT_DAYS the greatest, SELECTED_PARTITIONS a range.",
+        Effect.WRITE,
+        one_of("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"),
+        "NONE",
+    ),
+    Option(STRATEGY + "daybased.lookback.partitions", "RECENT_DAYS: how many.", Effect.WRITE, count, 2),
+    Option(
+        STRATEGY + "daybased.skipfromlatest.partitions", "RECENT_DAYS: how many to leave out.", Effect.WRITE, count, 0
+    ),
+    Option(STRATEGY + "cluster.begin.partition", "SELECTED_PARTITIONS: the least path.", Effect.WRITE),
+    Option(STRATEGY + "cluster.end.partition", "SELECTED_PARTITIONS: the greatest path.", Effect.WRITE),
+    Option(
+        SORT_BUFFER,
+        "Memory for rows that are being sorted, of all groups at work together; larger groups are sorted on storage.",
+        Effect.WRITE,
+        positive,
+        1 << 30,
+    ),
+)

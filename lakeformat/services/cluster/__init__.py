@@ -1,0 +1,1 @@
+"""Clustering: files are rewritten together, larger and in order (Hudi: ``ClusteringPlanStrategy``)."""

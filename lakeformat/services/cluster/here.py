@@ -1,0 +1,90 @@
+"""Clustering in one process: groups side by side, each in memory if it fits, else through storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakeformat.model.files import BaseFile
+from lakeformat.services.cluster.ranges import Spilled, divide, merge_range, spill
+from lakeformat.services.cluster.rewrite import MemoryRewrite, gathered, stream_group
+from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.services.cluster.source import GroupSource, open_group
+from lakeformat.storage.port import Storage
+from lakeformat.write.claims import Heart
+from lakeformat.write.engine import Engine
+from lakeformat.write.memory import reused_memory
+from lakeformat.write.stage import Written
+
+__all__ = ["Group", "GroupRewrite", "rewrite_here"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Base files of one partition that are rewritten together."""
+
+    partition_path: str
+    files: tuple[BaseFile, ...]
+
+
+class GroupRewrite:
+    """Rewrites one group after the other, or several side by side.
+
+    Args:
+        pool: threads that work; those that call `run` wait for them.
+    """
+
+    def __init__(
+        self, storage: Storage, settings: RewriteSettings, pool: Executor, threads: int, beat: Callable[[], None]
+    ) -> None:
+        self.storage, self.settings, self.pool, self.threads, self.beat = storage, settings, pool, threads, beat
+
+    def run(self, number: str, group: Group) -> list[Written]:
+        """The group's new files, in the settings' folder."""
+        schema = self.settings.files.schema
+        source = self.pool.submit(open_group, self.storage, group.partition_path, group.files, schema).result()
+        if not source.rows:
+            return []
+        if not self.settings.ordering.columns:
+            return self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)]).result()
+        if 2 * source.memory_bytes <= self.settings.buffer_bytes:
+            return MemoryRewrite(self.storage, self.settings, self.pool, self.beat).run(number, source)
+        return self._through_storage(number, source)
+
+    def _through_storage(self, number: str, source: GroupSource) -> list[Written]:
+        settings, tasks = self.settings, min(self.threads, len(source.files))
+        ranges = self.pool.submit(divide, source, settings).result()
+        part = replace(settings, buffer_bytes=settings.buffer_bytes // tasks)
+
+        def spilled(at: int) -> Spilled:
+            path = f"{settings.folder}/spill-{number}-{at}.arrow"
+            return spill(source, source.files[at::tasks], ranges, part, path, self.beat)
+
+        def merged(at: int) -> list[Written]:
+            place = number, source.partition_path
+            return [*merge_range(self.storage, spills, place, at, ranges, settings, self.beat)]
+
+        spills = gathered([self.pool.submit(spilled, at) for at in range(tasks)])
+        files = gathered([self.pool.submit(merged, at) for at in range(ranges.count)])
+        for one in spills:
+            self.storage.delete(one.path)
+        return [file for written in files for file in written]
+
+
+def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
+    """The new files of all groups, in the settings' folder.
+
+    Memory: the settings' buffer, whatever the size of the groups; see `lakeformat.services.cluster.rewrite`.
+    """
+    threads = max(1, pa.cpu_count())
+    at_once = max(1, min(threads, len(groups)))
+    heart = Heart(engine.storage, settings.instant_time, engine.clock)
+    own = replace(settings, buffer_bytes=settings.buffer_bytes // at_once)
+    # Threads that wait are apart from threads that work, so that no two wait for each other.
+    with reused_memory(), ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(at_once) as waiting:
+        worker = GroupRewrite(engine.storage, own, pool, threads, heart.beat)
+        jobs = [waiting.submit(worker.run, str(at), group) for at, group in enumerate(groups)]
+        return [file for files in gathered(jobs) for file in files]

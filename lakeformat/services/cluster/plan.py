@@ -1,0 +1,179 @@
+"""Which files are rewritten together (Hudi: ``PartitionAwareClusteringPlanStrategy``). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Final
+
+from lakeformat.config.clustering_options import STRATEGY
+from lakeformat.config.resolve import Options
+from lakeformat.model.clustering import ClusteringGroup, ClusteringPlan, SliceInfo
+from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.write.partitions import matching_partitions
+
+__all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "plan_clustering"]
+
+#: The execution that Hudi's writers know for what we plan.
+EXECUTION_CLASS: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
+_MODE: Final = "hoodie.clustering.plan.partition.filter.mode"
+_MEGABYTE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """How much is clustered, and in what portions.
+
+    Attributes:
+        target_file_bytes: of the files to write.
+        group_bytes: of files that are rewritten together.
+        groups: how many such groups at most; None is all.
+        small_file_bytes: only files below are candidates; None is files of any size.
+        single: whether a group of one file is worth it.
+    """
+
+    target_file_bytes: int
+    group_bytes: int
+    groups: int | None
+    small_file_bytes: int | None
+    single: bool
+
+    @classmethod
+    def of_options(cls, options: Options, *, everything: bool, sorts: bool) -> PlanLimits:
+        """What the options say.
+
+        Args:
+            everything: the user asked for all files: options that were not given set no limit to that.
+            sorts: rows are put in order, so that a single file may gain from it.
+        """
+
+        def limit(name: str) -> int | None:
+            key = STRATEGY + name
+            return None if everything and not options.given(key) else options[key]
+
+        return cls(
+            options[STRATEGY + "target.file.max.bytes"],
+            options[STRATEGY + "max.bytes.per.group"],
+            limit("max.num.groups"),
+            limit("small.file.limit"),
+            single=sorts and options[STRATEGY + "single.group.clustering.enabled"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChoice:
+    """Which partitions (Hudi: ``ClusteringPlanPartitionFilter``).
+
+    Attributes:
+        named: paths, ``*`` for any text; goes before all others.
+        selected: paths by option; one that is not there is no mistake.
+        matching: a pattern of whole paths, if none are selected; None is all.
+        mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``, applied to what is left.
+        first, last: bounds of SELECTED_PARTITIONS, inclusive; None is open.
+        skipped, taken: RECENT_DAYS leaves out so many of the greatest paths, and takes so many.
+    """
+
+    named: tuple[str, ...] | None = None
+    selected: tuple[str, ...] = ()
+    matching: str | None = None
+    mode: str = "NONE"
+    first: str | None = None
+    last: str | None = None
+    skipped: int = 0
+    taken: int = 2
+
+    @classmethod
+    def of_options(cls, options: Options) -> PartitionChoice:
+        """What the options say."""
+        return cls(
+            selected=options[STRATEGY + "partition.selected"],
+            matching=options[STRATEGY + "partition.regex.pattern"],
+            mode=options[_MODE],
+            first=options[STRATEGY + "cluster.begin.partition"],
+            last=options[STRATEGY + "cluster.end.partition"],
+            skipped=options[STRATEGY + "daybased.skipfromlatest.partitions"],
+            taken=options[STRATEGY + "daybased.lookback.partitions"],
+        )
+
+    def choose(self, paths: Collection[str]) -> list[str]:
+        """The chosen ones among a table's partition paths, ascending.
+
+        Raises:
+            InvalidInputError: a path that the user named is not there.
+        """
+        if self.named is not None:
+            return sorted(matching_partitions(self.named, paths)[0]) if paths else []
+        found: Iterable[str] = paths
+        if self.selected:
+            found = set(self.selected).intersection(paths)
+        elif self.matching is not None:
+            whole = re.compile(self.matching)
+            found = (path for path in paths if whole.fullmatch(path))
+        if self.mode == "SELECTED_PARTITIONS":
+            found = (path for path in found if self._in_bounds(path))
+        ordered = sorted(found)
+        if self.mode == "RECENT_DAYS":
+            return sorted(ordered[::-1][self.skipped : self.skipped + self.taken])
+        return ordered
+
+    def _in_bounds(self, path: str) -> bool:
+        return (self.first is None or path >= self.first) and (self.last is None or path <= self.last)
+
+
+def plan_clustering(
+    files: Mapping[str, Sequence[BaseFile]],
+    closed: Collection[FileGroupId],
+    choice: PartitionChoice,
+    limits: PlanLimits,
+    params: Mapping[str, str],
+    location: str,
+) -> ClusteringPlan | None:
+    """A plan; None if there is nothing worth rewriting.
+
+    Args:
+        files: partition path -> live base files.
+        closed: file groups of another pending clustering.
+        params: kept in the plan, under Hudi's names.
+        location: the table's folder: paths in a plan are absolute.
+    """
+    groups = chain.from_iterable(
+        _groups([file for file in files[path] if _is_candidate(file, closed, limits)], limits, location)
+        for path in choice.choose(files)
+    )
+    chosen = tuple(islice(groups, limits.groups))
+    return ClusteringPlan(chosen, EXECUTION_CLASS, params) if chosen else None
+
+
+def _is_candidate(file: BaseFile, closed: Collection[FileGroupId], limits: PlanLimits) -> bool:
+    small = limits.small_file_bytes is None or file.size_bytes < limits.small_file_bytes
+    return small and file.group not in closed
+
+
+def _groups(files: Sequence[BaseFile], limits: PlanLimits, location: str) -> Iterator[ClusteringGroup]:
+    """One partition's files, largest first, in groups that end before they get too large."""
+    waiting: list[BaseFile] = []
+    size = 0
+    for file in sorted(files, key=lambda file: (-file.size_bytes, str(file.name))):
+        if waiting and size + file.size_bytes > limits.group_bytes:
+            yield from _group(waiting, size, limits, location)
+            waiting, size = [], 0
+        waiting.append(file)
+        size += file.size_bytes
+    yield from _group(waiting, size, limits, location)
+
+
+def _group(files: Sequence[BaseFile], size: int, limits: PlanLimits, location: str) -> Iterator[ClusteringGroup]:
+    if len(files) < (1 if limits.single else 2):
+        return
+    megabytes = size / _MEGABYTE
+    metrics = {
+        "TOTAL_IO_READ_MB": megabytes,
+        "TOTAL_IO_WRITE_MB": megabytes,
+        "TOTAL_IO_MB": 2 * megabytes,
+        "TOTAL_LOG_FILES": 0.0,
+        "TOTAL_LOG_FILES_SIZE": 0.0,
+    }
+    slices = tuple(SliceInfo(file.partition_path, file.name.file_id, f"{location}/{file.path}") for file in files)
+    yield ClusteringGroup(slices, metrics, -(-size // limits.target_file_bytes))

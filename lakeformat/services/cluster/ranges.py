@@ -1,0 +1,183 @@
+"""A group too large for memory is divided along its order: each range of places becomes a file of its own.
+
+Two steps, each of many tasks, in threads or on executors. *Spill*: some base files are read in blocks; each block is
+sorted, cut at the ranges' ends and written as runs into one Arrow file. *Merge*: the runs of one range, from all spill
+files, are merged into base files. Where ranges end is asked of a sample of the whole group.
+
+Memory: spilling holds the buffer; merging one block of some `BLOCK_BYTES` a run, and a row group. There is a run for
+every block of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakeformat.codec.conform import conform
+from lakeformat.layout import Curve
+from lakeformat.model.files import BaseFile
+from lakeformat.services.cluster.rewrite import FileMaker
+from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.services.cluster.source import GroupSource
+from lakeformat.storage.port import Storage
+from lakeformat.write.base_file import stored_schema
+from lakeformat.write.layout import sort_order
+from lakeformat.write.sizing import measured_row_bytes
+from lakeformat.write.sorted_runs import RunCursor, merged
+from lakeformat.write.stage import BLOCK_BYTES, Run, Written
+from lakeformat.write.stored_rows import stored_shape
+
+__all__ = ["Ranges", "Spilled", "divide", "merge_range", "spill"]
+
+#: Column of a spilled row: its place on the curve.
+_PLACE: Final = "_lakeformat_place"
+#: A range may come out this much larger than a file should be before it makes two.
+_LEEWAY: Final = 1.3
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Where a group is cut. Picklable.
+
+    Attributes:
+        ends: the greatest place of each range but the last, ascending.
+        per_file: rows of a file of the wanted size.
+    """
+
+    curve: Curve
+    ends: npt.NDArray[np.uint64]
+    per_file: int
+
+    @property
+    def count(self) -> int:
+        """How many ranges."""
+        return len(self.ends) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """One spill file; the number of a run is its range."""
+
+    path: str
+    runs: tuple[Run, ...]
+
+
+def divide(source: GroupSource, settings: RewriteSettings) -> Ranges:
+    """Fit the curve to a sample of the group and cut it into files. Reads the sort columns and one block of rows."""
+    ordering = settings.ordering
+    sample = source.sample(ordering.top_columns(source.schema), ordering.sample_rows)
+    curve = ordering.fitted(sample)
+    per_file = _rows_per_file(source, settings)
+    places = np.sort(curve.positions(sample))
+    count = min(-(-source.rows // per_file), max(len(places), 1))
+    cuts = np.arange(1, count) * len(places) // count
+    return Ranges(curve, np.unique(places[cuts]), per_file)
+
+
+def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
+    for file in source.files:
+        for batch in source.batches(file, threads=True, encoded=frozenset()):
+            rows = pa.Table.from_batches([batch])
+            row_bytes = measured_row_bytes(rows, np.arange(rows.num_rows), settings.files)
+            return max(1, int(settings.files.max_file_bytes / row_bytes))
+    return 1
+
+
+def spilled_schema(settings: RewriteSettings) -> pa.Schema:
+    """Rows of a spill file: what files do not have of their own, and the place."""
+    plain = [
+        pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
+        for field in stored_shape(stored_schema(settings.files.schema))
+    ]
+    return pa.schema([*plain, pa.field(_PLACE, pa.uint64())])
+
+
+def spill(
+    source: GroupSource,
+    files: Sequence[BaseFile],
+    ranges: Ranges,
+    settings: RewriteSettings,
+    path: str,
+    beat: Callable[[], None],
+) -> Spilled:
+    """Write the rows of some of the group's files as sorted runs. Memory: the settings' buffer."""
+    schema = spilled_schema(settings)
+    runs: list[Run] = []
+    batches = 0
+    with source.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
+        for block in _blocks(source, files, settings.buffer_bytes // 3):
+            beat()
+            places = ranges.curve.positions(block)
+            order = np.argsort(places) if settings.ordering.curved else sort_order(block, settings.ordering.columns)
+            places = places[order]
+            ends = [*np.searchsorted(places, ranges.ends, side="right").tolist(), len(places)]
+            start = 0
+            for number, end in enumerate(ends):
+                if end > start:
+                    rows = block.take(pa.array(order[start:end])).append_column(_PLACE, pa.array(places[start:end]))
+                    parts = _cut(conform(rows, schema))
+                    for part in parts:
+                        writer.write_batch(part)
+                    runs.append(Run(source.partition_path, batches, batches + len(parts), end - start, number))
+                    batches += len(parts)
+                start = max(start, end)
+    return Spilled(path, tuple(runs))
+
+
+def _blocks(source: GroupSource, files: Sequence[BaseFile], limit: int) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for file in files:
+        for batch in source.batches(file, threads=False, encoded=frozenset()):
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= limit:
+                yield _whole(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield _whole(waiting)
+
+
+def _whole(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+
+
+def _cut(rows: pa.Table) -> list[pa.RecordBatch]:
+    block_rows = rows.num_rows * BLOCK_BYTES // max(rows.nbytes, BLOCK_BYTES)
+    cut: list[pa.RecordBatch] = rows.combine_chunks().to_batches(max_chunksize=max(block_rows, 1))
+    return cut
+
+
+def merge_range(
+    storage: Storage,
+    spilled: Sequence[Spilled],
+    group: tuple[str, str],
+    number: int,
+    ranges: Ranges,
+    settings: RewriteSettings,
+    beat: Callable[[], None],
+) -> Iterator[Written]:
+    """The files of one range: one, or more where many rows share a place.
+
+    Args:
+        group: its number and partition path.
+    """
+    columns = (_PLACE,) if settings.ordering.curved else settings.ordering.columns
+    with ExitStack() as stack:
+        cursors: list[RunCursor] = []
+        rows = 0
+        for one in spilled:
+            mine = [run for run in one.runs if run.number == number]
+            if mine:
+                reader: Any = pa.ipc.open_file(stack.enter_context(storage.open_input(one.path)))
+                cursors += [RunCursor(reader, run) for run in mine]
+                rows += sum(run.rows for run in mine)
+        maker = FileMaker(storage, settings, group[1], f"{group[0]}-{number}", beat=beat)
+        tables = (table.drop_columns([_PLACE]) for table in merged(cursors, columns))
+        yield from maker.stream(tables, rows, int(_LEEWAY * ranges.per_file))

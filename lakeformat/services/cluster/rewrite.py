@@ -1,0 +1,189 @@
+"""One clustering group becomes new base files (Hudi: ``MultipleSparkJobExecutionStrategy``, group by group).
+
+Rows keep commit time, sequence number, key and partition; the file name is new. A group that fits into the buffer is
+read whole and sorted in memory; each of its output files gathers its own rows, so that files are encoded side by side.
+A larger one goes through storage (`lakeformat.services.cluster.ranges`). Rows that keep their order are streamed.
+
+Memory: the buffer, over all groups at work, and per thread one row group; of open files the keys, for their filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.services.cluster.source import GroupSource
+from lakeformat.storage.port import Storage
+from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter
+from lakeformat.write.buckets import derive_file_id, split_evenly
+from lakeformat.write.sizing import measured_row_bytes
+from lakeformat.write.stage import Written
+
+__all__ = ["FileMaker", "MemoryRewrite", "gathered", "rows_per_file", "stream_group"]
+
+Ints = npt.NDArray[np.int64]
+#: A group this much smaller than the target makes one file in any case: its rows are not measured.
+_SURELY_ONE: Final = 0.6
+
+
+@dataclass(frozen=True)
+class FileMaker:
+    """Writes base files of one group.
+
+    Attributes:
+        number: of the group, or of the part of one: names its files.
+    """
+
+    storage: Storage
+    settings: RewriteSettings
+    partition_path: str
+    number: str
+    encoded: frozenset[str] = frozenset()
+    beat: Callable[[], None] = lambda: None
+
+    def write(self, at: int, tables: Iterable[pa.Table]) -> Written:
+        """One file of these rows: each table a row group, or several."""
+        settings = self.settings
+        file_id = derive_file_id(f"{settings.write_id}/{self.number}", 0, at)
+        name = BaseFileName(file_id, settings.write_token, settings.instant_time)
+        path = f"{settings.folder}/{name}"
+        with (
+            self.storage.open_output(path) as sink,
+            BaseFileWriter(sink, self.partition_path, name, settings.files, None, self.encoded) as writer,
+        ):
+            for table in tables:
+                writer.write(table)
+                self.beat()
+            writer.close()
+        stat = WriteStat(
+            file_id,
+            join_path(self.partition_path, str(name)),
+            self.partition_path,
+            None,
+            writer.rows,
+            num_inserts=writer.rows,
+            size_bytes=writer.size_bytes,
+        )
+        return Written(path, stat, writer.facts)
+
+    def stream(self, tables: Iterator[pa.Table], rows: int, per_file: int) -> Iterator[Written]:
+        """Files of nearly equal length from a stream of so many rows. Memory: a row group and a table."""
+        waiting = _RowGroups(tables)
+        for at, count in enumerate(split_evenly(rows, per_file) if rows else ()):
+            yield self.write(at, waiting.take(count))
+
+
+class _RowGroups:
+    """Cuts a stream of tables into row groups."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self._tables, self._rest = tables, list[pa.Table]()
+
+    def take(self, count: int) -> Iterator[pa.Table]:
+        """The next ``count`` rows."""
+        while count:
+            wanted = min(count, ROW_GROUP_ROWS)
+            table = self._group(wanted)
+            yield table
+            count -= wanted
+
+    def _group(self, wanted: int) -> pa.Table:
+        while sum(table.num_rows for table in self._rest) < wanted:
+            self._rest.append(next(self._tables))
+        whole = pa.concat_tables(self._rest)
+        rest = whole.slice(wanted)
+        self._rest = [rest] if rest.num_rows else []
+        return whole.slice(0, wanted).unify_dictionaries().combine_chunks()
+
+
+class MemoryRewrite:
+    """Rewrites groups that fit into memory.
+
+    Args:
+        pool: does the work; the caller's thread only waits.
+    """
+
+    def __init__(self, storage: Storage, settings: RewriteSettings, pool: Executor, beat: Callable[[], None]) -> None:
+        self.storage, self.settings, self.pool, self.beat = storage, settings, pool, beat
+
+    def run(self, number: str, source: GroupSource) -> list[Written]:
+        """The group's new files. Memory: the group's rows twice at most, and one row group per file at work."""
+        rows = self._read(source)
+        order = self.pool.submit(self.settings.ordering.order, rows).result()
+        if order is None:
+            order = np.arange(rows.num_rows)
+        per_file = self.pool.submit(rows_per_file, rows, order, source, self.settings).result()
+        maker = FileMaker(
+            self.storage, self.settings, source.partition_path, number, frozenset(source.encoded), self.beat
+        )
+        counts = split_evenly(len(order), per_file) if len(order) else []
+        parts = np.split(order, np.cumsum(counts)[:-1]) if counts else []
+        return gathered([self.pool.submit(maker.write, at, _gathered(rows, part)) for at, part in enumerate(parts)])
+
+    def _read(self, source: GroupSource) -> pa.Table:
+        few = len(source.files) < pa.cpu_count()
+
+        def read(at: int) -> pa.Table:
+            self.beat()
+            return pa.Table.from_batches(source.batches(source.files[at], threads=few), source.shape)
+
+        tables = gathered([self.pool.submit(read, at) for at in range(len(source.files))])
+        rows = pa.concat_tables(tables).unify_dictionaries()
+        del tables
+        jobs = [self.pool.submit(_one_chunk, column) for column in rows.columns]
+        return pa.Table.from_arrays(gathered(jobs), schema=rows.schema)
+
+
+def gathered(jobs: Sequence[Future[Any]]) -> list[Any]:
+    """The answers of all jobs; after a failure the others are waited for, as nothing of ours may go on."""
+    try:
+        return [job.result() for job in jobs]
+    except BaseException:
+        for job in jobs:
+            job.cancel()
+        for job in jobs:
+            with suppress(BaseException):
+                job.result()
+        raise
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _gathered(rows: pa.Table, order: Ints) -> Iterator[pa.Table]:
+    for start in range(0, len(order), ROW_GROUP_ROWS):
+        yield rows.take(pa.array(order[start : start + ROW_GROUP_ROWS]))
+
+
+def rows_per_file(rows: pa.Table, order: Ints, source: GroupSource, settings: RewriteSettings) -> int:
+    """How many rows make a file of the wanted size, measured on some of them in their order."""
+    target = settings.files.max_file_bytes
+    if not len(order) or source.stored_bytes <= _SURELY_ONE * target:
+        return max(1, source.rows)
+    per_file = int(target / measured_row_bytes(rows, order, settings.files))
+    return max(1, min(per_file, source.rows))
+
+
+def stream_group(storage: Storage, settings: RewriteSettings, number: str, source: GroupSource) -> Iterator[Written]:
+    """New files of rows in the order in which they stand. Memory: a row group."""
+    tables = (pa.Table.from_batches([batch]) for file in source.files for batch in source.batches(file, threads=False))
+    first = next(tables)
+    per_file = rows_per_file(first, np.arange(first.num_rows), source, settings)
+    maker = FileMaker(storage, settings, source.partition_path, number, source.encoded)
+
+    def all_tables() -> Iterator[pa.Table]:
+        yield first
+        yield from tables
+
+    yield from maker.stream(all_tables(), source.rows, per_file)

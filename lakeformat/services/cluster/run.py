@@ -1,0 +1,337 @@
+"""Clustering with its effects: schedule, run, cancel (Hudi: ``SparkExecuteClusteringCommitActionExecutor``).
+
+The lock is held to plan and to publish, not while files are rewritten: others may write meanwhile, but not to the file
+groups of the plan. A clustering in one go (`ClusterSession.cluster`) leaves nothing if it fails. A plan scheduled apart
+outlives a failed run, and is taken off the timeline only by `ClusterSession.cancel`, or if it can never be carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from lakeformat.codec.requested_replace import encode_clustering
+from lakeformat.config.clustering_options import SORT_BUFFER
+from lakeformat.config.resolve import Options
+from lakeformat.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    InvalidInputError,
+    InvalidOptionError,
+    LakeformatError,
+    WriteConflictError,
+)
+from lakeformat.index.bucket import has_bucket_files
+from lakeformat.layout import Strategy
+from lakeformat.model.clustering import ClusteringPlan
+from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.record import COMMIT_TIME
+from lakeformat.services.cluster.here import Group, rewrite_here
+from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
+from lakeformat.services.cluster.settings import (
+    Ordering,
+    RewriteSettings,
+    ordering_of_options,
+    ordering_of_plan,
+    plan_params,
+    target_of_plan,
+)
+from lakeformat.statements import writable
+from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.write import claims
+from lakeformat.write.commit import OpenCommit
+from lakeformat.write.engine import Engine
+from lakeformat.write.hooks import Hooks
+from lakeformat.write.job import Operation, rewrite_job
+from lakeformat.write.rollback import revert_run, roll_back
+from lakeformat.write.session import WriteResult, WriteSession
+from lakeformat.write.stage import Written, stage_folder
+
+__all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "pending_plans", "request_of"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+_INDEX: Final = "hoodie.index.type"
+
+#: Groups to the new files of all of them, in the settings' folder; in whatever process.
+Rewriter: TypeAlias = Callable[[Engine, Sequence[Group], RewriteSettings], Sequence[Written]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRequest:
+    """What is to be clustered, and how."""
+
+    ordering: Ordering
+    choice: PartitionChoice
+    limits: PlanLimits
+
+
+def request_of(
+    options: Options,
+    by: Sequence[str] | str | None = None,
+    curve: str | None = None,
+    partitions: Sequence[str] | str | None = None,
+    target_file_bytes: int | None = None,
+) -> ClusterRequest:
+    """What options and arguments ask for; see `lakeformat.Table.cluster`.
+
+    Raises:
+        InvalidInputError: no such curve, or a size that is none.
+    """
+    columns = (by,) if isinstance(by, str) else by
+    several = columns is not None and len(columns) > 1
+    ordering = ordering_of_options(options, columns, curve, chosen=Strategy.HILBERT if several else None)
+    choice = PartitionChoice.of_options(options)
+    if partitions is not None:
+        choice = PartitionChoice(named=(partitions,) if isinstance(partitions, str) else tuple(partitions))
+    limits = PlanLimits.of_options(options, everything=bool(columns), sorts=bool(ordering.columns))
+    if target_file_bytes is not None:
+        if target_file_bytes < 1:
+            raise InvalidInputError(f"target_file_bytes={target_file_bytes} is no size; give bytes from 1 up")
+        limits = replace(limits, target_file_bytes=target_file_bytes)
+    return ClusterRequest(ordering, choice, limits)
+
+
+def pending_plans(session: WriteSession, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
+    """Instant time -> instant and plan of every clustering that is planned or runs, oldest first."""
+    found = {}
+    for instant in timeline.pending:
+        if instant.action is Action.REPLACE_COMMIT:
+            requested = session.store.requested_replace(instant)
+            if requested is not None and requested.plan is not None:
+                found[instant.time] = instant, requested.plan
+    return found
+
+
+class ClusterSession:
+    """Schedules, runs and cancels clusterings of one table.
+
+    Raises from the constructor:
+        UnsupportedTableError, TableNotFoundError: the table cannot be written to.
+        InvalidOptionError: its index knows rows by their file ids, which clustering changes.
+    """
+
+    def __init__(self, engine: Engine, options: Options, rewriter: Rewriter | None = None) -> None:
+        snapshot = writable(engine)
+        if options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.files):
+            raise InvalidOptionError(
+                f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "
+                "cannot be clustered"
+            )
+        self.engine, self._rewriter = engine, rewriter or rewrite_here
+        # The batch that the options name has been written by now.
+        self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
+        job = rewrite_job(snapshot, self.options, Operation.CLUSTER, engine.ids)
+        self.session = WriteSession(engine, job, Hooks())
+
+    # --- planning -------------------------------------------------------------------------------------
+
+    def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
+        """What the request means for the table as it stands; None if there is nothing worth rewriting."""
+        store, location = self.engine.store, self.engine.storage.location
+        request.ordering.check(snapshot.columns(location))
+        return plan_clustering(
+            snapshot.by_partition,
+            store.pending_clustering(snapshot.timeline),
+            request.choice,
+            request.limits,
+            plan_params(request.ordering, request.limits.target_file_bytes),
+            location,
+        )
+
+    def schedule(self, request: ClusterRequest) -> str | None:
+        """Put a plan on the timeline, for whoever runs it. Returns its instant time; None if there is nothing to do."""
+        with self.session.locked():
+            snapshot = load_snapshot(self.engine.store)
+            plan = self.plan(snapshot, request)
+            if plan is None:
+                return None
+            commit = self._begin(snapshot, plan)
+            claims.release(self.engine.storage, commit.time)
+        _LOG.info("clustering %s scheduled: %d file groups", commit.time, len(plan.file_groups))
+        return commit.time
+
+    def _begin(self, snapshot: Snapshot, plan: ClusteringPlan) -> OpenCommit:
+        return self.session.protocol.begin(
+            self.session.job.config,
+            Action.REPLACE_COMMIT,
+            snapshot.timeline.commit_times,
+            token=self.session.job.write_id,
+            lives_by="heartbeat",
+            plan=encode_clustering(plan),
+        )
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def cluster(self, request: ClusterRequest) -> WriteResult:
+        """Plan and run.
+
+        Raises:
+            WriteConflictError: another writer changed the files meanwhile; the plan is gone, too.
+        """
+        with self.session.report.step("plan") as counted, self.session.locked():
+            snapshot = load_snapshot(self.engine.store)
+            plan = self.plan(snapshot, request)
+            if plan is not None:
+                commit = self._begin(snapshot, plan)
+                counted.update(groups=len(plan.groups), files=len(plan.file_groups))
+        if plan is None:
+            return self._nothing(snapshot, "no file groups are worth rewriting")
+        with self._undone_on_failure(commit, keeps_plan=False), claims.Pulse(self.engine.storage, commit.time):
+            return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
+
+    def run(self, instant_time: str | None = None) -> WriteResult:
+        """Carry out a plan, ours or another writer's; the oldest by default.
+
+        Raises:
+            InvalidInputError: no such plan is pending.
+            WriteConflictError: it runs already; or its files have changed since, and it was rolled back.
+            UnsupportedTableError: it is meant for a way of execution that is not built.
+        """
+        with self.session.report.step("plan") as counted, self.session.locked():
+            snapshot = load_snapshot(self.engine.store)
+            found = self._find(snapshot.timeline, instant_time)
+            if found is not None:
+                instant, plan = found
+                ordering = ordering_of_plan(plan, self.options, instant.time)
+                ordering.check(snapshot.columns(self.engine.storage.location))
+                self._check_live(instant, plan, snapshot)
+                self._claim(instant)
+                counted.update(groups=len(plan.groups), files=len(plan.file_groups))
+        if found is None:
+            return self._nothing(snapshot, "no clustering is pending")
+        commit = OpenCommit(instant, self.session.job.write_id, snapshot.timeline.commit_times)
+        with self._undone_on_failure(commit, keeps_plan=True), claims.Pulse(self.engine.storage, commit.time):
+            return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
+
+    def _find(self, timeline: Timeline, instant_time: str | None) -> tuple[Instant, ClusteringPlan] | None:
+        pending = pending_plans(self.session, timeline)
+        if instant_time is None:
+            waiting = (found for found in pending.values() if found[0].state is State.REQUESTED)
+            return next(waiting, None)
+        if instant_time not in pending:
+            known = f"pending are {', '.join(pending)}" if pending else "none is pending"
+            raise InvalidInputError(f"no clustering {instant_time} is pending; {known}")
+        return pending[instant_time]
+
+    def _claim(self, instant: Instant) -> None:
+        if instant.state is not State.REQUESTED:
+            raise WriteConflictError(f"clustering {instant.time} runs in another process; wait for it")
+        try:
+            claims.claim_plan(self.engine.storage, instant.time, token=self.session.job.write_id)
+        except FileExistsError:
+            raise WriteConflictError(f"clustering {instant.time} runs in another process; wait for it") from None
+
+    def _check_live(self, instant: Instant, plan: ClusteringPlan, snapshot: Snapshot) -> None:
+        """Take a plan off the timeline whose files are no longer those of the table.
+
+        Raises:
+            WriteConflictError: somebody wrote to its file groups although it was pending.
+        """
+        live = {file.group: str(file.name) for file in snapshot.files}
+        for one in (one for group in plan.groups for one in group.slices):
+            if live.get(one.group) != one.name:
+                roll_back(self.engine.store, self.session.job.config, self.engine.clock, instant)
+                raise WriteConflictError(
+                    f"clustering {instant.time} was planned for {one.name}, which is not the table's any more; it was "
+                    "rolled back: schedule another"
+                )
+
+    def _execute(
+        self, commit: OpenCommit, plan: ClusteringPlan, snapshot: Snapshot, ordering: Ordering, target_bytes: int
+    ) -> WriteResult:
+        session, options = self.session, self.options
+        schema = snapshot.columns(self.engine.storage.location)
+        commit = session.protocol.inflight(commit, None)
+        settings = RewriteSettings(
+            commit.time,
+            session.job.write_id,
+            stage_folder(session.job.write_id),
+            replace(session.job.files(schema), max_file_bytes=target_bytes),
+            ordering,
+            options[SORT_BUFFER],
+        )
+        with session.report.step("rewrite") as counted:
+            written = self._rewriter(self.engine, _groups(plan, snapshot), settings)
+            counted.update(order=ordering.strategy.value if ordering.columns else "none", files=len(written))
+        claims.beat(self.engine.storage, commit.time)
+        with session.locked():
+            self._check_claim(commit)
+            with session.report.step("place") as counted:
+                placed = session.place(commit, written)
+                counted["files"] = len(placed)
+            replaced: dict[str, tuple[str, ...]] = {}
+            for group in plan.file_groups:
+                replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
+            text = _carried_schema(self.engine, snapshot)
+            session.finish(commit, schema, placed, snapshot, None, None, replaced=replaced, schema_text=text)
+            session.protocol.tidy(commit)
+        return session.result(commit)
+
+    def _check_claim(self, commit: OpenCommit) -> None:
+        """Whoever took us for dead has undone what we did."""
+        claim = claims.read_claim(self.engine.storage, commit.time)
+        if claim is None or claim.write_id != commit.token:
+            raise WriteConflictError(
+                f"clustering {commit.time} was undone by another writer, who took it for dead; run it again"
+            )
+
+    @contextmanager
+    def _undone_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
+        try:
+            yield
+        except CommitStateUnknownError:
+            raise
+        except BaseException as error:
+            with suppress(LakeformatError, OSError), self.session.locked():  # Else the next writer does it.
+                claim = claims.read_claim(self.engine.storage, commit.time)
+                if claim is not None and claim.write_id == commit.token:
+                    if keeps_plan and not isinstance(error, WriteConflictError):
+                        revert_run(self.engine.store, commit.instant)
+                    else:
+                        self.session.protocol.undo(self.session.job.config, commit)
+            self.session.forget_stage()
+            raise
+
+    def _nothing(self, snapshot: Snapshot, why: str) -> WriteResult:
+        result = WriteResult(snapshot.instant_time or "", "cluster", self.session.report.as_dict(), why)
+        _LOG.info("%s", result)
+        return result
+
+    def cancel(self, instant_time: str) -> None:
+        """Take a plan off the timeline.
+
+        Raises:
+            InvalidInputError: no such plan is pending.
+            WriteConflictError: it is running.
+        """
+        with self.session.locked():
+            instant, _ = self._find(self.engine.store.load(), instant_time) or (None, None)
+            if instant is None or claims.read_claim(self.engine.storage, instant_time) is not None:
+                raise WriteConflictError(f"clustering {instant_time} is running; wait for it")
+            roll_back(self.engine.store, self.session.job.config, self.engine.clock, instant)
+
+
+def _groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
+    """The plan's groups, with the files as we see them: paths in a plan are another machine's."""
+    live: Mapping[FileGroupId, BaseFile] = {file.group: file for file in snapshot.files}
+    groups = []
+    for group in plan.groups:
+        partitions = {one.partition_path for one in group.slices}
+        if len(partitions) != 1:
+            raise CorruptTableError(f"a clustering plan names {len(partitions)} partitions in one group; cancel it")
+        groups.append(Group(partitions.pop(), tuple(live[one.group] for one in group.slices)))
+    return groups
+
+
+def _carried_schema(engine: Engine, snapshot: Snapshot) -> str:
+    """The newest schema text, as it stands; "" if there is none fit to be carried on."""
+    for instant in reversed(snapshot.timeline.commits):
+        text = engine.store.commit(instant).schema_text
+        if text:
+            return "" if COMMIT_TIME in text else text
+    return ""

@@ -1,0 +1,105 @@
+"""The rows of one clustering group, as they stand in its base files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.codec.conform import conform
+from lakeformat.index.footers import open_base, open_parquet, read_metadata, row_batches
+from lakeformat.model.files import BaseFile
+from lakeformat.model.record import COMMIT_TIME
+from lakeformat.storage.port import Storage
+from lakeformat.write.base_file import ROW_GROUP_ROWS, stored_schema
+from lakeformat.write.stored_rows import repeating_text, stored_batches, stored_shape
+
+__all__ = ["GroupSource", "open_group"]
+
+#: Rows that tell how much memory the others take.
+_PROBE_ROWS: Final = 4096
+
+
+@dataclass(frozen=True)
+class GroupSource:
+    """The files of a group, looked at.
+
+    Attributes:
+        files: of one partition.
+        rows: of all of them.
+        row_bytes: of a row in memory, about.
+        encoded: text columns that come as dictionaries.
+        schema: the table's columns.
+    """
+
+    storage: Storage
+    partition_path: str
+    files: tuple[BaseFile, ...]
+    rows: int
+    row_bytes: float
+    encoded: frozenset[str]
+    schema: pa.Schema
+
+    @property
+    def memory_bytes(self) -> float:
+        """Of all rows, about."""
+        return self.rows * self.row_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def shape(self) -> pa.Schema:
+        """Of the rows that `batches` gives."""
+        return stored_shape(stored_schema(self.schema, self.encoded))
+
+    def batches(
+        self, file: BaseFile, *, threads: bool, encoded: frozenset[str] | None = None, rows: int = ROW_GROUP_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """One file's rows: commit time, sequence number, key and the table's columns. Memory: a row group's pages."""
+        encoded = self.encoded if encoded is None else encoded
+        with (
+            open_base(self.storage, file) as stored,
+            open_parquet(stored, file.path, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
+        ):
+            yield from stored_batches(
+                parquet, file.path, stored_schema(self.schema, encoded), threads=threads, rows=rows
+            )
+
+    def sample(self, columns: Sequence[str], most: int) -> pa.Table:
+        """About ``most`` rows from everywhere, of some columns; the same in every run. Memory: the sample."""
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        random = np.random.default_rng(self.rows)
+        share = min(1.0, most / max(self.rows, 1))
+        found = [wanted.empty_table()]
+        for file in self.files:
+            with open_base(self.storage, file) as stored, open_parquet(stored, file.path) as parquet:
+                present = [name for name in wanted.names if name in parquet.schema_arrow.names]
+                for batch in row_batches(parquet, file.path, ROW_GROUP_ROWS, columns=present):
+                    chosen = np.flatnonzero(random.random(batch.num_rows) < share)
+                    rows = conform(batch, wanted)
+                    found.append(pa.Table.from_batches([rows.take(pa.array(chosen))]))
+        return pa.concat_tables(found).combine_chunks()
+
+
+def open_group(storage: Storage, partition_path: str, files: Sequence[BaseFile], schema: pa.Schema) -> GroupSource:
+    """Look at the footers of a group's files, and at a few rows.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged; names the file.
+    """
+    footers = [read_metadata(storage, file) for file in files]
+    texts = {field.name for field in schema if pa.types.is_string(field.type)}
+    encoded = repeating_text(footers, texts)
+    rows = sum(footer.num_rows for footer in footers)
+    source = GroupSource(storage, partition_path, tuple(files), rows, 1.0, encoded, schema)
+    filled = next((file for file, footer in zip(files, footers, strict=True) if footer.num_rows), None)
+    if filled is None:
+        return source
+    batch: Any = next(source.batches(filled, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
+    return GroupSource(storage, partition_path, tuple(files), rows, batch.nbytes / batch.num_rows, encoded, schema)

@@ -1,0 +1,60 @@
+"""Rows of base files on their way into other base files: batch by batch, repeated text left in its dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.codec.conform import conform
+from lakeformat.errors import CorruptTableError
+from lakeformat.index.footers import row_batches
+from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakeformat.write.base_file import ROW_GROUP_ROWS
+
+__all__ = ["repeating_text", "stored_batches", "stored_shape"]
+
+#: More bytes than this a value take texts, not places in a dictionary.
+_INDEX_BYTES: Final = 4
+
+
+def repeating_text(footers: Sequence[Any], texts: Collection[str]) -> frozenset[str]:
+    """Of these text columns those that all the files keep in dictionaries."""
+    chunks: dict[str, list[Any]] = {}
+    for metadata in footers:
+        for group in range(metadata.num_row_groups):
+            for at in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(at)
+                if chunk.path_in_schema in texts:
+                    chunks.setdefault(chunk.path_in_schema, []).append(chunk)
+    groups = sum(metadata.num_row_groups for metadata in footers)
+    return frozenset(name for name, found in chunks.items() if len(found) == groups and all(map(_is_repeating, found)))
+
+
+def _is_repeating(chunk: Any) -> bool:
+    """Dictionary encoded, and small: a writer that gave the dictionary up has stored whole texts."""
+    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
+
+
+def stored_shape(shape: pa.Schema) -> pa.Schema:
+    """Of a base file's columns those that go on into another file."""
+    return pa.schema([field for field in shape if field.name not in {PARTITION_PATH, FILE_NAME}])
+
+
+def stored_batches(
+    parquet: Any, path: str, shape: pa.Schema, *, threads: bool, rows: int = ROW_GROUP_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """A base file in this shape, but for the columns that every file has of its own; columns it lacks are null.
+
+    Args:
+        shape: as `lakeformat.write.base_file.stored_schema` makes it.
+        rows: of a batch, at most; none goes beyond a row group.
+    """
+    wanted = stored_shape(shape)
+    present = set(parquet.schema_arrow.names)
+    if RECORD_KEY not in present:
+        raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
+    columns = [name for name in wanted.names if name in present]
+    for batch in row_batches(parquet, path, rows, columns=columns, threads=threads):
+        yield conform(batch, wanted)

@@ -1,0 +1,131 @@
+"""Which files are clustered together: a rule over sizes and paths, no table needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeformat.config.resolve import resolve
+from lakeformat.errors import InvalidInputError
+from lakeformat.model.clustering import ClusteringPlan
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
+from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
+
+STRATEGY = "hoodie.clustering.plan.strategy."
+DAYS = ("d=01", "d=02", "d=03", "d=04")
+
+
+def table(sizes: Mapping[str, Sequence[int]]) -> dict[str, tuple[BaseFile, ...]]:
+    return {
+        path: tuple(
+            BaseFile(path, BaseFileName(f"{path.replace('=', '')}f{at}", "0-0-0", "20250101000000000"), size)
+            for at, size in enumerate(ones)
+        )
+        for path, ones in sizes.items()
+    }
+
+
+def plan(
+    sizes: Mapping[str, Sequence[int]], limits: PlanLimits, closed: frozenset[FileGroupId] = frozenset()
+) -> ClusteringPlan | None:
+    return plan_clustering(table(sizes), closed, PartitionChoice(), limits, {"a": "b"}, "/data/t")
+
+
+def limits(
+    target: int = 100, group: int = 100, groups: int | None = None, small: int | None = None, single: bool = True
+) -> PlanLimits:
+    return PlanLimits(target, group, groups, small, single=single)
+
+
+SIZES = st.dictionaries(st.sampled_from(DAYS), st.lists(st.integers(1, 150), max_size=8), max_size=4)
+
+
+@given(SIZES, st.integers(1, 200), st.integers(1, 120), st.booleans())
+def test_every_candidate_is_in_one_group_of_its_partition(
+    sizes: dict[str, list[int]], group_bytes: int, small: int, single: bool
+) -> None:
+    found = plan(sizes, limits(target=30, group=group_bytes, small=small, single=single))
+    size_of = {file.group: file.size_bytes for files in table(sizes).values() for file in files}
+    groups = found.groups if found else ()
+    taken = [one.group for group in groups for one in group.slices]
+    assert len(set(taken)) == len(taken)
+    assert all(size_of[one] < small for one in taken)
+    for group in groups:
+        total = sum(size_of[one.group] for one in group.slices)
+        assert len({one.partition_path for one in group.slices}) == 1
+        assert total <= group_bytes or len(group.slices) == 1
+        assert (group.output_file_groups - 1) * 30 < total <= group.output_file_groups * 30
+        assert single or len(group.slices) > 1
+    if single:
+        assert sorted(taken) == sorted(one for one, size in size_of.items() if size < small)
+
+
+def test_paths_in_a_plan_are_absolute() -> None:
+    found = plan({"": [5, 7]}, limits())
+    assert found is not None
+    names = [str(file.name) for file in table({"": [5, 7]})[""]]
+    assert sorted(one.path for one in found.groups[0].slices) == [f"/data/t/{name}" for name in names]
+    assert found.params == {"a": "b"}
+
+
+def test_files_of_another_plan_and_more_groups_than_wanted_are_left() -> None:
+    files = table({day: [60, 60] for day in DAYS})
+    closed = frozenset({files["d=01"][0].group})
+    found = plan({day: [60, 60] for day in DAYS}, limits(groups=4), closed)
+    assert found is not None
+    assert [one.group for group in found.groups for one in group.slices] == [
+        files["d=01"][1].group,
+        *(file.group for day in ("d=02",) for file in files[day]),
+        files["d=03"][0].group,
+    ]
+
+
+def test_nothing_worth_it_is_no_plan() -> None:
+    assert plan({}, limits()) is None
+    assert plan({"a": [5], "b": [5]}, limits(single=False)) is None
+    assert plan({"a": [500, 600]}, limits(small=500)) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({}, DAYS),
+        ({"partition.selected": "d=02, d=09,d=01"}, DAYS[:2]),
+        ({"partition.regex.pattern": "d=0[34]"}, DAYS[2:]),
+        ({"partition.regex.pattern": "0[34]"}, ()),
+        ({"partition.filter.mode": "RECENT_DAYS"}, DAYS[2:]),
+        ({"partition.filter.mode": "recent_days", "daybased.skipfromlatest.partitions": 1}, DAYS[1:3]),
+        ({"partition.filter.mode": "RECENT_DAYS", "daybased.lookback.partitions": 9}, DAYS),
+        ({"partition.filter.mode": "SELECTED_PARTITIONS", "cluster.begin.partition": "d=02"}, DAYS[1:]),
+        (
+            {
+                "partition.filter.mode": "SELECTED_PARTITIONS",
+                "cluster.begin.partition": "d=02",
+                "cluster.end.partition": "d=03",
+            },
+            DAYS[1:3],
+        ),
+    ],
+)
+def test_partitions_by_option(options: dict[str, object], chosen: tuple[str, ...]) -> None:
+    prefix = {True: "hoodie.clustering.plan.", False: STRATEGY}
+    given_options = {prefix[name == "partition.filter.mode"] + name: value for name, value in options.items()}
+    assert PartitionChoice.of_options(resolve(given_options)).choose(DAYS) == list(chosen)
+
+
+def test_partitions_by_name() -> None:
+    assert PartitionChoice(named=("d=0*",)).choose(DAYS) == list(DAYS)
+    assert PartitionChoice(named=("d=03", "d=01")).choose(DAYS) == ["d=01", "d=03"]
+    with pytest.raises(InvalidInputError, match="no partition 'd=09'"):
+        PartitionChoice(named=("d=09",)).choose(DAYS)
+
+
+def test_limits_by_option() -> None:
+    defaults = PlanLimits.of_options(resolve({}), everything=False, sorts=True)
+    assert defaults == PlanLimits(1 << 30, 2 << 30, 30, 300 << 20, single=True)
+    assert PlanLimits.of_options(resolve({}), everything=False, sorts=False).single is False
+    everything = PlanLimits.of_options(resolve({STRATEGY + "max.num.groups": 3}), everything=True, sorts=True)
+    assert everything == PlanLimits(1 << 30, 2 << 30, 3, None, single=True)
