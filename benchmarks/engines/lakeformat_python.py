@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakeformat
-from benchmarks.engine import StepUnavailableError, Told
+from benchmarks.engine import Told
 from benchmarks.engines.commits import insert_in_commits
 from benchmarks.engines.read_calls import open_by_read_calls
 from benchmarks.workload import (
@@ -26,12 +26,6 @@ from benchmarks.workload import (
     Content,
     Dataset,
 )
-
-#: All files of the table, in files of the wanted size.
-CLUSTERING: Final = {
-    "hoodie.clustering.plan.strategy.target.file.max.bytes": ZORDER_FILE_BYTES,
-    "hoodie.clustering.plan.strategy.small.file.limit": 1 << 40,
-}
 
 
 class Lakeformat:
@@ -75,10 +69,7 @@ class Lakeformat:
         )
 
     def zorder(self) -> None:
-        table = self._open(**CLUSTERING)
-        if not hasattr(table, "cluster"):
-            raise StepUnavailableError("this version has no cluster()")
-        table.cluster(by=["x", "y"], curve="z-order")
+        self._open().cluster(by=["x", "y"], curve="z-order", target_file_bytes=ZORDER_FILE_BYTES)
 
     def point(self) -> int:
         return int(self._open().to_arrow(columns=SCHEMA.names, where=POINT_SQL).num_rows)

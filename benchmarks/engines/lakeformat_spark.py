@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.engine import StepUnavailableError
-from benchmarks.engines.lakeformat_python import CLUSTERING, Lakeformat
+from benchmarks.engines.lakeformat_python import Lakeformat
 from benchmarks.engines.spark_session import SparkReads, consume, open_spark
-from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, Dataset
+from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, ZORDER_FILE_BYTES, Dataset
 from lakeformat.spark import LakehouseTable, register
 
 TABLE_OPTIONS: Final = {
@@ -48,10 +48,10 @@ class LakeformatSpark(SparkReads):
         return self._read().option("columns", ",".join(SCHEMA.names)).option("where", predicate).load(str(self._table))
 
     def zorder(self) -> None:
-        table = LakehouseTable.forPath(self.spark, str(self._table), **CLUSTERING)
+        table = LakehouseTable.forPath(self.spark, str(self._table))
         if not hasattr(table, "cluster"):
             raise StepUnavailableError("this version has no cluster()")
-        table.cluster(by=["x", "y"], curve="z-order")
+        table.cluster(by=["x", "y"], curve="z-order", target_file_bytes=ZORDER_FILE_BYTES)
 
     def unmapped(self) -> Lakeformat:
         """Plain Python reads the same ranges of the same files."""

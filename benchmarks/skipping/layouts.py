@@ -36,24 +36,17 @@ def lakeformat_zorder() -> Iterator[LayOut]:
 
 
 def _lakeformat(curve: str) -> LayOut:
-    import numpy as np
-    import pyarrow as pa
     import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
 
-    from lakeformat.layout import Strategy, fit
+    import lakeformat
 
-    def lay_out(case: Case, rows: list[Path], table: Path, _: float) -> list[Path]:
-        whole = ds.dataset(rows).to_table()
-        sample = whole.take(pa.array(np.random.default_rng(0).integers(0, whole.num_rows, 200_000)))
-        fitted = fit(Strategy.parse(curve), case.names, sample)
-        order = np.argsort(fitted.positions(whole), kind="stable")
-        table.mkdir(parents=True)
-        paths = []
-        for file, part in enumerate(np.array_split(order, FILES)):
-            paths.append(table / f"{file}.parquet")
-            pq.write_table(whole.take(pa.array(part)), paths[-1], compression="zstd")
-        return paths
+    def lay_out(case: Case, rows: list[Path], table: Path, scale: float) -> list[Path]:
+        source = ds.dataset(rows)
+        created = lakeformat.create(str(table), source.schema, record_key="id")
+        created.bulk_insert(source.scanner().to_reader())
+        size = sum(file.size_bytes for file in created.snapshot().files)
+        created.cluster(by=case.names, curve=curve, target_file_bytes=int(size / FILES * scale))
+        return [table / file.path for file in created.snapshot().files]
 
     return lay_out
 
