@@ -1,5 +1,6 @@
 """Layouts: the order in which rows lie in files, so that a filter on any of some columns reads few of them."""
 
-from lakeformat.layout.curve import Build, Curve, Strategy, fit
+from lakeformat.layout.curve import Build, Curve, Positions, Strategy, fit
+from lakeformat.layout.cut import cell_ends, cut
 
-__all__ = ["Build", "Curve", "Strategy", "fit"]
+__all__ = ["Build", "Curve", "Positions", "Strategy", "cell_ends", "cut", "fit"]

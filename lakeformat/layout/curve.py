@@ -22,7 +22,7 @@ from lakeformat.layout.curves import hilbert, interleave
 from lakeformat.layout.ranks import Boundaries, Ranks, fit_boundaries, fit_ranks
 from lakeformat.layout.words import Words, leaf_column, leaf_type
 
-__all__ = ["Build", "Curve", "Strategy", "fit"]
+__all__ = ["Build", "Curve", "Positions", "Strategy", "fit"]
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
 

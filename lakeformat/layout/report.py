@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.layout.boxes import Axis, Boxes, Ranks, Spans, around, of_files, share_read
-from lakeformat.layout.curve import Strategy, fit
+from lakeformat.layout.curve import Positions, Strategy, fit
+from lakeformat.layout.cut import cut
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -190,7 +191,7 @@ def report(
     layouts = [judged(NOW, lying)]
     for strategy in Strategy:
         if strategy is Strategy.LINEAR or len(names) > 1:
-            file, count = _cut(sample, _order(strategy, sample, axes))
+            file, count = _cut(sample, *_order(strategy, sample, axes))
             layouts.append(judged(strategy.value, of_files(axes, file, count)))
     return LayoutReport(
         columns=names,
@@ -205,24 +206,31 @@ def report(
     )
 
 
-def _order(strategy: Strategy, sample: Sample, axes: Sequence[Axis]) -> Ranks:
-    """The rows in order, partition after partition."""
+def _order(strategy: Strategy, sample: Sample, axes: Sequence[Axis]) -> tuple[Ranks, Positions | None]:
+    """The rows in order, partition after partition, and their places on the curve in that order."""
     if strategy is Strategy.LINEAR:
-        return np.lexsort([*(axis.rows for axis in reversed(axes)), sample.partition])
-    positions = fit(strategy, sample.rows.schema.names, sample.rows).positions(sample.rows)
-    return np.lexsort((positions, sample.partition))
+        return np.lexsort([*(axis.rows for axis in reversed(axes)), sample.partition]), None
+    places = fit(strategy, sample.rows.schema.names, sample.rows).positions(sample.rows)
+    order = np.lexsort((places, sample.partition))
+    return order, places[order]
 
 
-def _cut(sample: Sample, order: Ranks) -> tuple[Ranks, int]:
-    """The file of each row, every partition cut into files of even size; and how many files there are."""
+def _cut(sample: Sample, order: Ranks, places: Positions | None) -> tuple[Ranks, int]:
+    """The file of each row, every partition cut into files as a rewrite would; and how many files there are."""
     rows = np.bincount(sample.partition, minlength=len(sample.files))
     files = np.clip(sample.files, 1, np.maximum(1, rows // ROWS_A_FILE))
     files[rows == 0] = 0
     first_row, first_file = np.cumsum(rows) - rows, np.cumsum(files) - files
     of = sample.partition[order]
-    file = np.empty(len(order), np.int64)
-    file[order] = first_file[of] + (np.arange(len(order)) - first_row[of]) * files[of] // rows[of]
-    return file, int(files.sum())
+    file = first_file[of] + (np.arange(len(order)) - first_row[of]) * files[of] // rows[of]
+    if places is not None:
+        for partition in np.flatnonzero(files > 1).tolist():
+            first, count = first_row[partition], rows[partition]
+            starts = cut(places[first : first + count], int(files[partition]))
+            file[first : first + count] = first_file[partition] + np.searchsorted(starts, np.arange(count), "right")
+    of_row = np.empty(len(order), np.int64)
+    of_row[order] = file
+    return of_row, int(files.sum())
 
 
 def _example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:

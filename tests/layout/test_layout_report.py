@@ -10,10 +10,11 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
-from lakeformat.layout import Strategy, fit
+from lakeformat.layout import Strategy, cut, fit
 from lakeformat.layout.report import LayoutReport
 
 ROWS = 20_000
+EVEN = np.arange(1, 16) * ROWS // 16
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("y", pa.string()), ("s", pa.struct([("z", pa.float64())]))])
 
 
@@ -24,10 +25,10 @@ def rows_of(rng: np.random.Generator) -> pa.Table:
     return pa.table([pa.array(np.arange(ROWS)), pa.array(x), y, z], schema=SCHEMA)
 
 
-def table_of(path: Path, rows: pa.Table) -> lakeformat.Table:
-    """A table of 16 files of consecutive rows."""
+def table_of(path: Path, rows: pa.Table, starts: np.ndarray = EVEN) -> lakeformat.Table:
+    """A table of 16 files of consecutive rows; ``starts``: the first of each but the first."""
     table = lakeformat.create(path, SCHEMA, record_key="id")
-    table.bulk_insert(rows, partitioner=lambda part: np.asarray(part["id"]) * 16 // ROWS)
+    table.bulk_insert(rows, partitioner=lambda part: np.searchsorted(starts, np.asarray(part["id"]), "right"))
     return table
 
 
@@ -58,9 +59,10 @@ def test_after_the_rewrite_the_files_keep_what_was_promised(
     columns = ["x", "y", "s.z"]
     promised = next(one for one in shuffled.layout_report(columns).layouts if one.name == strategy.value)
     rows = shuffled.to_arrow(meta_columns=False)
-    order = np.argsort(fit(strategy, columns, rows).positions(rows), kind="stable")
+    places = fit(strategy, columns, rows).positions(rows)
+    order = np.argsort(places, kind="stable")
     laid_out = rows.take(pa.array(order)).set_column(0, "id", pa.array(np.arange(ROWS)))
-    after = table_of(tmp_path, laid_out).layout_report(columns)
+    after = table_of(tmp_path, laid_out, cut(places[order], 16)).layout_report(columns)
     assert after.layouts[0].files == 16
     assert dict(after.layouts[0].skipped) == pytest.approx(dict(promised.skipped), abs=0.05)
     assert after.layouts[0].skipped_together == pytest.approx(promised.skipped_together, abs=0.05)

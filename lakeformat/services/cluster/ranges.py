@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
-from lakeformat.layout import Curve
+from lakeformat.layout import Curve, cell_ends, cut
 from lakeformat.model.files import BaseFile
 from lakeformat.services.cluster.rewrite import FileMaker
 from lakeformat.services.cluster.settings import RewriteSettings
@@ -38,7 +38,7 @@ __all__ = ["Ranges", "Spilled", "divide", "merge_range", "spill"]
 #: Column of a spilled row: its place on the curve.
 _PLACE: Final = "_lakeformat_place"
 #: A range may come out this much larger than a file should be before it makes two.
-_LEEWAY: Final = 1.3
+_LEEWAY: Final = 1.4
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ def divide(source: GroupSource, settings: RewriteSettings) -> Ranges:
     per_file = _rows_per_file(source, settings)
     places = np.sort(curve.positions(sample))
     count = min(-(-source.rows // per_file), max(len(places), 1))
+    if ordering.curved:
+        return Ranges(curve, np.unique(cell_ends(places, cut(places, count))), per_file)
     cuts = np.arange(1, count) * len(places) // count
     return Ranges(curve, np.unique(places[cuts]), per_file)
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.layout import Positions, cut
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
 from lakeformat.services.cluster.settings import RewriteSettings
@@ -119,15 +120,13 @@ class MemoryRewrite:
     def run(self, number: str, source: GroupSource) -> list[Written]:
         """The group's new files. Memory: the group's rows twice at most, and one row group per file at work."""
         rows = self._read(source)
-        order = self.pool.submit(self.settings.ordering.order, rows).result()
-        if order is None:
-            order = np.arange(rows.num_rows)
+        found = self.pool.submit(self.settings.ordering.order, rows).result()
+        order, places = (np.arange(rows.num_rows), None) if found is None else found
         per_file = self.pool.submit(rows_per_file, rows, order, source, self.settings).result()
         maker = FileMaker(
             self.storage, self.settings, source.partition_path, number, frozenset(source.encoded), self.beat
         )
-        counts = split_evenly(len(order), per_file) if len(order) else []
-        parts = np.split(order, np.cumsum(counts)[:-1]) if counts else []
+        parts = np.split(order, _starts(len(order), per_file, places)) if len(order) else []
         return gathered([self.pool.submit(maker.write, at, _gathered(rows, part)) for at, part in enumerate(parts)])
 
     def _read(self, source: GroupSource) -> pa.Table:
@@ -155,6 +154,12 @@ def gathered(jobs: Sequence[Future[Any]]) -> list[Any]:
             with suppress(BaseException):
                 job.result()
         raise
+
+
+def _starts(rows: int, per_file: int, places: Positions | None) -> Ints:
+    """Where files start but for the first: evenly, or where the curve is cut best."""
+    counts = split_evenly(rows, per_file)
+    return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
