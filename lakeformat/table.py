@@ -29,6 +29,7 @@ from lakeformat.read.session import ReadPlan, plan_read, read_all
 from lakeformat.read.verify import read_verified
 from lakeformat.read.view import TableView
 from lakeformat.services.clustering import Clustering
+from lakeformat.services.inline import check_services, with_services
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
@@ -307,7 +308,7 @@ class Table(Clustering):
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         if where is not None:
-            return delete_where(self.engine, self.options, where, **hooks)
+            return self._served(delete_where(self.engine, self.options, where, **hooks))
         return self.write(keys, Operation.DELETE, **hooks)
 
     def update(
@@ -332,7 +333,7 @@ class Table(Clustering):
             InvalidInputError: the condition cannot be answered exactly, or a function fails.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        return update(self.engine, self.options, set, where, **hooks)
+        return self._served(update(self.engine, self.options, set, where, **hooks))
 
     def merge(self, rows: Any, **hooks: Unpack[HookArguments]) -> Merge:
         """Merge a source by record key; nothing happens before `Merge.execute`.
@@ -346,7 +347,13 @@ class Table(Clustering):
                 and nothing can be inserted. Columns that the table does not have are for conditions and functions.
             hooks: as of `upsert`.
         """
-        return Merge(lambda clauses: merge_rows(self.engine, self.options, arrow_reader(rows), clauses, **hooks))
+        return Merge(
+            lambda clauses: self._served(merge_rows(self.engine, self.options, arrow_reader(rows), clauses, **hooks))
+        )
+
+    def _served(self, result: WriteResult) -> WriteResult:
+        """The result of a write, with what services after it did."""
+        return with_services(result, self.engine, self.options)
 
     def overwrite(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Replace the contents of the table by these rows, in one step; no rows empty it."""
@@ -392,16 +399,19 @@ class Table(Clustering):
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
+        check_services(resolved, job.final_schema(snapshot))
         session = WriteSession(self.engine, job, parsed)
         with reused_memory():
             if operation is Operation.DELETE_PARTITION:
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
-                return session.run_delete_partitions(*of_rows)
-            if job.staged:
+                result = session.run_delete_partitions(*of_rows)
+            elif job.staged:
                 table = reader.read_all()
                 known = snapshot.timeline.commit_times
-                return session.run_staged(prepare(table, job.prepare), table.num_rows, known)
-            return write_direct(session, reader)
+                result = session.run_staged(prepare(table, job.prepare), table.num_rows, known)
+            else:
+                result = write_direct(session, reader)
+        return with_services(result, self.engine, resolved)
 
     # --- planning -------------------------------------------------------------------------------------
 

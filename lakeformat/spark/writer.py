@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from lakeformat.errors import LakeformatError
+from lakeformat.services.inline import after_write, check_services
 from lakeformat.spark.host import open_engine, plain_errors
 from lakeformat.spark.types import arrow_schema
 from lakeformat.timeline.snapshot import load_snapshot
@@ -54,6 +55,7 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         if overwrite and not said and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
         job = plan_job(engine.store, snapshot, resolved, rows, engine.ids, overwrite=overwrite)
+        check_services(resolved, job.final_schema(snapshot))
         if WriteSession(engine, job).skipped(snapshot) is not None:
             return SkippedWriter()
         if removes_partitions:
@@ -120,6 +122,7 @@ class StagedWriter(DataSourceArrowWriter):
             with StageReader(storage, [m.staged for m in tasks], self._job.prepare) as reader:
                 session.run_staged(reader.partitions(), arrived, self._known)
             session.forget_stage()
+            after_write(self._engine, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: the stage goes; a failed ``commit()`` has undone itself."""
@@ -225,6 +228,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
                     staged = []
                 with StageReader(self._engine.storage, staged, self._job.prepare) as reader:
                     session.run_direct(self._commit, written, reader.partitions(), arrived)
+            after_write(self._engine, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: undo, unless the timeline says that the commit landed."""
@@ -263,6 +267,7 @@ class PartitionDeleter(DataSourceArrowWriter):
             done = [m for m in messages if isinstance(m, _PartitionsMessage)]
             of_rows = frozenset(path for m in done for path in m.partitions)
             WriteSession(self._engine, self._job).run_delete_partitions(of_rows, sum(m.rows for m in done))
+            after_write(self._engine, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: nothing was begun."""

@@ -42,6 +42,7 @@ from lakeformat.services.cluster.settings import (
 )
 from lakeformat.statements import writable
 from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.write import claims
 from lakeformat.write.commit import OpenCommit
@@ -96,12 +97,12 @@ def request_of(
     return ClusterRequest(ordering, choice, limits)
 
 
-def pending_plans(session: WriteSession, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
+def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
     """Instant time -> instant and plan of every clustering that is planned or runs, oldest first."""
     found = {}
     for instant in timeline.pending:
         if instant.action is Action.REPLACE_COMMIT:
-            requested = session.store.requested_replace(instant)
+            requested = store.requested_replace(instant)
             if requested is not None and requested.plan is not None:
                 found[instant.time] = instant, requested.plan
     return found
@@ -209,7 +210,7 @@ class ClusterSession:
             return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
 
     def _find(self, timeline: Timeline, instant_time: str | None) -> tuple[Instant, ClusteringPlan] | None:
-        pending = pending_plans(self.session, timeline)
+        pending = pending_plans(self.engine.store, timeline)
         if instant_time is None:
             waiting = (found for found in pending.values() if found[0].state is State.REQUESTED)
             return next(waiting, None)

@@ -1,0 +1,84 @@
+"""Services after a write, by its options (Hudi: ``BaseHoodieWriteClient.runTableServicesInline``).
+
+They come when the write is published and its lock released. Whatever becomes of them, the write stands: a service that
+fails is logged, and tried again after the next write.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
+from lakeformat.config.resolve import Options
+from lakeformat.services.cluster.run import ClusterSession, Rewriter, pending_plans, request_of
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.engine import Engine
+from lakeformat.write.session import WriteResult
+
+__all__ = ["after_write", "check_services", "with_services"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+
+
+def _wanted(options: Options) -> bool:
+    return bool(options[INLINE] or options[SCHEDULE_INLINE])
+
+
+def check_services(options: Options, schema: pa.Schema) -> None:
+    """Refuse, before a write starts, what its services could not do afterwards.
+
+    Args:
+        schema: the table's columns after the write.
+
+    Raises:
+        InvalidInputError, SchemaMismatchError: a sort column is missing or has no order.
+    """
+    if _wanted(options):
+        request_of(options).ordering.check(schema)
+
+
+def after_write(engine: Engine, options: Options, rewriter: Rewriter | None = None) -> dict[str, Any] | None:
+    """Run the services that are due.
+
+    Returns:
+        what the service did, for the write's report; None if none was due.
+    """
+    if not _wanted(options):
+        return None
+    try:
+        if commits_since_clustering(engine.store) < options[INLINE_COMMITS]:
+            return None
+        session = ClusterSession(engine, options, rewriter)
+        if options[INLINE]:
+            result = session.cluster(request_of(options))
+            return {"clustering": str(result)}
+        planned = session.schedule(request_of(options))
+        return {"clustering": f"scheduled {planned}" if planned else "nothing to schedule"}
+    except Exception as error:  # The write is visible: nothing that happens now may look like its failure.
+        _LOG.warning("clustering after the write failed, the write itself stands: %s: %s", type(error).__name__, error)
+        return {"clustering": f"failed: {type(error).__name__}: {error}"}
+
+
+def with_services(
+    result: WriteResult, engine: Engine, options: Options, rewriter: Rewriter | None = None
+) -> WriteResult:
+    """The result of a write, after its services; what they did stands in the report under ``services``."""
+    done = None if result.skipped else after_write(engine, options, rewriter)
+    if done is None:
+        return result
+    return WriteResult(result.instant_time, result.operation, {**result.report, "services": done})
+
+
+def commits_since_clustering(store: TimelineStore) -> int:
+    """Completed commits since the last clustering that was completed or planned."""
+    timeline = store.load()
+    last = max(pending_plans(store, timeline), default="")
+    count = 0
+    for instant in reversed(timeline.commits):
+        if instant.time < last or store.commit(instant).operation == "CLUSTER":
+            break
+        count += 1
+    return count

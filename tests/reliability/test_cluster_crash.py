@@ -1,0 +1,121 @@
+"""The process that clusters dies at every one of its calls to storage; readers see what they saw before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hudi_rs
+import pytest
+from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from reliability.flights import NEXT, Model, copy_of, leftovers, open_at, rows_of
+
+from lakeformat.model.instant import State
+from lakeformat.storage import LocalStorage, Storage
+
+HUDI_RS_EVERY = 7
+#: Of calls that only read, one in so many.
+READS_EVERY = 4
+
+
+def grow_old(root: Path) -> None:
+    """Time passes: heartbeats stop counting."""
+    patterns = ("*.requested", "*.inflight", ".heartbeat/*", ".lakeformat/**/*")
+    for path in [path for pattern in patterns for path in (root / ".hoodie").glob(pattern)]:
+        os.utime(path, (1, 1))
+
+
+def cluster(storage: Storage) -> None:
+    open_at(storage, "clusterer").cluster(["v", "id"], curve="z-order")
+
+
+def run_plan(storage: Storage) -> None:
+    open_at(storage, "clusterer").run_clustering()
+
+
+def cases(calls: list[Call], mode: Mode) -> list[int]:
+    return [
+        number
+        for number, call in enumerate(calls)
+        if call.changes or (mode is Mode.BEFORE and number % READS_EVERY == 0)
+    ]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_crash_in_a_clustering(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+    """The next writer upserts to the files that were being rewritten, and nothing is left."""
+    path, before = template
+    recording = FaultyStorage(copy_of(path, tmp_path))
+    cluster(recording)
+    assert rows_of(recording.inner) == before
+    assert leftovers(recording.inner) == []
+    for number in cases(recording.calls, mode):
+        storage: LocalStorage = copy_of(path, tmp_path)
+        with pytest.raises(Crash):
+            cluster(FaultyStorage(storage, Fault(at(number), mode)))
+        assert rows_of(storage) == before, recording.calls[number]
+        grow_old(Path(storage.root))
+        NEXT.run(open_at(storage, "next"))
+        assert rows_of(storage) == NEXT.applied(before), recording.calls[number]
+        assert leftovers(storage) == [], recording.calls[number]
+        if number % HUDI_RS_EVERY == 0:
+            hudi_rs.assert_same_rows(open_at(storage, "reader"))
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_crash_in_the_run_of_a_plan(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+    """The plan is there afterwards, as it was, and can be run; or its run was over."""
+    path, before = template
+    planned_at = copy_of(path, tmp_path)
+    planned = open_at(planned_at, "planner").schedule_clustering(["v"])
+    recording = FaultyStorage(copy_of(Path(planned_at.root), tmp_path))
+    run_plan(recording)
+    assert rows_of(recording.inner) == before
+    assert leftovers(recording.inner) == []
+    for number in cases(recording.calls, mode):
+        storage: LocalStorage = copy_of(Path(planned_at.root), tmp_path)
+        with pytest.raises(Crash):
+            run_plan(FaultyStorage(storage, Fault(at(number), mode)))
+        assert rows_of(storage) == before, recording.calls[number]
+        grow_old(Path(storage.root))
+        table = open_at(storage, "again")
+        done = table.history()[0].operation == "cluster"
+        result = table.run_clustering()
+        assert bool(result.skipped) == done, recording.calls[number]
+        assert table.history()[0].instant_time == planned
+        assert rows_of(storage) == before, recording.calls[number]
+        assert leftovers(storage) == [], recording.calls[number]
+        if number % HUDI_RS_EVERY == 0:
+            hudi_rs.assert_same_rows(open_at(storage, "reader"))
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_crash_in_scheduling_and_in_cancelling(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+    """A plan is there or is not; either way it can be made, and cancelled, by the next one."""
+    path, before = template
+
+    def schedule(storage: Storage) -> str | None:
+        return open_at(storage, "planner").schedule_clustering(["v"])
+
+    def cancel(storage: Storage) -> None:
+        table = open_at(storage, "canceller")
+        for instant in table.snapshot().timeline.pending:
+            if instant.state is State.REQUESTED:
+                table.cancel_clustering(instant.time)
+
+    planned_at = copy_of(path, tmp_path)
+    schedule(planned_at)
+    for act, start in ((schedule, path), (cancel, Path(planned_at.root))):
+        recording = FaultyStorage(copy_of(start, tmp_path))
+        act(recording)
+        for number in cases(recording.calls, mode):
+            storage: LocalStorage = copy_of(start, tmp_path)
+            with pytest.raises(Crash):
+                act(FaultyStorage(storage, Fault(at(number), mode)))
+            grow_old(Path(storage.root))
+            assert rows_of(storage) == before, recording.calls[number]
+            open_at(storage, "third").insert(NEXT.rows.slice(0, 0))  # Whoever comes next finishes what was begun.
+            cancel(storage)
+            NEXT.run(open_at(storage, "next"))
+            assert rows_of(storage) == NEXT.applied(before), recording.calls[number]
+            assert leftovers(storage) == [], recording.calls[number]

@@ -1,0 +1,95 @@
+"""Clustering after a write, every so many commits; whatever becomes of it, the write stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services.clustered import as_hudi_rs_sees, file_names, rows, seen
+
+import lakeformat
+from lakeformat.errors import SchemaMismatchError
+
+INLINE = {"hoodie.clustering.inline": True, "hoodie.parquet.small.file.limit": 0}
+EVERY_TWO = {**INLINE, "hoodie.clustering.inline.max.commits": 2}
+BY_X = {"hoodie.clustering.plan.strategy.sort.columns": "x,y", "hoodie.layout.optimize.strategy": "z-order"}
+
+
+def made(path: Path, **options: Any) -> lakeformat.Table:
+    return lakeformat.create(path, rows(0).schema, record_key="id", partition_by="region", **options)
+
+
+def operations(table: lakeformat.Table) -> list[str]:
+    return [entry.operation for entry in reversed(table.history())]
+
+
+def test_every_so_many_commits(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", **EVERY_TWO, **BY_X)
+    results = [table.insert(rows(60).slice(10 * at, 10)) for at in range(3)]
+    assert operations(table) == ["insert", "insert", "cluster", "insert"]
+    assert "services" not in results[0].report
+    assert results[1].report["services"]["clustering"].startswith("cluster 2")
+    table.update({"city": "there"}, "x > 500")
+    table.delete(where="x > 900")
+    table.merge(rows(60).slice(0, 5)).when_matched_update().execute()
+    assert operations(table)[4:] == ["upsert", "cluster", "delete", "upsert", "cluster"]
+    assert as_hudi_rs_sees(table) == seen(table)
+    assert len(file_names(table)) == 3
+
+
+def test_four_commits_by_default_and_the_older_name(tmp_path: Path) -> None:
+    table = made(
+        tmp_path / "t",
+        **{"hoodie.datasource.clustering.inline.enable": "true", "hoodie.parquet.small.file.limit": 0},
+    )
+    for at in range(5):
+        table.bulk_insert(rows(60).slice(10 * at, 10))
+    assert operations(table) == [*["bulk_insert"] * 4, "cluster", "bulk_insert"]
+
+
+def test_planned_and_left_to_others(tmp_path: Path) -> None:
+    options = {"hoodie.clustering.schedule.inline": True, "hoodie.clustering.inline.max.commits": 2}
+    table = made(tmp_path / "t", **options, **BY_X)
+    for at in range(3):
+        table.bulk_insert(rows(60).slice(10 * at, 10))
+    (pending,) = table.snapshot().timeline.pending
+    table.bulk_insert(rows(60).slice(40, 10))  # Two commits since the plan: another one, for other files.
+    assert len(table.snapshot().timeline.pending) == 2
+    assert table.run_clustering().instant_time == pending.time
+    assert as_hudi_rs_sees(table) == seen(table)
+
+
+def test_a_write_stands_whatever_becomes_of_its_services(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "t"
+    table = made(path, **{**INLINE, "hoodie.clustering.inline.max.commits": 1})
+    table.bulk_insert(rows(30))
+    (damaged, *_) = path.glob("eu/*.parquet")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-200] + bytes(200))
+    result = table.bulk_insert(rows(60).slice(30))
+    assert "CorruptTableError" in result.report["services"]["clustering"]
+    assert "the write itself stands" in caplog.text
+    assert table.snapshot().timeline.pending == ()
+    assert result.instant_time == table.history()[0].instant_time
+    damaged.write_bytes(whole)
+    assert table.to_arrow().num_rows == 60
+    assert table.bulk_insert(rows(90).slice(60)).report["services"]["clustering"].startswith("cluster 2")
+    assert as_hudi_rs_sees(table) == seen(table)
+
+
+def test_columns_that_are_not_there_are_refused_before_the_write(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", **INLINE, **{"hoodie.clustering.plan.strategy.sort.columns": "nope"})
+    with pytest.raises(SchemaMismatchError, match="'nope'"):
+        table.bulk_insert(rows(30))
+    assert table.history() == []
+
+
+def test_a_batch_is_not_taken_for_sent_twice(tmp_path: Path) -> None:
+    options = {**INLINE, "hoodie.clustering.inline.max.commits": 1, "lakeformat.batch.app": "job"}
+    made(tmp_path / "t")
+    for number in range(2):
+        table = lakeformat.open(tmp_path / "t", **options, **{"lakeformat.batch.id": number})
+        assert not table.bulk_insert(rows(60).slice(30 * number, 30)).skipped
+        assert table.bulk_insert(rows(60).slice(30 * number, 30)).skipped
+    assert table.to_arrow().num_rows == 60
