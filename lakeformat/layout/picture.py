@@ -50,7 +50,9 @@ def draw(report: LayoutReport, plane: Sequence[str] = ()) -> Any:
     figure.suptitle(f"{head}\n{report.advice}", fontsize=12, color=_TEXT)
     figure.legend(
         handles=[
-            Patch(facecolor="none", edgecolor=_FILTER, linewidth=1.8, label="a filter on all columns"),
+            Patch(
+                facecolor="none", edgecolor=_FILTER, linewidth=1.8, label=f"a filter on {' and '.join(report.columns)}"
+            ),
             Patch(facecolor=_READ[0], edgecolor=_READ[1], alpha=0.6, label="files that it reads"),
             Patch(facecolor=_SKIPPED[0], edgecolor=_SKIPPED[1], label="files that it skips"),
         ],
@@ -88,7 +90,7 @@ def _panel(panel: Axes, report: LayoutReport, layout: Estimate, shown: tuple[int
     drawn = full[np.linspace(0, len(full) - 1, min(len(full), _MOST_BOXES)).astype(int)] if len(full) else full
     sides = [_extents(report, boxes, column) for column in shown]
     if len(shown) == 1:
-        number = np.arange(len(boxes)) / max(1, len(boxes))
+        number = np.argsort(np.lexsort(sides[0][::-1])) / max(1, len(boxes))
         sides.append((number, number + 1 / max(1, len(boxes))))
     (left, right), (bottom, top) = sides
     corners = np.stack([left, bottom, left, top, right, top, right, bottom], axis=1).reshape(-1, 4, 2)
@@ -96,7 +98,7 @@ def _panel(panel: Axes, report: LayoutReport, layout: Estimate, shown: tuple[int
     for which, (face, line), alpha in ((~touched, _SKIPPED, 0.5), (touched, _READ, 0.45)):
         some = corners[drawn[which[drawn]]]
         # Where boxes cover each other a hundred times, each one is faint.
-        shade = alpha / max(1.0, _depth(boxes, report, shown) ** 0.5)
+        shade = alpha / max(1.0, _depth(sides) ** 0.5)
         panel.add_collection(PolyCollection(some, facecolors=face, edgecolors="none", alpha=max(shade, 0.05)))
         panel.add_collection(PolyCollection(some, facecolors="none", edgecolors=line, linewidths=edge, alpha=0.8))
     if len(shown) == 2:
@@ -121,13 +123,10 @@ def _extents(report: LayoutReport, boxes: Boxes, column: int) -> Extents:
     return axis.share_below(boxes.low[:, column]), axis.share_up_to(boxes.high[:, column])
 
 
-def _depth(boxes: Boxes, report: LayoutReport, shown: tuple[int, ...]) -> float:
+def _depth(sides: Sequence[Extents]) -> float:
     """How many boxes lie upon each other, on average."""
-    areas = np.ones(len(boxes))
-    for column in shown:
-        low, high = _extents(report, boxes, column)
-        areas *= np.clip(high - low, 0, 1)
-    return float(areas.sum())
+    lengths = [np.clip(end - start, 0, 1) for start, end in sides]
+    return float(np.prod(lengths, axis=0).sum())
 
 
 def _points(panel: Axes, report: LayoutReport, shown: tuple[int, ...]) -> None:
@@ -148,7 +147,7 @@ def _axes(panel: Axes, report: LayoutReport, shown: tuple[int, ...]) -> None:
     panel.set_aspect("equal")
     names = [report.columns[column] for column in shown]
     panel.set_xlabel(names[0], color=_TEXT)
-    panel.set_ylabel(names[1] if len(names) == 2 else "files in order", color=_TEXT)
+    panel.set_ylabel(names[1] if len(names) == 2 else "files in order of the column", color=_TEXT)
     for column, line in zip(names, (panel.xaxis, panel.yaxis), strict=False):
         ticks = report.ticks[column]
         line.set_ticks(np.linspace(0, 1, len(ticks)), labels=list(ticks))

@@ -71,6 +71,17 @@ def test_after_the_rewrite_the_files_keep_what_was_promised(
         assert "leave it" in str(after)
 
 
+def test_clustering_keeps_what_the_report_promised(tmp_path: Path) -> None:
+    table = table_of(tmp_path, rows_of(np.random.default_rng(7)))
+    target = sum(file.size_bytes for file in table.snapshot().files) // 20
+    promised = table.layout_report(["x", "s.z"], target_file_bytes=target).layouts[-1]
+    table.cluster(by=["x", "s.z"], curve=promised.name, target_file_bytes=target)
+    after = table.layout_report(["x", "s.z"])
+    assert promised.files == pytest.approx(after.files, rel=0.25)
+    assert after.layouts[0].read == pytest.approx(promised.read, abs=0.08)
+    assert after.best == "now"
+
+
 def test_shares_are_those_of_footers(shuffled: lakeformat.Table, tmp_path: Path) -> None:
     rows = shuffled.to_arrow(meta_columns=False).sort_by("y")
     table = table_of(tmp_path, rows.set_column(0, "id", pa.array(np.arange(ROWS))))
