@@ -293,7 +293,7 @@ def _is_bytewise(of: pa.DataType) -> bool:
 
 
 def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Array | None:
-    """Raw statistics as values of the table's type; None where any of them has no exact counterpart."""
+    """Raw statistics as values of the table's type, null for those without an exact counterpart; None if none can."""
     if not _converts(stored, wanted):
         return None
     try:
@@ -304,8 +304,15 @@ def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Arr
         else:
             values = pa.array(raw, stored)
         values = values.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except pa.ArrowNotImplementedError:
         return None
+    except pa.ArrowInvalid:
+        # One odd value must not cost all other files their bounds: it is looked for by halves.
+        if len(raw) == 1:
+            return pa.nulls(1, wanted)
+        middle = len(raw) // 2
+        first, second = _convert(raw[:middle], stored, wanted), _convert(raw[middle:], stored, wanted)
+        return None if first is None or second is None else pa.concat_arrays([first, second])
     if pa.types.is_floating(wanted):
         return pc.if_else(pc.is_nan(values), pa.scalar(None, wanted), values)
     return values

@@ -11,6 +11,7 @@ from thrift_footer import Struct, with_statistics
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
+from lakeformat.storage.port import own_path
 from lakeformat.write.table_settings import create_table
 
 __all__ = ["Reads", "batch", "edit_footers", "new_table", "rows"]
@@ -52,6 +53,7 @@ def edit_footers(table: Table, edit: Callable[[str, Struct], None], *, which: sl
     paths = [file.path for file in sorted(table.snapshot().files, key=lambda file: file.name.instant_time)][which]
     for path in paths:
         storage.replace(path, with_statistics(storage.read(path), edit))
+    storage.delete_folder(own_path("index"))  # It knows the true ones.
     return paths
 
 

@@ -16,7 +16,10 @@ _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _ST
 
 
 def with_statistics(data: bytes, edit: Callable[[str, Struct], None]) -> bytes:
-    """The same Parquet file after ``edit(dotted column path, statistics)`` of every column chunk."""
+    """The same Parquet file after ``edit(dotted column path, statistics)`` of every column chunk.
+
+    It keeps its length, so statistics must not grow.
+    """
     length = int.from_bytes(data[-8:-4], "little")
     start = len(data) - 8 - length
     footer, end = _read_struct(data, start)
@@ -29,7 +32,8 @@ def with_statistics(data: bytes, edit: Callable[[str, Struct], None]) -> bytes:
             if statistics:
                 metadata[12] = (_STRUCT, statistics)
     written = _struct(footer)
-    return data[:start] + written + len(written).to_bytes(4, "little") + data[-4:]
+    assert len(written) <= length
+    return data[:start] + bytes(length - len(written)) + written + len(written).to_bytes(4, "little") + data[-4:]
 
 
 def put_bytes(statistics: Struct, field: int, value: bytes) -> None:

@@ -1,0 +1,49 @@
+"""The law of skipping: for random tables, layouts and filters, a read returns exactly the rows that match.
+
+The judge is an evaluator of Spark's predicates over single rows, which knows of no files.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from predicate.row_oracle import truth
+from random_tables import Draw, RandomTable, draws
+
+from lakeformat.predicate import bind
+from lakeformat.read.query import ReadQuery, readable_schema
+from lakeformat.read.session import plan_read, read_all
+from lakeformat.read.verify import read_verified
+
+#: A case is a table and a filter.
+TABLES, FILTERS = 50, 102
+CASES = 5_000
+
+
+def test_no_matching_row_is_lost_and_no_other_is_found() -> None:
+    cases = skipped = 0
+
+    @settings(max_examples=TABLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(draws())
+    def check(draw: Draw) -> None:
+        nonlocal cases, skipped
+        made = RandomTable(draw)
+        snapshot, storage = made.table.snapshot(), made.table.engine.storage
+        full = readable_schema(snapshot.columns("here"), meta_columns=True)
+        for number in range(FILTERS):
+            predicate = made.filter()
+            query = ReadQuery(pa.schema([full.field("id")]), bind(predicate, full))
+            plan = plan_read(storage, snapshot, query, split_bytes=1 << 20)
+            batches = list(read_all(storage, snapshot, query, plan))
+            found = sorted(key for batch in batches for key in batch["id"].to_pylist())
+            wanted = sorted(key for key, row in made.rows.items() if truth(predicate, row) is True)
+            assert found == wanted, predicate
+            if number % 16 == 0:
+                verified = read_verified(storage, snapshot, query, split_bytes=1 << 20)
+                assert sum(batch.num_rows for batch in verified) == len(wanted), predicate
+            cases += 1
+            skipped += plan.bytes_after < plan.bytes
+
+    check()
+    assert cases >= CASES
+    assert skipped > CASES // 10, "tables on which nothing is ever skipped prove nothing"
