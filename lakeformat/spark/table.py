@@ -15,6 +15,7 @@ from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
+from lakeformat.read.query import resolve_query
 from lakeformat.read.view import TableView
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
@@ -102,6 +103,34 @@ class LakehouseTable:
     def layout_report(self, columns: Sequence[str], **arguments: Any) -> LayoutReport:
         """What layouts by these columns would let filters skip; see `lakeformat.Table.layout_report`."""
         return Table(self._engine.storage, self._options).layout_report(columns, **arguments)
+
+    def toDF(  # noqa: N802  Spark's style.
+        self, columns: Sequence[str] | None = None, where: str | None = None, as_of: str | None = None
+    ) -> DataFrame:
+        """The rows by Spark's own Parquet scan over the files that are left after pruning and skipping.
+
+        Faster than ``format("lakehouse")``: no row passes through Python, Spark reads the columns that a query needs
+        and counts from footers. The files are those of this moment (or of ``as_of``): call it again to see later
+        commits. Spark looks up every file first, so a filter that leaves few files is worth giving here; beyond some
+        100,000 files use the data source. Executors must reach the table under its path or URL.
+
+        Args:
+            columns: wanted columns, in order; all by default, the meta columns first.
+            where: a Spark SQL condition as for `lakeformat.Table.to_arrow`; applied exactly.
+            as_of: an instant, a date or a time; now by default.
+
+        Raises:
+            InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+            SkippingError: with the option ``verify``, which first reads the table through the data source.
+        """
+        from lakeformat.spark.native import check_skipping, native_scan
+
+        snapshot = Table(self._engine.storage, self._options).snapshot(as_of)
+        schema = snapshot.columns(self._engine.storage.location)
+        query = resolve_query(schema, self._options, columns=columns, where=where)
+        if self._options["lakeformat.read.verify"]:
+            check_skipping(self._spark, self._engine.storage.location, snapshot, where or self._options["where"])
+        return native_scan(self._spark, self._engine.store, snapshot, query)
 
     def upsert(
         self,
