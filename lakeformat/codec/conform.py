@@ -69,7 +69,10 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if values.type.equals(kind):
         return values
     if pa.types.is_dictionary(values.type):
-        return conform_array(values.dictionary_decode(), kind)
+        # One value throughout, as commit times and file names often are, is laid out without looking at indices.
+        constant = len(values.dictionary) == 1 and not values.null_count
+        plain = pa.repeat(values.dictionary[0], len(values)) if constant else values.dictionary_decode()
+        return conform_array(plain, kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         return _struct(values, kind)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):

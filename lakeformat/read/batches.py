@@ -24,6 +24,8 @@ from lakeformat.storage.port import Storage
 __all__ = ["BATCH_ROWS", "read_split"]
 
 BATCH_ROWS = 65_536
+#: Bytes a value, below which a chunk of texts is taken for dictionary-encoded.
+_DICTIONARY_BYTES = 2
 
 
 def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -48,9 +50,12 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
                 present = set(parquet.schema_arrow.names)
                 columns = [name for name in needed.names if name in present]
                 groups: Sequence[int] | None = part.row_groups
+                footer = parquet.metadata
                 if filtered and query.skipping:
-                    groups = _may_match(parquet.metadata, groups, query, full)
-                batches = row_batches(parquet, part.path, BATCH_ROWS, columns=columns, row_groups=groups)
+                    groups = _may_match(footer, groups, query, full)
+                repeated = _repeated_texts(footer, columns)
+                again = open_parquet(source, part.path, metadata=footer, read_dictionary=repeated)
+                batches = row_batches(again, part.path, BATCH_ROWS, columns=columns, row_groups=groups)
                 for batch in batches:
                     shaped = conform(batch, needed)
                     if filtered:
@@ -62,6 +67,23 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
                 f"{part.path} vanished while it was read; read again, or keep more history "
                 "(hoodie.cleaner.commits.retained)"
             ) from None
+
+
+def _repeated_texts(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
+    """Text columns with few values, as far as the first row group tells: cheaper to decode as dictionaries.
+
+    A plain text takes four bytes at least, so a column below two is in a dictionary, but for a rest.
+    """
+    if not footer.num_row_groups:
+        return []
+    group = footer.row_group(0)
+    chunks = (group.column(at) for at in range(group.num_columns))
+    small = {c.path_in_schema for c in chunks if c.physical_type == "BYTE_ARRAY" and _is_small(c)}
+    return [name for name in columns if name in small]
+
+
+def _is_small(chunk: pq.ColumnChunkMetaData) -> bool:
+    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < _DICTIONARY_BYTES * chunk.num_values)
 
 
 def _may_match(

@@ -7,11 +7,13 @@ Spark's reader does not) are read through the data source instead.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.sql import functions
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
 from lakeformat.codec.avro_schema import from_avro, without_meta
 from lakeformat.index.footers import read_metadata
@@ -27,7 +29,7 @@ from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["check_skipping", "native_scan"]
 
@@ -36,6 +38,7 @@ _UNCUT: Final = 1 << 62
 _WIDENED: Final = frozenset({
     (pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
 })  # fmt: skip
+_FLOATS: Final = (FloatType, DoubleType)
 _OPTIONS: Final = {
     "recursiveFileLookup": "true",  # No columns from folder names.
     "mergeSchema": "false",
@@ -64,9 +67,37 @@ def native_scan(spark: SparkSession, store: TimelineStore, snapshot: Snapshot, q
         frame = spark.createDataFrame([], schema)
     if foreign:
         frame = frame.union(_through_source(spark, storage.location, snapshot, schema.names, foreign))
+    frame = frame.select(*(_guarded(field) for field in schema))
     if query.predicate != Always(True):
         frame = frame.where(condition_of(query.predicate))
     return frame.select(*(column_of(column_path([name])) for name in query.schema.names))
+
+
+def _guarded(field: StructField) -> Column:
+    """The column itself, but out of reach of Spark's skipping where it may hold NaN.
+
+    Statistics of Parquet leave NaN out, and Spark, to which NaN is greater than everything, skips by them all the
+    same: ``x > 100`` would lose it. A filter on an expression is not pushed into the scan.
+    """
+    column = column_of(column_path([field.name]))
+    if type(field.dataType) in _FLOATS:
+        return _not_pushed(column, field.dataType).alias(field.name)
+    paths = list(_floats(field.dataType, ()))
+    for path, of in paths:
+        column = column.withField(column_path(path), _not_pushed(column_of(column_path([field.name, *path])), of))
+    return column.alias(field.name) if paths else column
+
+
+def _not_pushed(column: Column, of: DataType) -> Column:
+    return functions.nanvl(column, functions.lit("NaN").cast(of))
+
+
+def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """Paths of the floating fields of a struct; lists and maps are not skipped by."""
+    for field in of if isinstance(of, StructType) else ():
+        if type(field.dataType) in _FLOATS:
+            yield (*above, field.name), field.dataType
+        yield from _floats(field.dataType, (*above, field.name))
 
 
 def check_skipping(spark: SparkSession, location: str, snapshot: Snapshot, where: str | None) -> None:

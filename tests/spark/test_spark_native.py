@@ -178,6 +178,22 @@ def test_files_that_spark_cannot_widen_go_through_the_source(spark: SparkSession
     assert sorted((row.id, row.d) for row in native(spark, evolved, ["id", "d"], "d < 3.2").collect()) == [(1, 3.0)]
 
 
+NAN = float("nan")
+
+
+def test_nan_is_found_though_spark_skips_by_statistics_that_leave_it_out(spark: SparkSession, tmp_path: Path) -> None:
+    schema = "id long, d double, s struct<f: float, in: struct<d: double, t: string>>"
+    rows = [(1, NAN, (NAN, (NAN, "x"))), (2, 1.0, (1.0, (1.0, None))), (3, -0.0, (2.0, None)), (4, None, None)]
+    table = LakehouseTable.forPath(spark, str(tmp_path), recordkey="id")
+    table.bulk_insert(spark.createDataFrame(rows, schema).coalesce(1))
+    frame = table.toDF()
+    assert lines(frame) == lines(read(spark, tmp_path))
+    for condition in ("d > 100", "not d <= 100", "s.f >= 100", "s.in.d > 1.5D", "d != 1D and not d < 5D"):
+        assert [row.id for row in frame.where(condition).collect()] == [1], condition
+        assert [row.id for row in table.toDF(where=condition).collect()] == [1], condition
+    assert [row.id for row in frame.where("s.in.t is null and d < 100").collect()] == [2, 3]
+
+
 def test_verified_reads_fail_in_the_task_that_finds_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     write(spark.createDataFrame([(n, "a", 1, n / 2) for n in range(10)], COLUMNS), tmp_path)
     assert read(spark, tmp_path, where="x > 1", verify=True).count() == 7
