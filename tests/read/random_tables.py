@@ -103,7 +103,7 @@ def draws() -> st.SearchStrategy[Draw]:
         st.fixed_dictionaries({"w": some(VALUES[pa.int32()], 1, 3), "g": some(VALUES[pa.float32()], 1, 3)}),
         st.fixed_dictionaries({path: some(LITERALS_OF[of], 0, 3) for path, of in PATHS.items()}),
         st.sampled_from([None, "p", "pd", "p,pd"]),
-        st.sampled_from(["sorted", "shuffled", "one value a file"]),
+        st.sampled_from(["sorted", "shuffled", "one value a file", "clustered"]),
         st.integers(2, 3),
         st.integers(0, 3).map(bool),
     )
@@ -114,13 +114,16 @@ class RandomTable:
 
     def __init__(self, draw: Draw) -> None:
         self._draw, self._random = draw, Random(draw.seed)
-        self._columns = self._random.sample(sorted(PATHS), 2)  # What sorted layouts sort by.
+        self._columns = self._random.sample(sorted(PATHS), 2)  # What rows are laid out by.
         partition = {"partitionpath": draw.partition} if draw.partition else {}
         options = {"hoodie.write.set.null.for.missing.columns": "true", **partition}
         self.table: Table = new_table(FIRST, **options, **{"lakeformat.parquet.row.group.rows": 4})
         self.rows: dict[int, Row] = {}
         for commit in range(draw.commits):
             self._write(first=commit == 0)
+        if draw.layout == "clustered":
+            curve = self._random.choice(["linear", "z-order", "hilbert"])
+            self.table.cluster(self._columns, curve=curve, target_file_bytes=self._random.choice([10_000, 10_000_000]))
         if not draw.statistics:
             edit_footers(self.table, self._forget, which=slice(self._random.randrange(2), None))
 
