@@ -53,6 +53,8 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
                 footer = parquet.metadata
                 if filtered and query.skipping:
                     groups = _may_match(footer, groups, query, full)
+                    if not groups:
+                        continue
                 repeated = _repeated_texts(footer, columns)
                 again = open_parquet(source, part.path, metadata=footer, read_dictionary=repeated)
                 batches = row_batches(again, part.path, BATCH_ROWS, columns=columns, row_groups=groups)
