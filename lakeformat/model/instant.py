@@ -6,6 +6,7 @@ import enum
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import Final
 
 from lakeformat.errors import InvalidOptionError
@@ -68,6 +69,7 @@ class Instant:
     state: State
 
     @classmethod
+    @lru_cache(maxsize=1 << 16)  # A write lists the timeline several times, and all but its own names stay the same.
     def parse(cls, name: str) -> Instant | None:
         """The instant a file of the ``.hoodie`` folder stands for; None for every other file."""
         match = _NAME.fullmatch(name)

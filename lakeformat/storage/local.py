@@ -147,9 +147,11 @@ class LocalStorage:
             try:
                 with os.scandir(self._real(path)) as scan:
                     for entry in scan:
-                        with suppress(FileNotFoundError):
-                            below = f"{path}/{entry.name}" if path else entry.name
-                            entries.append(_info(below, entry.stat()))
+                        try:
+                            found = entry.stat()
+                        except FileNotFoundError:
+                            continue
+                        entries.append(_info(f"{path}/{entry.name}" if path else entry.name, found))
             except (FileNotFoundError, NotADirectoryError):
                 return ()
         return sorted(entries, key=lambda entry: entry.path)

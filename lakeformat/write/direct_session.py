@@ -55,7 +55,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
                 writer.abandon()
                 session.forget_stage()
                 raise
-            return session.run_direct(commit, written, tails, writer.rows)
+            return session.run_direct(commit, written, tails, writer.rows, snapshot)
 
 
 def _tail_bytes(job: WriteJob) -> int:

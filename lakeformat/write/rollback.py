@@ -44,13 +44,16 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock) -> None:
     Raises:
         WriteConflictError: another program's write is pending and may be alive.
     """
-    timeline = store.load()
+    timeline = store.load()  # Loaded again after changes only: a listing costs as much as the timeline is long.
+    rollbacks = [instant for instant in timeline.pending if instant.action is Action.ROLLBACK]
+    for instant in rollbacks:
+        _refuse_if_alive(store, instant, clock)
+        _finish(store, instant, clock)
+    timeline = store.load() if rollbacks else timeline
+    any_dead = False
     for instant in timeline.pending:
-        if instant.action is Action.ROLLBACK:
-            _refuse_if_alive(store, instant, clock)
-            _finish(store, instant, clock)
-    for instant in store.load().pending:
         if instant.action in {Action.COMMIT, Action.REPLACE_COMMIT} and _is_dead(store, instant, clock):
+            any_dead = True
             claim = claims.read_claim(store.storage, instant.time)
             if claim is not None and claim.keeps_plan:
                 _LOG.warning("undoing the run of %s, whose process died; its plan stays", instant.file_name)
@@ -59,7 +62,8 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock) -> None:
             _LOG.warning("rolling back %s, whose writer died", instant.file_name)
             _forget_stage(store, claim)
             roll_back(store, config, clock, instant)
-    pending = frozenset(instant.time for instant in store.load().pending)
+    timeline = store.load() if any_dead else timeline
+    pending = frozenset(instant.time for instant in timeline.pending)
     for time, claim in claims.stale_claims(store.storage, pending, clock).items():
         forget_markers(store.storage, time)
         _forget_stage(store, claim)

@@ -265,13 +265,17 @@ class WriteSession:
         written: Sequence[Written],
         tails: Mapping[str, pa.Table],
         arrived: int,
+        seen: Snapshot | None = None,
     ) -> WriteResult:
         """Publish base files that are written already, and pack the rows that were too few for one.
 
         Call it under the lock; the caller undoes on failure. The stage folder goes in any case.
+
+        Args:
+            seen: the table as it was when the lock was taken, if the lock has been held since.
         """
         try:
-            snapshot = load_snapshot(self.store)
+            snapshot = seen or load_snapshot(self.store)
             if (skipped := self.skipped(snapshot)) is not None:
                 self.protocol.undo(self.job.config, commit)
                 self.forget_stage()
