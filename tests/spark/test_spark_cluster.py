@@ -1,4 +1,8 @@
-"""Executors of their own, on a cluster of two hosts: one that is killed, one that is too slow."""
+"""Executors of their own: one is killed, a task fails, and one is too slow.
+
+On ``local-cluster[2,1,1024]``, and on a cluster of two hosts: speculation starts no second attempt on the host of the
+first, and all workers of ``local-cluster`` have one name.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,12 +22,11 @@ from lakehouse import SETTINGS, leftovers, run_application
 
 import lakeformat
 
-# Speculation starts no second attempt on the host of the first, which rules out ``local-cluster``: all its
-# workers have one name. Linux answers on every address of 127.0.0.0/8.
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.nightly,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs several loopback addresses"),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="reads /proc, and needs several loopback addresses"
+    ),
 ]
 
 APPLICATION = """
@@ -33,7 +36,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from lakeformat.spark import LakehouseTable
 
-master, folder, trouble, settings = sys.argv[1:]
+master, folder, trouble, ways, settings = sys.argv[1:]
 builder = SparkSession.builder.master(master).appName("lakeformat tests")
 for name, value in json.loads(settings).items():
     builder = builder.config(name, value)
@@ -63,11 +66,14 @@ def troubled(path):
             if context.partitionId() == 1:
                 first = not os.path.exists(f"{path}-first")
                 Path(f"{path}-first" if first else f"{path}-second").touch()
-                if first and trouble == "killed":
+                if first and "killed" in trouble:
                     os.kill(executor(), signal.SIGKILL)
                     threading.Event().wait()
-                if first and trouble == "slow":
+                if first and "slow" in trouble:
                     wait_for(f"{path}-second")
+            if context.partitionId() == 2 and "failing" in trouble and not os.path.exists(f"{path}-failed"):
+                Path(f"{path}-failed").touch()
+                raise RuntimeError("the first attempt fails")
             yield batch.slice(half)
 
     return step
@@ -91,7 +97,7 @@ def exchange(frame, path, how):
     getattr(LakehouseTable.forPath(spark, path, **options, **eager), how)(frame)
 
 
-for write in (save, exchange):
+for write in (way for way in (save, exchange) if way.__name__ in ways.split()):
     for operation in ("upsert", "bulk_insert"):
         path = f"{folder}/{write.__name__}-{operation}"
         save(rows(0, 1), path, "bulk_insert")
@@ -148,17 +154,30 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("trouble", ["killed", "slow"])
-def test_rows_are_exact_after(trouble: str, cluster: str, tmp_path: Path) -> None:
-    own = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
-    settings = {**SETTINGS, **own, **(SPECULATION if trouble == "slow" else {})}
-    run_application(APPLICATION, cluster, tmp_path, trouble, json.dumps(settings), cwd=tmp_path)
+def assert_exact_after(
+    trouble: str, master: str, folder: Path, own: Mapping[str, str], ways: Sequence[str] = ("save", "exchange")
+) -> None:
+    """Both ways of writing, upsert and bulk_insert, with tasks in trouble."""
+    settings = {**SETTINGS, **own}
+    run_application(APPLICATION, master, folder, trouble, " ".join(ways), json.dumps(settings), cwd=folder)
     written = {"upsert": 4500, "bulk_insert": 6000}
-    for path, expected in ((tmp_path / f"{w}-{o}", n) for w in ("save", "exchange") for o, n in written.items()):
-        assert all((tmp_path / f"{path.name}-{attempt}").exists() for attempt in ("first", "second"))
+    flags = ("first", "second", "failed") if "failing" in trouble else ("first", "second")
+    for path, expected in ((folder / f"{w}-{o}", n) for w in ways for o, n in written.items()):
+        assert all((folder / f"{path.name}-{flag}").exists() for flag in flags)
         table = lakeformat.open(path).to_arrow(["id", "ts"])
         assert table.num_rows == expected
         assert sorted(table.filter(pc.field("ts") == 2)["id"].to_pylist()) == list(range(1500, 4500))
         # A slow attempt that outlives the commit may still write into the stage, which a later write sweeps.
         outlived = trouble == "slow"
         assert [file for file in leftovers(path) if not (outlived and "/stage/" in file)] == []
+
+
+def test_rows_are_exact_on_a_local_cluster(tmp_path: Path) -> None:
+    assert_exact_after("killed failing", "local-cluster[2,1,1024]", tmp_path, SPECULATION, ["exchange"])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("trouble", ["killed", "slow"])
+def test_rows_are_exact_on_two_hosts(trouble: str, cluster: str, tmp_path: Path) -> None:
+    own = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
+    assert_exact_after(trouble, cluster, tmp_path, {**own, **(SPECULATION if trouble == "slow" else {})})
