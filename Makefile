@@ -16,6 +16,8 @@ RUN := $(VENV)/bin/python
 WITH_JAVA := JAVA_HOME="$$($(RUN) tools/setup_java.py)" && export JAVA_HOME &&
 PYTEST := $(RUN) -m pytest
 MAIN_TESTS := not interop and not nightly
+# As many workers as cores, up to four; tests that share a Spark run in one of them (see conftest.py).
+PARALLEL := -n auto --maxprocesses 4
 
 .PHONY: help setup demo test check interop bench jar test-matrix nightly clean
 
@@ -31,9 +33,11 @@ demo: $(VENV)/.stamp-demo ## the main job: a year of real flights through a tabl
 	$(WITH_JAVA) $(RUN) -m lakeformat.demo --path build/demo/flights
 
 test: $(VENV)/.stamp-test ## all tests but the interop and nightly ones
-	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.stamp-check ## format, lint, types, layers: under a minute
+	@doubled="$$(find tests -name 'test_*.py' -exec basename {} \; | sort | uniq -d)"; test -z "$$doubled" || \
+		{ echo "two test modules are named $$doubled, of which pytest can import one: rename the other" >&2; exit 1; }
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
@@ -41,7 +45,7 @@ check: $(VENV)/.stamp-check ## format, lint, types, layers: under a minute
 
 interop: $(VENV)/.stamp-test ## the same tables through Apache Hudi's own Spark bundles
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py
-	$(WITH_JAVA) $(PYTEST) -m interop tests/interop $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m interop tests/interop $(PARALLEL) $(ARGS)
 
 bench: $(VENV)/.stamp-bench ## the benchmarks
 	$(WITH_JAVA) $(RUN) -m benchmarks $(ARGS)

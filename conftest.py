@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 # Spark starts its Python workers by name: they must be this interpreter, not the first on PATH.
@@ -17,3 +20,28 @@ settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+#: Files of ``tests/spark`` whose tests start Spark applications of their own.
+_OWN_SPARK = ("test_spark_cluster.py", "test_spark_memory.py", "test_spark_sessions.py")
+
+
+def _scope(nodeid: str) -> str:
+    """Tests of one scope run in one worker, one after the other: those of a file, and all that share a JVM."""
+    file, _, name = nodeid.partition("::")
+    if "tests/interop/" in file and (version := re.search(r"\b(0\.15\.0|1\.1\.1)\b", name)):
+        return f"hudi {version[0]}"
+    shares_spark = "tests/spark/" in file and not file.endswith(_OWN_SPARK)
+    return "spark" if shares_spark else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How ``pytest -n`` spreads tests over workers. Groups by marker are not used: pytest 9.2 ignores them."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByScope(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _scope(nodeid)
+
+    return ByScope(config, log)
