@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.predicate import Always, Predicate, bind, parse_where
 from lakeformat.read.matching import find_matches
 from lakeformat.read.query import readable_schema
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.assign import plan_assignments
 from lakeformat.write.clauses import Clause
 from lakeformat.write.hooks import HookArguments, hooks_of

@@ -17,7 +17,9 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import parse_as_of
@@ -32,7 +34,7 @@ from lakeformat.services.clustering import Clustering
 from lakeformat.services.inline import check_services, with_services
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.arrow_input import arrow_reader
 from lakeformat.write.clauses import Merge
@@ -133,7 +135,7 @@ class Table(Clustering):
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """Settings, schema and files now or at an instant (any form of ``as.of.instant``)."""
         time = parse_as_of(as_of) if as_of else as_of_option(self.options)
-        return load_snapshot(self.engine.store, as_of=time)
+        return load_snapshot(self.engine.store, as_of=time, use_index=self.options[FILE_INDEX])
 
     @property
     def schema(self) -> pa.Schema:
@@ -198,7 +200,10 @@ class Table(Clustering):
         self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None
     ) -> str:
         """How many files, row groups and bytes a read touches, after each pruning step."""
-        return self._plan(*self._question(columns, where, as_of)).describe()
+        snapshot, query = self._question(columns, where, as_of)
+        split_bytes = self.options["lakeformat.read.split.bytes"]
+        plan = plan_read(self.engine.storage, snapshot, query, split_bytes=split_bytes, count_row_groups=True)
+        return plan.describe()
 
     def layout_report(
         self,

@@ -22,11 +22,13 @@ from lakeformat.config.option import (
     share,
 )
 
-__all__ = ["FILE_INDEX", "INDEX_COLUMNS", "INDEX_COLUMNS_LIMIT", "WRITE_OPTIONS"]
+__all__ = ["FILE_INDEX", "INDEX_COLUMNS", "INDEX_COLUMNS_LIMIT", "INDEX_COMMITS", "INDEX_SHARD_FILES", "WRITE_OPTIONS"]
 
 FILE_INDEX: Final = "lakeformat.file.index"
 INDEX_COLUMNS: Final = "hoodie.metadata.index.column.stats.column.list"
 INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.index"
+INDEX_COMMITS: Final = "lakeformat.file.index.commits"
+INDEX_SHARD_FILES: Final = "lakeformat.file.index.shard.files"
 
 WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -361,6 +363,16 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.WRITE,
         count,
         32,
+    ),
+    Option(
+        INDEX_COMMITS,
+        "Commits after which the file index makes one snapshot of what it keeps commit by commit.",
+        Effect.WRITE,
+        positive,
+        16,
+    ),
+    Option(
+        INDEX_SHARD_FILES, "Files that one file of the file index tells of, at most.", Effect.WRITE, positive, 100_000
     ),
     Option(
         "lakeformat.storage.sync", "Flush data files to the disk before they are committed.", Effect.WRITE, flag, False

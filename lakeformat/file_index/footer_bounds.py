@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.predicate import ColumnBounds, path_parts, resolve
 
-__all__ = ["BoundsCollector", "Raw", "fold_files", "row_group_bounds", "stored_type"]
+__all__ = ["BoundsCollector", "Raw", "converts", "fold_files", "row_group_bounds", "stored_type"]
 
 _TIME_UNITS: Final[Mapping[str, str]] = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _PLAIN: Final[Mapping[str, pa.DataType]] = {
@@ -265,7 +265,7 @@ def stored_type(physical: str, logical_json: str) -> pa.DataType | None:
             return None
 
 
-def _converts(stored: pa.DataType, wanted: pa.DataType) -> bool:
+def converts(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a safe cast keeps order and value, so that one which succeeds gives true bounds."""
     if stored == wanted:
         return True
@@ -294,7 +294,7 @@ def _is_bytewise(of: pa.DataType) -> bool:
 
 def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Array | None:
     """Raw statistics as values of the table's type, null for those without an exact counterpart; None if none can."""
-    if not _converts(stored, wanted):
+    if not converts(stored, wanted):
         return None
     try:
         if pa.types.is_decimal(stored):

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeformat.index.port import IndexSettings, Tagged, untagged
+from lakeformat.index.port import IndexSettings, Ints, Tagged, untagged
 from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.predicate import ColumnBounds
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
 
-__all__ = ["GlobalIndex", "PartitionIndex"]
+__all__ = ["GlobalIndex", "PartitionIndex", "in_question"]
+
+#: Of fewer files the footers are read at once.
+_MANY_FILES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +39,37 @@ class PartitionIndex:
         with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
 
             def one(path: str) -> Tagged:
-                return tag_files(storage, snapshot.by_partition.get(path, ()), keys[path], narrowing, inner)
+                files = snapshot.by_partition.get(path, ())
+                known = snapshot.live.bounds_in(path, RECORD_KEY) if len(files) >= _MANY_FILES else None
+                if known is None or not narrowing.use_ranges or len(known.minimum) != len(files):
+                    return tag_files(storage, files, keys[path], narrowing, inner)
+                near = in_question(known, keys[path])
+                tagged = tag_files(storage, [files[at] for at in near.tolist()], keys[path], narrowing, inner)
+                counts = replace(tagged.counts, files=len(files))
+                return replace(tagged, files=near[tagged.files], searched=tuple(files), counts=counts)
 
             return dict(zip(keys, outer.map(one, keys), strict=True))
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """See `Index.place`."""
         return untagged(keys)
+
+
+def in_question(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
+    """Positions of the files whose range of keys holds any of these; files of unknown range are among them.
+
+    Memory: a sort of the keys.
+    """
+    lows, highs = known.minimum.fill_null(""), known.maximum.fill_null("")
+    whole = pa.concat_arrays([lows, keys.combine_chunks().cast(lows.type), highs])
+    # A stable sort puts a low bound before a key that equals it, and a high one behind.
+    order = np.asarray(pc.sort_indices(whole))
+    is_key = (order >= len(lows)) & (order < len(lows) + len(keys))
+    below = np.empty(len(whole), np.int64)
+    below[order] = np.cumsum(is_key)
+    hit = below[len(lows) + len(keys) :] > below[: len(lows)]
+    unknown = np.asarray(pc.or_(pc.is_null(known.minimum), pc.is_null(known.maximum)))
+    return np.flatnonzero(hit | unknown)
 
 
 @dataclass(frozen=True, slots=True)

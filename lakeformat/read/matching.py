@@ -50,11 +50,12 @@ def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, 
             flags = list(pool.map(matches, [Split((part,)) for part in parts]))
         parts = [part for part, flag in zip(parts, flags, strict=True) if flag]
     paths = {part.path for part in parts}
-    files = tuple(file for file in snapshot.files if file.path in paths)
+    folders = {path.rpartition("/")[0] for path in paths}
+    files = tuple(f for folder in sorted(folders) for f in snapshot.by_partition[folder] if f.path in paths)
     counts = {
         "files": plan.files,
         "after_names": plan.files_after_names,
-        "after_footers": plan.files_after_footers,
+        "after_stats": plan.files_after_stats,
         "with_matches": len(files),
     }
     return Found(files, counts)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeformat.model.files import BaseFile
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 from lakeformat.model.table_config import TableConfig
@@ -32,32 +30,28 @@ def reading_keys(config: TableConfig) -> KeySettings:
     )
 
 
-def prune_by_name(
-    files: Sequence[BaseFile], predicate: Predicate, keys: KeySettings, schema: pa.Schema
-) -> npt.NDArray[np.bool_]:
-    """Which files may hold a match, judged by partition path, file name and instant."""
-    paths = list(dict.fromkeys(file.partition_path for file in files))
-    values = {path: partition_values(path, keys, schema) for path in paths}
-    bounds = {
-        name: _exactly(_column(files, values, name), schema.field(name).type)
-        for name in {name for found in values.values() for name in found}
-        if name in schema.names
-    }
-    text = pa.string()
-    bounds[PARTITION_PATH] = _exactly([file.partition_path for file in files], text)
-    bounds[FILE_NAME] = _exactly([str(file.name) for file in files], text)
-    newest = pa.array([file.name.instant_time for file in files], text)
-    bounds[COMMIT_TIME] = ColumnBounds(pa.nulls(len(files), text), newest, pa.nulls(len(files), pa.int64()))
-    return may_match(predicate, bounds, pa.nulls(len(files), pa.int64()))
+def prune_by_name(files: pa.Table, predicate: Predicate, keys: KeySettings, schema: pa.Schema) -> npt.NDArray[np.bool_]:
+    """Which files may hold a match, judged by partition path, file name and instant.
 
-
-def _column(files: Sequence[BaseFile], values: Mapping[str, Mapping[str, pa.Scalar]], name: str) -> list[object]:
+    Args:
+        files: of `lakeformat.timeline.live.FILE_COLUMNS`.
+    """
+    folders = files.column("partition_path").combine_chunks().dictionary_encode()
+    values = [partition_values(path, keys, schema) for path in folders.dictionary.to_pylist()]
     missing = pa.scalar(None)
-    return [values[file.partition_path].get(name, missing).as_py() for file in files]
+    bounds = {}
+    for name in {name for found in values for name in found} & {*schema.names}:
+        of_folders = pa.array([found.get(name, missing).as_py() for found in values], schema.field(name).type)
+        bounds[name] = _exactly(of_folders.take(folders.indices))
+    bounds[PARTITION_PATH] = _exactly(folders.dictionary_decode())
+    bounds[FILE_NAME] = _exactly(files.column("name").combine_chunks())
+    newest = files.column("instant_time").combine_chunks()
+    unknown = pa.nulls(len(newest), pa.int64())
+    bounds[COMMIT_TIME] = ColumnBounds(pa.nulls(len(newest), pa.string()), newest, unknown)
+    return may_match(predicate, bounds, unknown)
 
 
-def _exactly(values: Sequence[object], kind: pa.DataType) -> ColumnBounds:
+def _exactly(values: pa.Array) -> ColumnBounds:
     """Bounds of columns that have one value a file; null where the value is not known."""
-    array = pa.array(values, kind)
-    nulls = pa.array([None if value is None else 0 for value in values], pa.int64())
-    return ColumnBounds(array, array, nulls)
+    nulls = pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64()))
+    return ColumnBounds(values, values, nulls)

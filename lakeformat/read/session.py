@@ -1,13 +1,15 @@
-"""The read path with its effects: timeline and listing, pruning, footers, splits."""
+"""The read path with its effects: pruning by names and the file index, footers where they are needed, splits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.file_index.footer_bounds import row_group_bounds
@@ -20,20 +22,33 @@ from lakeformat.read.pruning import prune_by_name, reading_keys
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split, pack
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.live import FILE_COLUMNS, file_objects
 from lakeformat.timeline.snapshot import Snapshot
 
 __all__ = ["ReadPlan", "plan_read", "read_all"]
 
 
+#: More files than this are left to the tasks that read them, which open their footers anyway.
+_MOST_FOOTERS: Final = 1024
+#: Footers that are held at a time: each has its file's filter.
+_FOOTERS_AT_A_TIME: Final = 256
+
+
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What a read is going to touch, after each pruning step. Bytes are compressed."""
+    """What a read is going to touch, after each pruning step. Bytes are compressed.
+
+    Attributes:
+        row_groups, row_groups_after: of the files whose footers were opened; None where none had to be.
+    """
 
     splits: tuple[Split, ...]
     files: int
     files_after_names: int
-    files_after_footers: int
+    files_after_stats: int
     bytes: int
+    bytes_after_names: int
+    bytes_after_stats: int
     bytes_after: int
     row_groups: int | None
     row_groups_after: int | None
@@ -42,79 +57,121 @@ class ReadPlan:
         """For people."""
         lines = [
             f"files      {self.files:>10,}  {self.bytes:>15,} bytes",
-            f"  by name  {self.files_after_names:>10,}  after partition values and file names",
-            f"  by stats {self.files_after_footers:>10,}  {self.bytes_after:>15,} bytes, after footers",
+            f"  by name  {self.files_after_names:>10,}  {self.bytes_after_names:>15,} bytes, after partition values",
+            f"  by stats {self.files_after_stats:>10,}  {self.bytes_after_stats:>15,} bytes, after skipping",
         ]
         if self.row_groups is not None:
-            lines.append(f"row groups {self.row_groups_after:>10,}  of {self.row_groups:,} in the files opened")
+            lines.append(
+                f"row groups {self.row_groups_after:>10,}  {self.bytes_after:>15,} bytes, of {self.row_groups:,} groups"
+            )
         return "\n".join(lines)
 
 
 def plan_read(
-    storage: Storage, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int, at_least: int = 1
+    storage: Storage,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    *,
+    split_bytes: int,
+    at_least: int = 1,
+    count_row_groups: bool = False,
 ) -> ReadPlan:
-    """Choose files and row groups and cut them into splits.
+    """Choose files, row groups of large ones, and cut them into splits.
+
+    Files are left out by partition values and names, then by the bounds that the file index knows. Footers are opened
+    of files larger than a split, and of those that the index says nothing of, if these are few; else the tasks that
+    read the files look at their row groups.
+
+    Memory: names, sizes and the filter's bounds of the files of the shards that may hold a match, some 150 bytes a
+    file; an object for each file that is kept.
+
+    Args:
+        count_row_groups: open all footers, to tell how many row groups are left.
 
     Raises:
-        CorruptTableError: a footer that the filter needs is damaged; names the file.
+        CorruptTableError: a footer that is needed is damaged; names the file.
     """
-    files = snapshot.files
-    total = sum(file.size_bytes for file in files)
     filtered = query.skipping and not isinstance(query.predicate, Always)
-    kept = _by_name(files, snapshot, query) if filtered else files
-    if isinstance(query.predicate, Always) and not query.predicate.value:
-        kept = ()
-    by_name = len(kept)
-    groups_seen = groups_kept = None
-    if filtered:
-        parts, groups_seen, groups_kept = _by_footers(storage, kept, snapshot, query)
-    else:
-        parts = [part for file in kept for part in _whole(storage, file, split_bytes)]
+    kept, told, files_by_name, bytes_by_name = _kept(snapshot, query, filtered=filtered)
+    files = file_objects(kept)
+    if filtered and not count_row_groups and sum(not each for each in told) > _MOST_FOOTERS:
+        told = [True] * len(told)
+    opened = [
+        count_row_groups or file.size_bytes > split_bytes or (filtered and not known)
+        for file, known in zip(files, told, strict=True)
+    ]
+    wanted = [file for file, flag in zip(files, opened, strict=True) if flag]
+    by_groups, seen, left = _by_footers(storage, wanted, snapshot, query, filtered=filtered)
+    found = iter(by_groups)
+    parts: list[FilePart] = []
+    files_left = bytes_left = 0
+    for file, flag in zip(files, opened, strict=True):
+        mine = next(found) if flag else [FilePart(file.path, file.size_bytes)]
+        files_left += bool(mine)
+        bytes_left += file.size_bytes if mine else 0
+        parts += mine
     return ReadPlan(
         splits=pack(parts, split_bytes, at_least),
-        files=len(files),
-        files_after_names=by_name,
-        files_after_footers=len({part.path for part in parts}),
-        bytes=total,
+        files=snapshot.live.count,
+        files_after_names=files_by_name if filtered else snapshot.live.count,
+        files_after_stats=files_left,
+        bytes=snapshot.live.size_bytes,
+        bytes_after_names=bytes_by_name if filtered else snapshot.live.size_bytes,
+        bytes_after_stats=bytes_left,
         bytes_after=sum(part.size_bytes for part in parts),
-        row_groups=groups_seen,
-        row_groups_after=groups_kept,
+        row_groups=seen if wanted else None,
+        row_groups_after=left if wanted else None,
     )
 
 
-def _by_name(files: Sequence[BaseFile], snapshot: Snapshot, query: ReadQuery) -> tuple[BaseFile, ...]:
-    if not files or snapshot.schema is None:
-        return ()
+def _kept(snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> tuple[pa.Table, list[bool], int, int]:
+    """Files that may hold a match; whether the index knows the filter's columns of each; files and bytes by name."""
+    nothing = isinstance(query.predicate, Always) and not query.predicate.value
+    if snapshot.schema is None or nothing:
+        return FILE_COLUMNS.empty_table(), [], 0, 0
+    if not filtered:
+        tables = [portion.files for portion in snapshot.live.portions()]
+        whole = pa.concat_tables([FILE_COLUMNS.empty_table(), *tables])
+        return whole, [True] * whole.num_rows, 0, 0
     full = readable_schema(snapshot.schema, meta_columns=True)
-    flags = prune_by_name(files, query.predicate, reading_keys(snapshot.config), full)
-    return tuple(file for file, flag in zip(files, flags.tolist(), strict=True) if flag)
+    keys = reading_keys(snapshot.config)
+    columns = sorted({leaf.column for leaf in leaves(query.predicate)})
+    tables, told = [FILE_COLUMNS.empty_table()], list[bool]()
+    files_by_name = bytes_by_name = 0
+    for portion in snapshot.live.portions(columns, query.predicate):
+        flags = prune_by_name(portion.files, query.predicate, keys, full)
+        files_by_name += int(flags.sum())
+        bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
+        flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())
+        known = np.full(len(flags), all(column in portion.bounds for column in columns))
+        for column in portion.bounds.values():
+            known &= np.asarray(pc.is_valid(column.null_count))
+        tables.append(portion.files.filter(pa.array(flags)))
+        told += known[flags].tolist()
+    return pa.concat_tables(tables), told, files_by_name, bytes_by_name
 
 
 def _by_footers(
-    storage: Storage, files: Sequence[BaseFile], snapshot: Snapshot, query: ReadQuery
-) -> tuple[list[FilePart], int, int]:
+    storage: Storage, files: Sequence[BaseFile], snapshot: Snapshot, query: ReadQuery, *, filtered: bool
+) -> tuple[list[list[FilePart]], int, int]:
+    """Per file, the row groups that may hold a match, and how many there are and are left."""
     if not files or snapshot.schema is None:
         return [], 0, 0
-    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
-        footers = list(pool.map(lambda file: read_metadata(storage, file), files))
-    columns = sorted({leaf.column for leaf in leaves(query.predicate)})
+    columns = sorted({leaf.column for leaf in leaves(query.predicate)}) if filtered else []
     full = readable_schema(snapshot.schema, meta_columns=True)
-    bounds, rows, owner = row_group_bounds(footers, columns, full)
-    flags = may_match(query.predicate, bounds, rows)
-    parts: list[FilePart] = []
-    for at, file in enumerate(files):
-        mine = np.flatnonzero(owner == at)
-        keep = np.flatnonzero(flags[mine]).tolist()
-        parts += [FilePart(file.path, _group_bytes(footers[at], group), (group,)) for group in keep]
-    return parts, len(flags), int(flags.sum())
-
-
-def _whole(storage: Storage, file: BaseFile, split_bytes: int) -> list[FilePart]:
-    """A file as one part, or by row groups if it is larger than a split."""
-    if file.size_bytes <= split_bytes:
-        return [FilePart(file.path, file.size_bytes)]
-    footer = read_metadata(storage, file)
-    return [FilePart(file.path, _group_bytes(footer, at), (at,)) for at in range(footer.num_row_groups)]
+    found: list[list[FilePart]] = []
+    seen = left = 0
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        for start in range(0, len(files), _FOOTERS_AT_A_TIME):
+            some = files[start : start + _FOOTERS_AT_A_TIME]
+            footers = list(pool.map(lambda file: read_metadata(storage, file), some))
+            bounds, rows, owner = row_group_bounds(footers, columns, full)
+            flags = may_match(query.predicate, bounds, rows) if filtered else np.ones(len(rows), bool)
+            seen, left = seen + len(flags), left + int(flags.sum())
+            for at, file in enumerate(some):
+                keep = np.flatnonzero(flags[owner == at]).tolist()
+                found.append([FilePart(file.path, _group_bytes(footers[at], group), (group,)) for group in keep])
+    return found, seen, left
 
 
 def _group_bytes(footer: pq.FileMetaData, group: int) -> int:

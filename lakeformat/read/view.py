@@ -42,7 +42,7 @@ class TableView:
 
     def scan(self, columns: Sequence[str], predicate: Predicate) -> Iterator[pa.RecordBatch]:
         """The rows a bound predicate selects; none of a table without files."""
-        if not self._snapshot.files or self._snapshot.schema is None:
+        if not self._snapshot.live.count or self._snapshot.schema is None:
             return
         full = readable_schema(self._snapshot.schema, meta_columns=True)
         query = ReadQuery(pa.schema([full.field(name) for name in columns]), predicate)

@@ -11,6 +11,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import FILE_INDEX
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.predicate import And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, as_of_option, readable_schema, resolve_query
@@ -21,7 +23,7 @@ from lakeformat.spark.filters import to_predicate
 from lakeformat.spark.host import open_engine, plain_errors
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.storage import Storage
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 
 __all__ = ["LakehouseReader", "SplitPartition", "make_reader", "table_schema"]
 
@@ -108,14 +110,14 @@ class LakehouseReader(DataSourceReader):
 
 
 def _tasks(snapshot: Snapshot) -> int:
-    total = sum(file.size_bytes for file in snapshot.files)
+    total = snapshot.live.size_bytes
     cores: int = pa.cpu_count()
     return max(1, min(max(_TASKS, cores), total // _SMALL_SPLIT_BYTES))
 
 
 def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, Options]:
     engine, resolved = open_engine(options)
-    snapshot = load_snapshot(engine.store, as_of=as_of_option(resolved))
+    snapshot = load_snapshot(engine.store, as_of=as_of_option(resolved), use_index=resolved[FILE_INDEX])
     query = resolve_query(snapshot.columns(engine.storage.location), resolved)
     return engine.storage, snapshot, query, resolved
 

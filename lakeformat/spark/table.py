@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.errors import InvalidInputError
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.read.query import resolve_query
@@ -22,7 +23,7 @@ from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update, writable
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.table import HistoryEntry, Table
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.assign import settable
 from lakeformat.write.clauses import Clause, Kind, Merge
 from lakeformat.write.exchanged import ExchangedSession

@@ -14,10 +14,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from lakeformat.errors import LakeformatError
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.services.inline import after_write, check_services
 from lakeformat.spark.host import open_engine, plain_errors
 from lakeformat.spark.types import arrow_schema
-from lakeformat.timeline.snapshot import load_snapshot
 from lakeformat.write import claims
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.direct import DirectSettings, DirectWriter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,10 +18,11 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE
 from lakeformat.timeline.file_groups import check_complete, list_base_files, visible_files
+from lakeformat.timeline.live import ListedFiles, LiveFiles, Partitioned, file_objects
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Snapshot", "load_snapshot", "table_schema"]
+__all__ = ["Snapshot", "check_horizon", "list_snapshot", "table_schema"]
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,26 @@ class Snapshot:
         timeline: all active instants, not cut.
         instant_time: the newest commit that counts, None in an empty table.
         schema: the table's columns without the meta columns; None if no one has ever said.
-        files: the live base files by partition path and file id.
+        live: the live base files.
     """
 
     config: TableConfig
     timeline: Timeline
     instant_time: str | None
     schema: pa.Schema | None
-    files: tuple[BaseFile, ...]
+    live: LiveFiles
+
+    @cached_property
+    def files(self) -> tuple[BaseFile, ...]:
+        """The live base files by partition path and file id, an object each."""
+        if isinstance(self.live, ListedFiles):
+            return self.live.files
+        return tuple(file for portion in self.live.portions() for file in file_objects(portion.files))
 
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
         """Partition path -> its live files."""
-        grouped: dict[str, list[BaseFile]] = {}
-        for file in self.files:
-            grouped.setdefault(file.partition_path, []).append(file)
-        return {partition: tuple(files) for partition, files in grouped.items()}
+        return Partitioned(self.live)
 
     def columns(self, location: str) -> pa.Schema:
         """The schema, which must be known. Raises `CorruptTableError`."""
@@ -59,23 +64,20 @@ class Snapshot:
         return self.schema
 
 
-def load_snapshot(store: TimelineStore, *, as_of: str | None = None, config: TableConfig | None = None) -> Snapshot:
-    """The table now, or as it was at instant time ``as_of``.
+def list_snapshot(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None = None) -> Snapshot:
+    """The table at a timeline, by listing every partition folder.
+
+    Args:
+        whole: loaded before: a file of a commit that completes in between is then not yet visible, and a listed
+            file is never missing because its commit was not yet known.
 
     Raises:
-        TableNotFoundError, UnsupportedTableError, CorruptTableError: see `TableConfig.check_readable`.
-        InstantNotAvailableError: the instant is older than what the cleaner has left.
+        InstantNotAvailableError: a file of the instant has been cleaned away.
+        CorruptTableError: a file that a commit names is missing or has another size.
     """
-    config = config or store.config()
     location = store.storage.location
-    config.check_readable(location)
-    # Timeline before listing: a file of a commit that completes in between is then not yet visible,
-    # and a listed file is never missing because its commit was not yet known.
-    whole = store.load()
     timeline = whole if as_of is None else whole.as_of(as_of)
     commits = [(instant.time, store.commit(instant)) for instant in timeline.commits]
-    if as_of is not None:
-        _check_horizon(store, whole, as_of)
     replaced = frozenset(
         FileGroupId(partition, file_id)
         for _, metadata in commits
@@ -86,7 +88,7 @@ def load_snapshot(store: TimelineStore, *, as_of: str | None = None, config: Tab
     check_complete(files, commits, replaced, location=location, travelling=as_of is not None)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
-    return Snapshot(config, whole, newest, schema, files)
+    return Snapshot(config, whole, newest, schema, ListedFiles(files))
 
 
 class _Names:
@@ -105,7 +107,8 @@ class _Names:
         return self._named[time]
 
 
-def _check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
+def check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
+    """Raise `InstantNotAvailableError` if the instant is older than what the cleaner has left."""
     cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
     if not cleans:
         return
@@ -119,7 +122,7 @@ def _check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None
 
 
 def table_schema(
-    store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: tuple[BaseFile, ...]
+    store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: Sequence[BaseFile]
 ) -> pa.Schema | None:
     """The newest schema a commit carries, else the one given at creation, else that of a base file.
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from lakeformat.timeline.snapshot import load_snapshot
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.write.claims import Heart
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.job import Operation, WriteJob

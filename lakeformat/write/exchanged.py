@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.bucket_tasks import BucketSettings
 from lakeformat.write.buckets import FileSizing
 from lakeformat.write.claims import Pulse

@@ -171,13 +171,12 @@ class WriteJob:
             (RECORD_KEY, *self._key_copy(schema)),
             self.options["hoodie.index.bloom.fpp"],
             self.options["hoodie.parquet.max.file.size"],
-            self._indexed(schema),
+            self.indexed(schema) if self.options[FILE_INDEX] else (),
             self.options["lakeformat.parquet.row.group.rows"],
         )
 
-    def _indexed(self, schema: pa.Schema) -> tuple[str, ...]:
-        if not self.options[FILE_INDEX]:
-            return ()
+    def indexed(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Paths of the columns whose statistics the file index keeps."""
         return indexed_columns(schema, self.options[INDEX_COLUMNS], self.options[INDEX_COLUMNS_LIMIT])
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
@@ -201,7 +200,7 @@ def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
 
 def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
     """Properties that lost their partition fields would send every row into the root folder, a second time."""
-    folder = next((file.partition_path for file in snapshot.files if file.partition_path), None)
+    folder = next((path for path in snapshot.by_partition if path), None)
     if folder is not None:
         raise CorruptTableError(
             f"{location}/{PROPERTIES_PATH} names no partition fields ({PARTITION_FIELDS}), but there are files in the "
@@ -289,7 +288,7 @@ def plan_job(
     keys = key_settings(config, options)
     if not config.partition_fields:
         check_unpartitioned(snapshot, store.storage.location)
-    if snapshot.files:
+    if snapshot.live.count:
         keys = probe_keys(store.storage, snapshot.files, keys, options)
     if keys.generated:
         _check_keyless(operation, options, store.storage.location)

@@ -21,12 +21,13 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.merge import MergeRule
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
 from lakeformat.predicate import mask
 from lakeformat.storage.port import Ids
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.assign import Assignment, check_type
 from lakeformat.write.base_file import seqnos, stamped

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeformat.codec.avro_schema import to_avro
+from lakeformat.config.write_options import FILE_INDEX, INDEX_COMMITS, INDEX_SHARD_FILES
+from lakeformat.file_index.keep import IndexWriter
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.model.instant import State
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.batch_ids import batch_of, last_batches, with_batch
 from lakeformat.write.callbacks import CommitMessage
 from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
@@ -88,6 +92,7 @@ class Publication:
                 overwritten=overwritten,
                 check_new_keys=check_new_keys,
             )
+        self._index(commit, schema, written, snapshot, hidden)
         return CommitMessage(
             commit.time,
             self.job.config.name,
@@ -97,6 +102,29 @@ class Publication:
             tuple(metadata.all_stats()),
             {**self.hooks.extra_metadata, **batches},
         )
+
+    def _index(
+        self,
+        commit: OpenCommit,
+        schema: pa.Schema,
+        written: Sequence[Written],
+        snapshot: Snapshot,
+        hidden: set[FileGroupId],
+    ) -> None:
+        """Tell the file index. The commit is visible already: nothing here makes it fail."""
+        if not self.job.options[FILE_INDEX]:
+            return
+        options = self.job.options
+        files = [(file.stat.base_file, file.facts) for file in written]
+        index = IndexWriter(
+            self.engine.store,
+            self.engine.clock,
+            self.job.indexed(schema),
+            schema,
+            options[INDEX_COMMITS],
+            options[INDEX_SHARD_FILES],
+        )
+        index.committed(snapshot, commit.instant.at(State.COMPLETED), files, frozenset(hidden))
 
     def _validate(
         self,

@@ -40,7 +40,8 @@ def choose_small(
     small = [file for file in written if file.stat.size_bytes < small_bytes]
     mates = Counter(file.stat.partition_path for file in small)
     mates.update(path for path, rows in tails.items() if rows.num_rows)
-    mates.update(file.partition_path for file in snapshot.files if file.size_bytes < small_bytes)
+    for path in {file.stat.partition_path for file in small}:
+        mates[path] += sum(file.size_bytes < small_bytes for file in snapshot.by_partition.get(path, ()))
     chosen: list[Written] = []
     for file in sorted(small, key=lambda file: (file.stat.size_bytes, file.staged_path)):
         at_most_bytes -= file.stat.size_bytes

@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.errors import WriteConflictError
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.assign import Assignment
 from lakeformat.write.base_file import constant, seqnos
 from lakeformat.write.buckets import Bucket

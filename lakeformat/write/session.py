@@ -16,8 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write import claims
 from lakeformat.write.base_file import ROW_GROUP_ROWS
 from lakeformat.write.batch_ids import batch_of, last_batches

@@ -19,6 +19,7 @@ from lakeformat.errors import InvalidOptionError, ValidationFailedError, nearest
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import FileGroupId
 from lakeformat.predicate.select import Select, parse_select
+from lakeformat.timeline.live import ListedFiles
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.aggregates import Rows, answer, as_text, bind_select, same
 
@@ -197,7 +198,7 @@ def proposed_snapshot(
     hidden |= {FileGroupId(stat.partition_path, stat.file_id) for stat in stats}
     files = [*(file for file in snapshot.files if file.group not in hidden), *(stat.base_file for stat in stats)]
     files.sort(key=lambda file: (file.partition_path, file.name.file_id))
-    return Snapshot(snapshot.config, snapshot.timeline, snapshot.instant_time, schema, tuple(files))
+    return Snapshot(snapshot.config, snapshot.timeline, snapshot.instant_time, schema, ListedFiles(tuple(files)))
 
 
 def run_validators(validators: Sequence[Validator], write: ProposedWrite) -> None:

@@ -205,6 +205,8 @@ def broken_name(data: bytes) -> bytes:
     return data[:-2500] + data[-2500:].replace(b"_hoodie_record_key", b"_hoodie_record_\xff\xfey", 1)
 
 
+#: The file index does not look at files that it knows; tests/file_index has its side of this.
+LISTED = {"lakeformat.file.index": False}
 BASE_FILES: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "no magic": (flipped_tail, ("cannot be read as Parquet",)),
     "scrambled footer": (scrambled_footer, ("cannot be read as Parquet",)),
@@ -222,14 +224,14 @@ BASE_FILES: dict[str, tuple[Damage, tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", BASE_FILES)
 def test_a_base_file_that_is_no_longer_one(case: str, tmp_path: Path) -> None:
     damage, parts = BASE_FILES[case]
-    new_table(tmp_path)
+    new_table(tmp_path, **LISTED)
     folder = tmp_path / "table"
     assert damaged(base_file(folder), damage).exists()
     assert_refused(folder, CorruptTableError, base_file(folder).name, *parts, "restore it from a copy")
 
 
 def test_a_base_file_that_is_gone(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
+    table = new_table(tmp_path, **LISTED)
     base = base_file(tmp_path / "table")
     base.unlink()
     assert_refused(tmp_path / "table", CorruptTableError, f"x/{base.name}", "is missing", "restore it")
@@ -334,7 +336,7 @@ def outside(tmp_path: Path) -> tuple[Path, bytes]:
 @pytest.mark.parametrize("place", ["path", "partition", "replaced partition", "replaced file"])
 def test_paths_in_a_commit_never_lead_out(place: str, path: str, tmp_path: Path) -> None:
     """They are names to compare with a listing, and nothing else: no file is opened or deleted by them."""
-    table = new_table(tmp_path)
+    table = new_table(tmp_path, **LISTED)
     rows = table.to_arrow()
     victim, content = outside(tmp_path)
     commit = newest_commit(tmp_path / "table")

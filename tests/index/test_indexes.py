@@ -19,10 +19,13 @@ from lakeformat.config.option import INDEX_TYPES
 from lakeformat.errors import InvalidOptionError
 from lakeformat.index.bucket import bucket_file_id
 from lakeformat.index.kinds import INDEXES, make_index
+from lakeformat.index.narrowed import in_question
 from lakeformat.index.port import Index, IndexSettings, Tagged
 from lakeformat.model.files import BaseFile
 from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import ColumnBounds
 from lakeformat.storage import MemoryStorage
+from lakeformat.timeline.live import ListedFiles
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.timeline import Timeline
 
@@ -42,7 +45,7 @@ WANTED = st.dictionaries(st.sampled_from([*PARTITIONS, "new"]), st.sets(KEYS, ma
 
 def snapshot_of(files: Held) -> Snapshot:
     listed = sorted(files, key=lambda file: (file.partition_path, file.name.file_id))
-    return Snapshot(TableConfig({}), Timeline(()), None, None, tuple(listed))
+    return Snapshot(TableConfig({}), Timeline(()), None, None, ListedFiles(tuple(listed)))
 
 
 def columns_of(wanted: Mapping[str, set[str]]) -> dict[str, pa.ChunkedArray]:
@@ -184,3 +187,19 @@ def test_types_that_are_not_built_are_refused_by_name(kind: str, tmp_path: Path)
         lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **{"hoodie.index.type": kind})
     with pytest.raises(InvalidOptionError, match="write one of AUTO, BLOOM"):
         lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **{"hoodie.index.type": "BLOOMY"})
+
+
+@given(
+    st.lists(st.tuples(st.text("abé￿", max_size=2), st.text("abé￿", max_size=2)) | st.none(), max_size=8),
+    st.lists(st.text("abé￿", max_size=3), min_size=1, max_size=6, unique=True),
+)
+def test_a_file_is_in_question_if_its_range_holds_a_key(ranges: list[tuple[str, str] | None], keys: list[str]) -> None:
+    ends = [None if pair is None else sorted(pair, key=str.encode) for pair in ranges]
+    lows, highs = (pa.array([None if pair is None else pair[at] for pair in ends], pa.string()) for at in (0, 1))
+    known = ColumnBounds(lows, highs, pa.nulls(len(ends), pa.int64()))
+    wanted = [
+        at
+        for at, pair in enumerate(ends)
+        if pair is None or any(pair[0].encode() <= key.encode() <= pair[1].encode() for key in keys)
+    ]
+    assert in_question(known, pa.chunked_array([keys], pa.string())).tolist() == wanted

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 import lakeformat
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.index.tagging import TagSettings
-from lakeformat.timeline.snapshot import load_snapshot
 from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
 from lakeformat.write.exchanged import ExchangedSession, RouteTasks
 from lakeformat.write.job import Operation, WriteJob, plan_job

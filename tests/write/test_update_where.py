@@ -185,7 +185,7 @@ def test_only_files_with_a_match_are_written(tmp_path: Path) -> None:
     # Statistics cannot rule this out, a look at the column does: nothing is written.
     result = table.update({"t": "hit"}, where="n >= 0 and t = '20'")
     assert result.report["files"]["merged"] == 0
-    assert result.report["steps"][0]["after_footers"] > 0
+    assert result.report["steps"][0]["after_stats"] > 0
     assert table.history()[0].files_written == 0
 
 

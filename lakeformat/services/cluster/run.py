@@ -24,6 +24,7 @@ from lakeformat.errors import (
     LakeformatError,
     WriteConflictError,
 )
+from lakeformat.file_index.load import load_snapshot
 from lakeformat.index.bucket import has_bucket_files
 from lakeformat.layout import Strategy
 from lakeformat.model.clustering import ClusteringPlan
@@ -41,7 +42,7 @@ from lakeformat.services.cluster.settings import (
     target_of_plan,
 )
 from lakeformat.statements import writable
-from lakeformat.timeline.snapshot import Snapshot, load_snapshot
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.write import claims

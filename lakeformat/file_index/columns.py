@@ -1,0 +1,210 @@
+"""Files and their column bounds as one Arrow table: the form that deltas and shards are stored in.
+
+Beside `FILE_COLUMNS` there are three columns for each indexed column, ``min/<path>``, ``max/<path>`` (of the table's
+type when they were written) and ``nulls/<path>`` (int64); null means unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.conform import read_schema
+from lakeformat.errors import InvalidInputError
+from lakeformat.file_index.facts import FileStats, fold
+from lakeformat.file_index.footer_bounds import converts
+from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.record import META_COLUMNS
+from lakeformat.predicate import ColumnBounds, resolve
+from lakeformat.timeline.live import FILE_COLUMNS, file_columns
+
+__all__ = [
+    "add_up",
+    "bounds_of",
+    "bounds_schema",
+    "file_table",
+    "group_keys",
+    "indexed_paths",
+    "key_of",
+    "newest",
+    "together",
+    "with_bounds",
+]
+
+LOW, HIGH, NULLS = "min/", "max/", "nulls/"
+#: Stands between partition path and file id, in neither of which it can.
+_SEPARATOR: Final = "\x00"
+
+
+def bounds_schema(table: pa.Schema) -> pa.Schema:
+    """Columns that bounds may be of, with the types readers see: the meta columns and the table's."""
+    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(table)])
+
+
+def file_table(
+    files: Sequence[tuple[BaseFile, FileStats | None]], columns: Sequence[str], schema: pa.Schema
+) -> pa.Table:
+    """Files with what their writer told of them, sorted by partition path and file id.
+
+    Args:
+        columns: paths of the indexed columns.
+        schema: of `bounds_schema`.
+    """
+    facts = [stats or FileStats(()) for _, stats in files]
+    known = pa.array([stats is not None for _, stats in files], pa.bool_())
+    bounds, rows = fold(facts, columns, schema)
+    table = file_columns([file for file, _ in files])
+    groups = pa.array([len(stats.group_rows) for stats in facts], pa.int32())
+    at = FILE_COLUMNS.get_field_index("rows")
+    table = table.set_column(at, FILE_COLUMNS.field("rows"), _where(known, rows))
+    table = table.set_column(at + 1, FILE_COLUMNS.field("row_groups"), _where(known, groups))
+    found = {path: ColumnBounds(*(_where(known, part) for part in _parts(of))) for path, of in bounds.items()}
+    return in_order(with_bounds(table, found))
+
+
+def _where(known: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(known, values, pa.scalar(None, values.type))
+
+
+def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array]:
+    return bounds.minimum, bounds.maximum, bounds.null_count
+
+
+def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table:
+    """The table with three more columns for each path."""
+    for path, of in bounds.items():
+        for kind, values in zip((LOW, HIGH, NULLS), _parts(of), strict=True):
+            table = table.append_column(f"{kind}{path}", values)
+    return table
+
+
+def indexed_paths(names: Iterable[str]) -> list[str]:
+    """Paths that a table with these columns has bounds of."""
+    return [name.removeprefix(NULLS) for name in names if name.startswith(NULLS)]
+
+
+def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dict[str, ColumnBounds]:
+    """Bounds of some columns, of the types the schema has now; what does not convert exactly is unknown.
+
+    Args:
+        columns: paths; those the table or the schema has not are left out.
+    """
+    found: dict[str, ColumnBounds] = {}
+    for path in columns:
+        if f"{NULLS}{path}" not in table.column_names:
+            continue
+        try:
+            wanted = resolve(path, schema)[1]
+        except InvalidInputError:
+            continue
+        low, high = (_as_type(table.column(f"{kind}{path}"), wanted) for kind in (LOW, HIGH))
+        counts = table.column(f"{NULLS}{path}").combine_chunks().cast(pa.int64())
+        if low is None or high is None:
+            low = high = pa.nulls(len(counts), wanted)
+        found[path] = ColumnBounds(low, high, counts)
+    return found
+
+
+def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | None:
+    values = column.combine_chunks()
+    if values.type.equals(wanted):
+        return values
+    if not converts(values.type, wanted):
+        return None
+    try:
+        return values.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def together(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[str] | None = None) -> pa.Table:
+    """Files of several tables under each other; bounds that one of them lacks are unknown there.
+
+    Args:
+        schema: bounds get its types.
+        paths: whose bounds are kept; by default all that any table has.
+    """
+    if paths is None:
+        paths = list(dict.fromkeys(path for table in tables for path in indexed_paths(table.column_names)))
+    wanted = [path for path in paths if _has(path, schema)]
+    parts = []
+    for table in tables:
+        bounds = bounds_of(table, wanted, schema)
+        whole = {path: bounds.get(path) or _unknown(table.num_rows, resolve(path, schema)[1]) for path in wanted}
+        parts.append(with_bounds(table.select(FILE_COLUMNS.names).cast(FILE_COLUMNS), whole))
+    return pa.concat_tables(parts)
+
+
+def _unknown(count: int, of: pa.DataType) -> ColumnBounds:
+    return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))
+
+
+def _has(path: str, schema: pa.Schema) -> bool:
+    try:
+        resolve(path, schema)
+    except InvalidInputError:
+        return False
+    return True
+
+
+def key_of(group: FileGroupId) -> str:
+    """A file group as one text; texts sort as partition path and file id do."""
+    return f"{group.partition_path}{_SEPARATOR}{group.file_id}"
+
+
+def group_keys(files: pa.Table) -> pa.Array:
+    """`key_of` each file."""
+    ids = pc.struct_field(pc.extract_regex(files.column("name"), r"^(?P<id>[^_]+)_"), 0)
+    return pc.binary_join_element_wise(files.column("partition_path"), ids, _SEPARATOR).combine_chunks()
+
+
+def in_order(files: pa.Table) -> pa.Table:
+    """Sorted by partition path and file id."""
+    return files.take(pc.sort_indices(group_keys(files)))
+
+
+def newest(files: pa.Table, hidden: pa.Array) -> pa.Table:
+    """The newest version of each file group, sorted; of equal ones the last.
+
+    Args:
+        hidden: keys of groups that are replaced.
+    """
+    keys = group_keys(files)
+    kept = pc.invert(pc.is_in(keys, value_set=hidden.cast(keys.type)))
+    files, keys = files.filter(kept), keys.filter(kept)
+    order = pc.sort_indices(
+        pa.table({"key": keys, "time": files.column("instant_time")}),
+        sort_keys=[("key", "ascending"), ("time", "ascending")],
+    )
+    sorted_keys = keys.take(order)
+    last: npt.NDArray[np.bool_] = np.ones(len(keys), bool)
+    if len(keys) > 1:
+        last[:-1] = np.asarray(pc.not_equal(sorted_keys.slice(1), sorted_keys.slice(0, len(keys) - 1)))
+    return files.take(order.filter(pa.array(last)))
+
+
+def add_up(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds], pa.Array]:
+    """Bounds of all files together, and their rows: what `may_match` asks of a whole shard.
+
+    A bound is unknown if it is for any file that may hold a value, a count if it is for any.
+    """
+    rows = files.column("rows").combine_chunks()
+    found: dict[str, ColumnBounds] = {}
+    for path, of in bounds_of(files, indexed_paths(files.column_names), schema).items():
+        all_null = pc.fill_null(pc.equal(of.null_count, rows), False)
+        unknown = pc.and_not(pc.is_null(of.minimum), all_null)
+        ends = pc.min_max(of.minimum)["min"], pc.min_max(of.maximum)["max"]
+        if pc.any(unknown).as_py():
+            ends = pa.scalar(None, of.minimum.type), pa.scalar(None, of.minimum.type)
+        low, high = (pa.array([end.as_py()], of.minimum.type) for end in ends)
+        found[path] = ColumnBounds(low, high, _sum(of.null_count))
+    return found, _sum(rows)
+
+
+def _sum(counts: pa.Array) -> pa.Array:
+    return pa.array([None if counts.null_count else pc.sum(counts).as_py() or 0], pa.int64())

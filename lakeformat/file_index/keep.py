@@ -1,0 +1,261 @@
+"""Keeping the index: after each commit a delta, now and then a new snapshot, and the old ones cleaned.
+
+All of it happens after the commit is visible and must never fail a write: what goes wrong is logged, and the next
+write makes a new snapshot. Memory: the shards that changed, one list of their files; the first snapshot of a table
+without an index, all its files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.errors import LakeformatError
+from lakeformat.file_index.columns import (
+    add_up,
+    bounds_of,
+    bounds_schema,
+    file_table,
+    group_keys,
+    indexed_paths,
+    newest,
+    together,
+    with_bounds,
+)
+from lakeformat.file_index.facts import FileStats
+from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
+from lakeformat.file_index.live import IndexedFiles, ShardPart
+from lakeformat.file_index.load import changes_of, deltas_in, rolled_back
+from lakeformat.file_index.replay import Changes, covered_by, replaced_keys, to_replay
+from lakeformat.file_index.stored import FOLDER, Covered, IndexName, read_manifest, write_file
+from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.instant import Instant
+from lakeformat.storage.port import Clock, FileInfo, Storage
+from lakeformat.timeline.live import FILE_COLUMNS, file_columns, file_objects
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["IndexWriter", "write_manifest", "write_shard"]
+
+_LOG: Final = logging.getLogger("lakeformat.file_index")
+
+#: What nobody has told of yet is read from this many footers, no more.
+_FOOTERS: Final = 256
+#: Readers that have begun keep the files they know of for this long.
+_GRACE_MS: Final = 3600 * 1000
+
+
+_SHARDS: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("stored_bytes", pa.int64()),
+        ("files", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("first", pa.string()),
+        ("last", pa.string()),
+        ("rows", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class IndexWriter:
+    """Tells the index of one commit.
+
+    Attributes:
+        columns: paths of the columns whose bounds are kept.
+        schema: the table's columns after the commit.
+        commits: after so many there is a new snapshot; a reader opens fewer deltas.
+        shard_files: files of a shard, at most.
+    """
+
+    store: TimelineStore
+    clock: Clock
+    columns: Sequence[str]
+    schema: pa.Schema
+    commits: int
+    shard_files: int
+
+    @property
+    def _storage(self) -> Storage:
+        return self.store.storage
+
+    def committed(
+        self,
+        base: Snapshot,
+        instant: Instant,
+        files: Sequence[tuple[BaseFile, FileStats | None]],
+        replaced: frozenset[FileGroupId],
+    ) -> None:
+        """Write what a completed commit changed. Never raises but when the process is to end.
+
+        Args:
+            base: the table before, as the write saw it.
+            instant: the commit.
+            files: what it wrote.
+            replaced: the groups it hides.
+        """
+        try:
+            table = file_table(files, self.columns, bounds_schema(self.schema))
+            self._keep(base, instant, table, replaced)
+        except (LakeformatError, OSError, pa.ArrowException, ValueError, KeyError) as error:
+            _LOG.warning(
+                "the file index of %s does not know commit %s yet, the next write adds it: %s",
+                self._storage.location,
+                instant.time,
+                error,
+            )
+
+    def _keep(self, base: Snapshot, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
+        live = base.live
+        if isinstance(live, IndexedFiles) and live.is_whole:
+            since = base.timeline.commit_times - live.manifest.covered.commits
+            if len(since) + 1 < self.commits:
+                write_file(self._storage, "delta", instant.time, table, {"replaced": _as_lists(replaced)})
+                return
+        entries = self._storage.list(FOLDER)
+        timeline = self.store.load()
+        missing = to_replay(covered_by(base.timeline), timeline, None, lambda: rolled_back(self.store, timeline))
+        if not base.timeline.commits:
+            missing = timeline.commits if timeline.commits == (instant,) else None
+        if missing is None or instant not in missing:
+            return  # Somebody took commits away while we wrote; there is nothing to build on.
+        others = [other for other in missing if other != instant]
+        known = base.timeline.commit_times
+        changes = changes_of(self.store, timeline, known, others, deltas_in(entries), self.schema)
+        if changes is None:
+            return
+        hidden = pa.concat_arrays([changes.replaced, replaced_keys(replaced)])
+        manifest = self._fold(base, timeline, Changes((*changes.files, table), hidden))
+        self._clean(entries, manifest)
+
+    # --- snapshots ------------------------------------------------------------------------------------
+
+    def _fold(self, base: Snapshot, timeline: Timeline, changes: Changes) -> str:
+        """Write the shards that changed, then the manifest. Returns its path."""
+        schema, live = bounds_schema(self.schema), base.live
+        if isinstance(live, IndexedFiles) and live.is_whole:
+            before = live.changes
+            everything = Changes((*before.files, *changes.files), pa.concat_arrays([before.replaced, changes.replaced]))
+            parts = IndexedFiles(self._storage, live.manifest, everything, schema, _nobody).parts
+            old = live.manifest.shards
+        else:
+            listed = together([portion.files for portion in live.portions()], schema)
+            added = together([listed, *changes.files], schema)
+            parts, old = (ShardPart("", -1, added, changes.replaced),), None
+        shards = []
+        for part in parts:
+            if old is not None and part.path and not part.changed:
+                shards.append(_row_kept(old.slice(part.at, 1), schema))
+                continue
+            files = part.read(self._storage, schema, None)
+            files = self._filled(files.replace_schema_metadata(None), schema)
+            cuts = range(0, files.num_rows, self.shard_files)
+            shards += [write_shard(self._storage, files.slice(start, self.shard_files), schema) for start in cuts]
+        return write_manifest(self._storage, shards, covered_by(timeline))
+
+    def _filled(self, files: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Statistics from footers where nobody has told them, if they are few."""
+        unknown = pc.is_null(files.column("rows"))
+        count = pc.sum(unknown).as_py() or 0
+        if not 0 < count <= _FOOTERS:
+            return files
+        missing = file_objects(files.filter(unknown))
+        with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+            told = [
+                (file, footer) for file, footer in zip(missing, pool.map(self._footer, missing), strict=True) if footer
+            ]
+        footers = [footer for _, footer in told]
+        bounds, rows, owner = row_group_bounds(footers, self.columns, schema)
+        folded, rows = fold_files(bounds, rows, owner, len(told))
+        found = file_columns([file for file, _ in told])
+        groups = pa.array([footer.num_row_groups for footer in footers], pa.int32())
+        for name, values in (("rows", rows), ("row_groups", groups)):
+            found = found.set_column(FILE_COLUMNS.get_field_index(name), FILE_COLUMNS.field(name), values)
+        return newest(together([files, with_bounds(found, folded)], schema), pa.array([], pa.string()))
+
+    def _footer(self, file: BaseFile) -> pq.FileMetaData | None:
+        try:
+            with self._storage.open_input(file.path) as source:
+                return pq.ParquetFile(source).metadata
+        except (LakeformatError, OSError, pa.ArrowException) as error:
+            _LOG.warning("the file index knows nothing of %s, whose footer cannot be read: %s", file.path, error)
+            return None
+
+    # --- cleaning -------------------------------------------------------------------------------------
+
+    def _clean(self, entries: Sequence[FileInfo], newest_manifest: str) -> None:
+        """Remove what no reader can be using any more: snapshots followed by another for an hour, and their files.
+
+        Args:
+            entries: the index's folder before the newest snapshot was written.
+        """
+        now = self.clock.now_ms()
+        named = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
+        manifests = sorted(
+            (entry for entry, name in named if name.kind == "manifest"), key=lambda e: (e.modified_ms, e.name)
+        )
+        kept = {newest_manifest}
+        followers: list[FileInfo | None] = [*manifests[1:], None]
+        for entry, following in zip(manifests, followers, strict=False):
+            if following is None or now - following.modified_ms <= _GRACE_MS:
+                kept.add(entry.path)
+        used: set[str] = set(kept)
+        covered: list[Covered] = []
+        for path in kept:
+            manifest = read_manifest(self._storage, path)
+            if manifest is not None:
+                used.update(manifest.shards.column("path").to_pylist())
+                covered.append(manifest.covered)
+        everywhere = frozenset.intersection(*(each.commits for each in covered)) if covered else frozenset()
+        for entry, name in named:
+            if entry.path in used or now - entry.modified_ms <= _GRACE_MS:
+                continue
+            if (
+                name.kind != "delta"
+                or name.instant_time in everywhere
+                or name.instant_time < min(everywhere, default="")
+            ):
+                self._storage.delete(entry.path)
+
+
+def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Write files, sorted by partition path and file id, as a shard. Returns its row of the manifest."""
+    file = write_file(storage, "shard", "", files, {})
+    keys = group_keys(files.slice(0, 1))[0].as_py(), group_keys(files.slice(files.num_rows - 1))[0].as_py()
+    bounds, rows = add_up(files, schema)
+    size_bytes = pc.sum(files.column("size_bytes")).as_py()
+    row = [[file.path], [file.size_bytes], [files.num_rows], [size_bytes], [keys[0]], [keys[1]], rows]
+    return with_bounds(pa.table(row, schema=_SHARDS), bounds)
+
+
+def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: Covered) -> str:
+    """Write the manifest of these shards: from then on readers go by it. Returns its path."""
+    whole = pa.concat_tables([_SHARDS.empty_table(), *shards], promote_options="permissive")
+    facts = {"commits": sorted(covered.commits), "pending": sorted(covered.pending)}
+    return write_file(storage, "manifest", max(covered.commits), whole, facts).path
+
+
+def _row_kept(row: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A shard's row of an older manifest, its bounds of the types the schema has now."""
+    plain = row.select([name for name in row.column_names if "/" not in name])
+    return with_bounds(plain, bounds_of(row, indexed_paths(row.column_names), schema))
+
+
+def _nobody() -> Any:
+    raise AssertionError("a snapshot of the index is being written")
+
+
+def _as_lists(groups: frozenset[FileGroupId]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for group in sorted(groups):
+        found.setdefault(group.partition_path, []).append(group.file_id)
+    return found

@@ -1,0 +1,176 @@
+"""A snapshot of the table: from the file index where it can be proved complete, else by listing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.codec.avro_records import decode_rollback_plan
+from lakeformat.errors import StorageError
+from lakeformat.file_index.columns import bounds_schema, file_table
+from lakeformat.file_index.live import IndexedFiles
+from lakeformat.file_index.replay import Changes, files_of, replaced_keys, to_replay
+from lakeformat.file_index.stored import FOLDER, IndexName, Manifest, read_delta, read_manifest
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.table_config import TableConfig
+from lakeformat.storage.port import HOODIE, FileInfo
+from lakeformat.timeline.live import ListedFiles
+from lakeformat.timeline.snapshot import Snapshot, check_horizon, list_snapshot, table_schema
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["changes_of", "deltas_in", "load_snapshot", "rolled_back"]
+
+_LOG: Final = logging.getLogger("lakeformat.file_index")
+
+
+def load_snapshot(
+    store: TimelineStore, *, as_of: str | None = None, config: TableConfig | None = None, use_index: bool = True
+) -> Snapshot:
+    """The table now, or as it was at instant time ``as_of``.
+
+    Args:
+        use_index: whether the file index may be asked instead of listing every folder. With it a file that is
+            missing or cut short is found when it is opened.
+
+    Raises:
+        TableNotFoundError, UnsupportedTableError, CorruptTableError: see `TableConfig.check_readable`.
+        InstantNotAvailableError: the instant is older than what the cleaner has left.
+    """
+    config = config or store.config()
+    config.check_readable(store.storage.location)
+    whole = store.load()  # Before anything else is looked at: see `list_snapshot`.
+    if as_of is not None:
+        check_horizon(store, whole, as_of)
+    found = _indexed(store, config, whole, as_of) if use_index else None
+    return found or list_snapshot(store, config, whole, as_of)
+
+
+def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:
+    try:
+        entries = store.storage.list(FOLDER)
+    except StorageError as error:
+        _LOG.warning("the file index cannot be listed and is not used: %s", error)
+        return None
+    if not entries or (as_of is not None and _cleaned_since(whole, as_of)):
+        return None
+    timeline = whole if as_of is None else whole.as_of(as_of)
+    chosen = _choose(store, entries, whole, as_of)
+    if chosen is None:
+        return None
+    manifest, missing = chosen
+    schema = table_schema(store, config, timeline.commits, ())
+    changes = schema and changes_of(store, timeline, manifest.covered.commits, missing, deltas_in(entries), schema)
+    if schema is None or changes is None:
+        return None
+
+    def listed() -> ListedFiles:
+        live = list_snapshot(store, config, whole, as_of).live
+        assert isinstance(live, ListedFiles)  # noqa: S101  What listing gives.
+        return live
+
+    live = IndexedFiles(store.storage, manifest, changes, bounds_schema(schema), listed)
+    return Snapshot(config, whole, timeline.commits[-1].time, schema, live)
+
+
+def _cleaned_since(whole: Timeline, as_of: str) -> bool:
+    """Whether files of an instant may have been cleaned away: listing tells which, by name."""
+    return any(clean.time > as_of for clean in whole.of_action(Action.CLEAN))
+
+
+def _choose(
+    store: TimelineStore, entries: Sequence[FileInfo], whole: Timeline, as_of: str | None
+) -> tuple[Manifest, tuple[Instant, ...]] | None:
+    """The newest snapshot of the index that can be carried on, and what it lacks."""
+    names = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
+    manifests = [(name.instant_time, entry.modified_ms, entry.path) for entry, name in names if name.kind == "manifest"]
+    for instant_time, _, path in sorted(manifests, reverse=True):
+        if as_of is not None and instant_time > as_of:
+            continue
+        manifest = read_manifest(store.storage, path)
+        if manifest is not None and _has_shards(manifest, entries):
+            missing = to_replay(manifest.covered, whole, as_of, lambda: rolled_back(store, whole))
+            if missing is not None:
+                return manifest, missing
+    return None
+
+
+def _has_shards(manifest: Manifest, entries: Sequence[FileInfo]) -> bool:
+    """Whether all shards are there, whole by their size: then the next write need not make them anew."""
+    there = {(entry.path, entry.size_bytes) for entry in entries}
+    wanted = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
+    return there.issuperset(zip(*wanted, strict=True))
+
+
+def rolled_back(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
+    """Times of the instants that completed rollbacks on the timeline are of."""
+    found = set()
+    for rollback in timeline.of_action(Action.ROLLBACK):
+        request = rollback.at(State.REQUESTED)
+        if rollback.state is State.COMPLETED:
+            with suppress(FileNotFoundError):
+                plan = decode_rollback_plan(store.read(request), name=f"{HOODIE}/{request.file_name}")
+                found.add(plan.instant_time)
+    return frozenset(found)
+
+
+def deltas_in(entries: Sequence[FileInfo]) -> Mapping[str, list[str]]:
+    """Instant time -> paths of its deltas."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        name = IndexName.parse(entry.name)
+        if name is not None and name.kind == "delta":
+            found.setdefault(name.instant_time, []).append(entry.path)
+    return found
+
+
+def changes_of(
+    store: TimelineStore,
+    timeline: Timeline,
+    covered: frozenset[str],
+    missing: Sequence[Instant],
+    deltas: Mapping[str, Sequence[str]],
+    schema: pa.Schema,
+) -> Changes | None:
+    """What some commits changed, from their deltas, else from what they say themselves.
+
+    Args:
+        timeline: cut at the wanted instant.
+        covered: commits that are not asked; groups they replaced stay hidden, whatever others write into them.
+        schema: the table's columns.
+
+    Returns:
+        None if a commit does not tell.
+    """
+    tables: list[pa.Table] = []
+    replaced: set[FileGroupId] = set()
+    others = False
+
+    def measure(path: str) -> int | None:
+        info = store.storage.info(path)
+        return info.size_bytes if info else None
+
+    for instant in missing:
+        found = next((d for path in deltas.get(instant.time, ()) if (d := read_delta(store.storage, path))), None)
+        if found is not None:
+            tables.append(found[0])
+            replaced |= found[1]
+            continue
+        others = True
+        metadata = store.commit(instant)
+        files = files_of(metadata, measure)
+        if files is None:
+            return None
+        tables.append(file_table([(file, None) for file in files], (), bounds_schema(schema)))
+        replaced |= {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
+    if others:
+        for instant in timeline.commits:
+            if instant.time in covered and instant.action is Action.REPLACE_COMMIT:
+                metadata = store.commit(instant)
+                replaced |= {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
+    return Changes(tuple(tables), replaced_keys(replaced))

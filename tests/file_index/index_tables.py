@@ -1,0 +1,161 @@
+"""Small tables in memory, what programs that know nothing of the index do to them, and how the index is judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from lakeformat import Table
+from lakeformat.codec.commit_json import encode_commit
+from lakeformat.config.resolve import resolve
+from lakeformat.file_index.live import IndexedFiles
+from lakeformat.file_index.load import load_snapshot
+from lakeformat.file_index.stored import FOLDER
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import BaseFileName, FileGroupId, join_path
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.storage import Clock, MemoryStorage, Storage, SystemClock
+from lakeformat.storage.port import HOODIE
+from lakeformat.timeline.live import file_objects
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.table_settings import create_table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("t", pa.string())])
+#: No packing, so that files multiply; snapshots of the index often, and in many shards.
+OPTIONS: dict[str, Any] = {
+    "recordkey": "id",
+    "partitionpath": "p",
+    "name": "t",
+    "hoodie.parquet.small.file.limit": 0,
+    "lakeformat.file.index.commits": 3,
+    "lakeformat.file.index.shard.files": 2,
+}
+
+
+class MovedClock(SystemClock):
+    """A clock that can be put ahead."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+def new_table(storage: Storage | None = None, clock: Clock | None = None, **options: Any) -> Table:
+    table = Table(storage or MemoryStorage(), resolve({**OPTIONS, **options}), clock=clock)
+    create_table(table.engine.store, table.options, SCHEMA, SystemClock())
+    return table
+
+
+def reopened(table: Table, **options: Any) -> Table:
+    return Table(table.engine.storage, resolve({**OPTIONS, **options}))
+
+
+def foreign(table: Table) -> Table:
+    """Writes as a program that knows nothing of the index."""
+    return reopened(table, **{"lakeformat.file.index": False})
+
+
+def rows(*ids: int, partitions: int = 3, bump: int = 0) -> pa.Table:
+    values = [None if i % 5 == 0 else float("nan") if i % 7 == 0 else i + bump / 10 for i in ids]
+    texts = [None if i % 4 == 0 else "é" * (i % 90) for i in ids]
+    return pa.table({"id": ids, "p": [f"p{i % partitions}" for i in ids], "v": values, "t": texts}, SCHEMA)
+
+
+def judged(table: Table, as_of: str | None = None) -> bool:
+    """Hold the index against a listing. Returns whether the index was used."""
+    store = table.engine.store
+    found = load_snapshot(store, as_of=as_of)
+    listed = load_snapshot(store, as_of=as_of, use_index=False)
+    assert found.instant_time == listed.instant_time
+    assert found.schema == listed.schema
+    assert found.files == listed.files
+    assert found.live.count == listed.live.count
+    assert found.live.size_bytes == listed.live.size_bytes
+    assert dict(found.by_partition) == dict(listed.by_partition)
+    assert list(found.by_partition) == sorted(listed.by_partition)
+    portions = [file for portion in found.live.portions(["id", "v"]) for file in file_objects(portion.files)]
+    assert tuple(portions) == listed.files
+    return isinstance(found.live, IndexedFiles) and found.live.is_whole
+
+
+def cold(table: Table) -> Table:
+    """The same table for a process that has read nothing yet."""
+    copied, storage = MemoryStorage(), table.engine.storage
+    folders = [""]
+    while folders:
+        for entry in storage.list(folders.pop()):
+            if entry.is_folder:
+                folders.append(entry.path)
+            else:
+                copied.replace(entry.path, storage.read(entry.path))
+    return reopened(Table(copied))
+
+
+def index_files(table: Table) -> list[str]:
+    return [entry.path for entry in table.engine.storage.list(FOLDER)]
+
+
+# --- what others do -----------------------------------------------------------------------------------
+
+
+def erase(storage: Storage, instant: Instant) -> None:
+    for state in State:
+        storage.delete(f"{HOODIE}/{instant.at(state).file_name}")
+
+
+def restore(table: Table, count: int) -> None:
+    """Hudi's restore: the newest commits go, with their files."""
+    storage, store = table.engine.storage, TimelineStore(table.engine.storage)
+    timeline = store.load()
+    for instant in timeline.commits[len(timeline.commits) - count :]:
+        metadata = store.commit(instant)
+        erase(storage, instant)
+        for stat in metadata.all_stats():
+            storage.delete(stat.path)
+    newest = timeline.newest_time or ""
+    storage.create(f"{HOODIE}/{Instant(str(int(newest) + 1), Action.RESTORE, State.COMPLETED).file_name}", b"x")
+
+
+def archive(table: Table, count: int) -> None:
+    """Hudi's archiving: the oldest commits go; groups they replaced are deleted first."""
+    storage, store = table.engine.storage, TimelineStore(table.engine.storage)
+    for instant in store.load().commits[:count]:
+        metadata = store.commit(instant)
+        groups = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
+        for group in groups:
+            for entry in storage.list(group.partition_path):
+                name = BaseFileName.match(entry.name)
+                if name is not None and name.file_id == group.file_id:
+                    storage.delete(entry.path)
+        erase(storage, instant)
+
+
+def begin_old(table: Table) -> str | None:
+    """Another program's instant, older than the newest commit but not yet completed."""
+    storage, timeline = table.engine.storage, TimelineStore(table.engine.storage).load()
+    if len(timeline.commits) < 2 or timeline.pending:
+        return None
+    time = str(int(timeline.commits[-1].time) - 1)
+    if any(instant.time == time for instant in timeline.instants):
+        return None
+    storage.create(f"{HOODIE}/{time}.commit.requested", b"")
+    storage.create(f"{HOODIE}/{time}.inflight", b"")
+    return time
+
+
+def complete(table: Table, time: str) -> None:
+    """That program adds a copy of some file as a new file group, without any lock."""
+    storage = table.engine.storage
+    files = load_snapshot(table.engine.store, use_index=False).files
+    stats = {}
+    for file in files[:1]:
+        name = BaseFileName(f"late{time}-0", "0-0-0", time)
+        data = storage.read(file.path)
+        storage.replace(join_path(file.partition_path, str(name)), data)
+        path = join_path(file.partition_path, str(name))
+        stat = WriteStat(name.file_id, path, file.partition_path, None, 1, num_inserts=1, size_bytes=len(data))
+        stats[file.partition_path] = (stat,)
+    storage.create(f"{HOODIE}/{time}.commit", encode_commit(CommitMetadata("INSERT", stats)))

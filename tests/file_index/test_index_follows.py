@@ -1,0 +1,249 @@
+"""Whatever anyone does to a table and to the index, the index says what a listing says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from index_tables import (
+    MovedClock,
+    archive,
+    begin_old,
+    cold,
+    complete,
+    foreign,
+    index_files,
+    judged,
+    new_table,
+    restore,
+    rows,
+)
+
+from lakeformat import Table
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.instant import Action
+from lakeformat.storage import MemoryStorage
+from lakeformat.timeline.store import TimelineStore
+
+IDS = st.lists(st.integers(1, 40), min_size=1, max_size=6, unique=True)
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["upsert", "insert", "bulk_insert", "overwrite"]), st.booleans(), IDS),
+    st.tuples(st.just("delete"), st.booleans(), IDS),
+    st.tuples(st.just("delete_partition"), st.booleans(), st.integers(0, 2)),
+    st.tuples(st.just("restore"), st.integers(1, 3)),
+    st.tuples(st.just("archive"), st.integers(1, 4)),
+    st.tuples(st.just("late")),
+    st.tuples(st.sampled_from(["damage", "lose"]), st.integers(0, 30)),
+    st.tuples(st.just("savepoint")),
+)
+
+
+def written(table: Table, step: tuple[Any, ...]) -> None:
+    kind, ours, what = step
+    writer = table if ours else foreign(table)
+    match kind:
+        case "upsert" | "insert" | "bulk_insert":
+            getattr(writer, kind)(rows(*what, bump=len(index_files(table))))
+        case "overwrite":
+            writer.insert_overwrite(rows(*what))
+        case "delete":
+            writer.delete(rows(*what))
+        case "delete_partition":
+            if f"p{what}" in writer.snapshot().by_partition:
+                writer.delete_partitions([f"p{what}"])
+
+
+def damage(table: Table, number: int, *, lose: bool) -> None:
+    files, storage = index_files(table), table.engine.storage
+    if files:
+        path = files[number % len(files)]
+        data = storage.read(path)
+        storage.delete(path)
+        if not lose:
+            storage.replace(path, data[: len(data) // 2] + b"?" + data[len(data) // 2 + 1 :])
+
+
+def done(table: Table, step: tuple[Any, ...], late: list[str]) -> None:
+    storage, commits = table.engine.storage, TimelineStore(table.engine.storage).load().commits
+    match step:
+        case ("restore", count):
+            if len(commits) > count:
+                restore(table, count)
+        case ("archive", count):
+            if len(commits) > count and commits[0].action is Action.COMMIT:
+                archive(table, count)
+        case ("late",):
+            if time := begin_old(table):
+                late.append(time)
+        case ("savepoint",):
+            if commits:
+                storage.replace(f".hoodie/{commits[-1].time}.savepoint", b"x")
+        case ("damage" | "lose" as how, number):
+            damage(table, number, lose=how == "lose")
+        case _:
+            written(table, step)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEPS, min_size=3, max_size=8))
+def test_the_index_says_what_a_listing_says(steps: list[tuple[Any, ...]]) -> None:
+    table = new_table()
+    table.upsert(rows(1, 2, 3))
+    late: list[str] = []
+    for step in steps:
+        if late and step[0] in {"upsert", "restore", "archive"}:
+            complete(table, late.pop())
+            judged(table)
+        if not late or step[0] in {"damage", "lose", "late", "savepoint"}:  # Writers refuse to pass by a pending one.
+            done(table, step, late)
+        judged(table)
+        other = cold(table)
+        judged(other)
+        for commit in TimelineStore(table.engine.storage).load().commits[-3:-1]:
+            judged(other, as_of=commit.time)
+
+
+def many(table: Table, count: int = 4) -> None:
+    for number in range(count):
+        table.upsert(rows(number, number + 3, number + 4, bump=number))
+
+
+def test_our_own_commits_need_no_listing() -> None:
+    table = new_table()
+    for number in range(8):
+        table.upsert(rows(number, number + 1, number + 20, bump=number))
+        assert judged(table)
+        assert judged(cold(table))
+    table.delete_partitions(["p1"])
+    assert judged(cold(table))
+    table.overwrite(rows(1, 2))
+    assert judged(cold(table))
+    table.delete(where="id = 1")
+    assert judged(cold(table))
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "insert_overwrite", "overwrite"])
+def test_commits_of_others_are_replayed(operation: str) -> None:
+    table = new_table()
+    many(table)
+    getattr(foreign(table), operation)(rows(1, 2, 50, bump=9))
+    assert judged(cold(table))
+    table.upsert(rows(3, bump=10))
+    getattr(foreign(table), operation)(rows(3, 51, bump=11))
+    assert judged(cold(table))
+    many(table)
+    assert judged(cold(table))
+
+
+def test_a_commit_that_is_older_than_what_the_index_knows() -> None:
+    table = new_table()
+    many(table)
+    time = begin_old(table)
+    assert time is not None
+    assert judged(cold(table))
+    complete(table, time)
+    assert judged(cold(table))
+    assert any(file.name.instant_time == time for file in cold(table).snapshot().files)
+    many(table)
+    assert judged(cold(table))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_restore_makes_the_index_worthless_until_the_next_write(count: int) -> None:
+    table = new_table()
+    many(table, 6)
+    restore(table, count)
+    judged(cold(table))
+    table.upsert(rows(70))
+    assert judged(cold(table))
+    many(table)
+    assert judged(cold(table))
+
+
+def test_archived_commits_prove_nothing_until_the_next_write() -> None:
+    table = new_table()
+    many(table, 3)
+    many(foreign(table), 6)
+    assert judged(cold(table))
+    archive(table, 7)  # All that the index knows, and commits that it does not.
+    assert not judged(cold(table))
+    table.upsert(rows(70))
+    assert judged(cold(table))
+
+
+@pytest.mark.parametrize("how", ["lost", "cut", "flipped", "foreign"])
+def test_each_file_of_the_index_may_be_damaged_or_gone(how: str) -> None:
+    table = new_table()
+    many(table, 5)
+    assert {path.rpartition("/")[2].partition("-")[0] for path in index_files(table)} == {"delta", "manifest", "shard"}
+    for path in index_files(table):
+        other = cold(table)
+        storage = other.engine.storage
+        data = storage.read(path)
+        storage.delete(path)
+        if how == "cut":
+            storage.replace(path, data[: len(data) // 2])
+        elif how == "flipped":
+            storage.replace(path, data[:100] + bytes([data[100] ^ 1]) + data[101:])
+        elif how == "foreign":
+            storage.replace(path, b"PAR1")
+        judged(other)
+        other.upsert(rows(1, 2, 3, 4, 5, 6, 7, bump=5))
+        assert judged(cold(other))
+
+
+def test_deleting_the_folder_loses_nothing_and_the_next_write_heals_it() -> None:
+    table = new_table()
+    many(table, 5)
+    before = repr(table.to_arrow().to_pylist())
+    table.engine.storage.delete_folder(".hoodie/.lakeformat/index")
+    assert not judged(cold(table))
+    assert repr(cold(table).to_arrow().to_pylist()) == before
+    table.upsert(rows(1))
+    assert judged(cold(table))
+    (portion, *others) = cold(table).snapshot().live.portions()
+    assert all(not each.files.column("rows").null_count for each in (portion, *others))
+
+
+def test_an_index_that_is_switched_off_is_not_kept() -> None:
+    table = foreign(new_table())
+    many(table)
+    assert index_files(table) == []
+    assert table.snapshot().live.count == len(table.snapshot().files)
+
+
+def test_old_snapshots_stay_for_an_hour_and_then_go() -> None:
+    clock = MovedClock()
+    table = new_table(MemoryStorage(clock), clock=clock)
+    many(table, 12)
+    kept = index_files(table)
+    assert sum("manifest" in path for path in kept) > 2
+    clock.ahead_ms += 3_700_000
+    many(table, 1)
+    many(table, 12)
+    left = index_files(table)
+    gone = set(kept) - set(left)
+    assert any("manifest" in path for path in gone)
+    assert any("shard" in path for path in gone)
+    assert any("delta" in path for path in gone)
+    assert judged(cold(table))
+
+
+def test_time_travel_goes_by_the_index_where_a_state_is_old_enough() -> None:
+    table = new_table()
+    many(table, 8)
+    times = [commit.time for commit in TimelineStore(table.engine.storage).load().commits]
+    used = Counter(judged(cold(table), as_of=time) for time in times)
+    assert used[True] >= 6
+
+
+def test_a_missing_file_is_named_when_it_is_opened() -> None:
+    table = new_table()
+    many(table, 2)
+    file = table.snapshot().files[0]
+    table.engine.storage.delete(file.path)
+    with pytest.raises(CorruptTableError, match=str(file.name)):
+        table.to_arrow()

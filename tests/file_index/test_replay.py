@@ -1,0 +1,80 @@
+"""When a snapshot of the index may be carried on to a later timeline, as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakeformat.file_index.replay import covered_by, files_of, to_replay
+from lakeformat.file_index.stored import Covered
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.timeline.timeline import Timeline
+
+
+def time(number: int) -> str:
+    return f"2024010100000{number:04}"
+
+
+def timeline(*names: str) -> Timeline:
+    return Timeline.of_file_names(f"{time(int(n))}.{rest}" for n, _, rest in (name.partition(".") for name in names))
+
+
+KNOWN = Covered(frozenset({time(1), time(3)}), frozenset({time(2)}))
+
+CASES: dict[str, tuple[list[str], set[int], list[int] | None]] = {
+    "nothing happened": (["1.commit", "2.inflight", "3.commit"], set(), []),
+    "a new commit": (["1.commit", "2.inflight", "3.commit", "4.replacecommit"], set(), [4]),
+    "the pending one completed late": (["1.commit", "2.commit", "3.commit", "4.commit"], set(), [2, 4]),
+    "a compaction completed": (["1.commit", "2.compaction.inflight", "2.commit", "3.commit"], set(), [2]),
+    "the pending one is gone": (["1.commit", "3.commit"], set(), None),
+    "the pending one was rolled back": (["1.commit", "3.commit", "5.rollback"], {2}, []),
+    "a commit was restored away": (["1.commit", "2.inflight"], set(), None),
+    "the oldest was archived": (["2.inflight", "3.commit", "4.commit"], set(), None),
+    "all were archived": (["8.commit", "9.commit"], {2}, None),
+    "one is held by a savepoint": (["1.commit", "1.savepoint", "2.inflight", "3.commit", "4.commit"], set(), [4]),
+    "savepoints hold them all": (
+        ["1.commit", "1.savepoint", "2.inflight", "3.commit", "3.savepoint", "9.commit"],
+        set(),
+        None,
+    ),
+    "no commit is left": (["2.inflight"], set(), None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_carrying_a_snapshot_on(case: str) -> None:
+    names, undone, wanted = CASES[case]
+    found = to_replay(KNOWN, timeline(*names), None, lambda: frozenset(map(time, undone)))
+    assert (None if found is None else [instant.time for instant in found]) == (
+        None if wanted is None else list(map(time, wanted))
+    )
+
+
+def test_a_snapshot_that_covers_later_commits_says_nothing_of_an_earlier_instant() -> None:
+    whole = timeline("1.commit", "2.inflight", "3.commit", "4.commit", "5.commit")
+    found = to_replay(KNOWN, whole, time(4), frozenset)
+    assert found is not None
+    assert [instant.time for instant in found] == [time(4)]
+    assert to_replay(KNOWN, whole, time(2), frozenset) is None
+
+
+def test_what_is_covered_is_what_is_active() -> None:
+    covered = covered_by(
+        timeline("1.commit", "2.inflight", "3.clean.requested", "4.replacecommit.requested", "5.commit")
+    )
+    assert covered == Covered(frozenset({time(1), time(5)}), frozenset({time(2), time(4)}))
+
+
+@pytest.mark.parametrize(
+    ("path", "size_bytes", "measured", "known"),
+    [
+        ("p/f-0_0-1-2_20240101000000001.parquet", 5, None, 5),
+        ("p/f-0_0-1-2_20240101000000001.parquet", 0, 7, 7),
+        ("p/f-0_0-1-2_20240101000000001.parquet", 0, None, None),
+        ("p/f-9_0-1-2_20240101000000001.parquet", 5, None, None),
+        ("p/.f-0_20240101000000001.log.1_0-0-0", 5, None, None),
+    ],
+)
+def test_files_that_a_commit_names(path: str, size_bytes: int, measured: int | None, known: int | None) -> None:
+    stats = {"p": (WriteStat("f-0", path, "p", None, 1, size_bytes=size_bytes), WriteStat("f-1", "", "p", None, 0))}
+    found = files_of(CommitMetadata("UPSERT", stats), lambda _: measured)
+    assert (found and [(file.path, file.size_bytes) for file in found]) == (None if known is None else [(path, known)])
