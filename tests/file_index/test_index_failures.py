@@ -1,0 +1,72 @@
+"""The index may fail at any call to storage: no write fails for it, and readers list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from index_tables import cold, index_files, judged, new_table, rows
+
+from lakeformat.errors import StorageError
+from lakeformat.file_index.stored import FOLDER
+from lakeformat.storage import MemoryStorage
+
+
+class FailingStorage(MemoryStorage):
+    """Some calls fail if they are about the index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: frozenset[str] = frozenset()
+
+    def _enter(self, name: str, path: str) -> None:
+        if name in self.failing and path.startswith(FOLDER):
+            raise StorageError(f"cannot {name} {path}: injected; try again")
+
+    def list(self, path: str) -> Any:
+        self._enter("list", path)
+        return super().list(path)
+
+    def read(self, path: str) -> bytes:
+        self._enter("read", path)
+        return super().read(path)
+
+    def open_output(self, path: str) -> Any:
+        self._enter("open_output", path)
+        return super().open_output(path)
+
+    def delete(self, path: str) -> bool:
+        self._enter("delete", path)
+        return super().delete(path)
+
+
+@pytest.mark.parametrize("call", ["list", "read", "open_output", "delete"])
+@pytest.mark.parametrize("before", [0, 1, 2, 4])
+def test_a_call_that_fails_costs_the_index_only(call: str, before: int) -> None:
+    storage = FailingStorage()
+    table = new_table(storage)
+    for number in range(before):
+        table.upsert(rows(number, number + 1, bump=number))
+    storage.failing = frozenset({call})
+    for number in range(3):
+        table.upsert(rows(number, number + 2, bump=10 + number))
+    kept = {row["id"]: row["v"] for row in table.to_arrow(["id", "v"]).to_pylist()}
+    storage.failing = frozenset()
+    judged(table)
+    assert {row["id"]: row["v"] for row in cold(table).to_arrow(["id", "v"]).to_pylist()}.keys() == kept.keys()
+    table.upsert(rows(1, 2, 3, bump=20))
+    assert judged(cold(table))
+
+
+def test_a_half_written_file_of_the_index_is_none() -> None:
+    table = new_table()
+    for number in range(5):
+        table.upsert(rows(number, number + 1, bump=number))
+    storage = table.engine.storage
+    for path in index_files(table):
+        data = storage.read(path)
+        other = cold(table)
+        other.engine.storage.replace(path, data[: len(data) // 2])
+        judged(other)
+        other.upsert(rows(9))
+        assert judged(cold(other)), path
