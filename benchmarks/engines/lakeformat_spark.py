@@ -58,10 +58,7 @@ class LakeformatSpark(SparkReads):
         return Lakeformat(self._dataset, self._table, mapped=False)
 
     def native(self) -> None:
-        to_frame = getattr(LakehouseTable.forPath(self.spark, str(self._table)), "toDF", None)
-        if to_frame is None:
-            raise StepUnavailableError("this version has no toDF()")
-        consume(to_frame(columns=SCHEMA.names))
+        consume(LakehouseTable.forPath(self.spark, str(self._table)).toDF(columns=SCHEMA.names))
 
     def _read(self) -> Any:
         return self.spark.read.format("lakehouse")

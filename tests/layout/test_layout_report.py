@@ -12,6 +12,7 @@ import lakeformat
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.layout import Strategy, cut, fit
 from lakeformat.layout.report import LayoutReport
+from lakeformat.spark import LakehouseTable
 
 ROWS = 20_000
 EVEN = np.arange(1, 16) * ROWS // 16
@@ -117,6 +118,11 @@ def test_one_column_needs_no_curve(shuffled: lakeformat.Table) -> None:
     assert [layout.name for layout in report.layouts] == ["now", "linear"]
     assert report.best == "linear"
     assert "together" not in str(report)
+
+
+def test_a_lakehouse_table_reports_the_same_without_a_spark_job(shuffled: lakeformat.Table) -> None:
+    table = LakehouseTable.forPath(None, shuffled.engine.storage.location)
+    assert str(table.layout_report(["x", "y"])) == str(shuffled.layout_report(["x", "y"]))
 
 
 def test_tables_with_nothing_to_skip(tmp_path: Path) -> None:
