@@ -7,24 +7,18 @@ slow or lost attempts are never named.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark import TaskContext
 
-from lakeformat import errors
 from lakeformat.codec.conform import conform
-from lakeformat.file_index.facts import FileStats
 from lakeformat.index.port import TagCounts
 from lakeformat.index.tagging import TagSettings
-from lakeformat.model.commit import WriteStat
 from lakeformat.spark.host import plain_errors
+from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, numbered, numbers, written
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.spark.writer import DirectSparkWriter, StagedWriter
 from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
@@ -46,31 +40,12 @@ from lakeformat.write.tag_units import tag_unit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkExchange", "task_errors"]
-
-Batches = Iterator[pa.RecordBatch]
+__all__ = ["SparkExchange"]
 
 #: Bytes of base files that one task rewrites.
 _TASK_BYTES: Final = 64 << 20
-_ANSWER: Final = "answer string"
 #: Rows that a task merges from sorted runs, about.
 _SORTED_ROWS: Final = 1_000_000
-_OURS: Final = re.compile(r"^lakeformat\.errors\.(\w+): (.+)$", re.MULTILINE)
-
-
-@contextmanager
-def task_errors() -> Iterator[None]:
-    """An error of ours that a task raised is raised here as what it was, not as Spark's."""
-    try:
-        yield
-    except errors.LakeformatError:
-        raise
-    except Exception as error:
-        found = _OURS.findall(str(error))
-        if not found or found[-1][0] not in errors.__all__:
-            raise
-        name, text = found[-1]
-        raise getattr(errors, name)(text) from None
 
 
 class SparkExchange:
@@ -114,7 +89,7 @@ class SparkExchange:
             return [{"task": message.task, "rows": message.rows, "files": files, "staged": staged}]
 
         found = sorted(self._input(rows, write), key=lambda answer: answer["task"])
-        files = [_written(file) for answer in found for file in answer["files"]]
+        files = [written(file) for answer in found for file in answer["files"]]
         staged = [_staged(answer["staged"]) for answer in found if answer["staged"] is not None]
         return files, staged, sum(answer["rows"] for answer in found)
 
@@ -136,31 +111,31 @@ class SparkExchange:
 
         def run(batches: Batches) -> Batches:
             with plain_errors(), reused_memory(), ThreadPoolExecutor(1) as pool:
-                for task in _numbers(batches):
+                for task in numbers(batches):
                     mine = [
                         replace(t, runs=tuple(r for r in t.runs if (r.partition_path, r.number) in groups[task]))
                         for t in runs
                     ]
-                    attempt = _attempt()
-                    files = writer.writer(writer.settings(f"{folder}/{attempt}", task, f"{task}-{attempt}"), pool)
+                    own = attempt()
+                    files = writer.writer(writer.settings(f"{folder}/{own}", task, f"{task}-{own}"), pool)
                     try:
                         lay_down(files, mine, layout)
                         written, _ = files.finish()
                     except BaseException:
                         files.abandon()
                         raise
-                    yield from _answers(asdict(file) for file in written)
+                    yield from answers(asdict(file) for file in written)
 
-        return [_written(answer) for answer in _collected(self._numbered(len(groups), run, _ANSWER))]
+        return [written(answer) for answer in collected(numbered(self._spark, len(groups), run, ANSWER))]
 
     def _input(self, rows: DataFrame, step: Callable[[Batches], Any]) -> list[dict[str, Any]]:
         schema = arrow_schema(rows.schema)
 
         def run(batches: Batches) -> Batches:
             with plain_errors():
-                yield from _answers(step(conform(batch, schema) for batch in batches))
+                yield from answers(step(conform(batch, schema) for batch in batches))
 
-        return _collected(rows.mapInArrow(run, _ANSWER))
+        return collected(rows.mapInArrow(run, ANSWER))
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
         """See `Exchange`."""
@@ -173,13 +148,13 @@ class SparkExchange:
 
         def run(batches: Batches) -> Batches:
             with plain_errors(), reused_memory(), ThreadPoolExecutor(2) as pool:
-                for task in _numbers(batches):
+                for task in numbers(batches):
                     for at in groups[task]:
-                        path = f"{folder}/{at}-{_attempt()}.arrow"
+                        path = f"{folder}/{at}-{attempt()}.arrow"
                         result = tag_unit(storage, units[at], staged, settings, path, pool)
-                        yield from _answers([{"unit": at, **asdict(result)}])
+                        yield from answers([{"unit": at, **asdict(result)}])
 
-        found = {answer.pop("unit"): answer for answer in _collected(self._numbered(len(groups), run, _ANSWER))}
+        found = {answer.pop("unit"): answer for answer in collected(numbered(self._spark, len(groups), run, ANSWER))}
         return [_tag_result(found[at]) for at in range(len(units))]
 
     def write(self, work: RouteTasks) -> list[Written]:
@@ -194,19 +169,19 @@ class SparkExchange:
 
         def route(batches: Batches) -> Batches:
             with plain_errors(), reused_memory():
-                for at in _numbers(batches):
+                for at in numbers(batches):
                     for batch in route_rows(storage, at, staged[at], tags[at], routes, task_values, settings.prepare):
                         yield conform(batch, arrow)
 
         def write(batches: Batches) -> Batches:
             with plain_errors(), reused_memory():
                 conformed = (conform(batch, arrow) for batch in batches)
-                for file in write_buckets(storage, conformed, settings, _attempt()):
-                    yield from _answers([asdict(file)])
+                for file in write_buckets(storage, conformed, settings, attempt()):
+                    yield from answers([asdict(file)])
 
-        routed = self._numbered(len(staged), route, schema)
+        routed = numbered(self._spark, len(staged), route, schema)
         sorted_ = routed.repartition(count, TASK).sortWithinPartitions(BUCKET)
-        return [_written(answer) for answer in _collected(sorted_.mapInArrow(write, _ANSWER))]
+        return [written(answer) for answer in collected(sorted_.mapInArrow(write, ANSWER))]
 
     def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[Written]:
         """The next versions of base files that take no rows, several files a task (`lakeformat.write.rewrite`)."""
@@ -219,39 +194,14 @@ class SparkExchange:
 
         def write(batches: Batches) -> Batches:
             with plain_errors(), reused_memory():
-                for task in _numbers(batches):
+                for task in numbers(batches):
                     for at in groups[task]:
-                        named = replace(settings, write_token=f"{at}-{_attempt()}")
+                        named = replace(settings, write_token=f"{at}-{attempt()}")
                         for file in rewritten(storage, buckets[at], at, named):
-                            yield from _answers([asdict(file)])
+                            yield from answers([asdict(file)])
 
         with Pulse(storage, handles.instant_time):
-            return [_written(answer) for answer in _collected(self._numbered(len(groups), write, _ANSWER))]
-
-    def _numbered(self, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
-        """One task for each number below ``count``."""
-        return self._spark.range(0, count, 1, count).mapInArrow(step, schema)
-
-
-def _collected(frame: DataFrame) -> list[dict[str, Any]]:
-    with task_errors():
-        return [json.loads(row[0]) for row in frame.collect()]
-
-
-def _answers(answers: Iterable[dict[str, Any]]) -> Batches:
-    for answer in answers:
-        yield pa.record_batch({"answer": pa.array([json.dumps(answer)], pa.string())})
-
-
-def _numbers(batches: Batches) -> Iterator[int]:
-    for batch in batches:
-        yield from batch.column(0).to_pylist()
-
-
-def _attempt() -> str:
-    """Stage and task attempt: never used twice."""
-    context = TaskContext.get()
-    return f"{context.stageId()}-{context.taskAttemptId()}" if context else "0-0"
+            return [written(answer) for answer in collected(numbered(self._spark, len(groups), write, ANSWER))]
 
 
 def _groups(tasks: Sequence[int]) -> list[list[int]]:
@@ -263,11 +213,6 @@ def _groups(tasks: Sequence[int]) -> list[list[int]]:
 
 def _staged(answer: dict[str, Any]) -> StagedTask:
     return StagedTask(answer["path"], tuple(Run(**run) for run in answer["runs"]), answer["rows"])
-
-
-def _written(answer: dict[str, Any]) -> Written:
-    facts = answer["facts"]
-    return Written(answer["staged_path"], WriteStat(**answer["stat"]), FileStats.of_dict(facts) if facts else None)
 
 
 def _tag_result(answer: dict[str, Any]) -> TagResult:

@@ -18,6 +18,10 @@ from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.read.query import resolve_query
 from lakeformat.read.view import TableView
+from lakeformat.services.cluster.run import Rewriter
+from lakeformat.services.clustering import Clustering
+from lakeformat.services.inline import check_services, with_services
+from lakeformat.spark.cluster import SparkRewriter
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update, writable
@@ -47,7 +51,7 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
-class LakehouseTable:
+class LakehouseTable(Clustering):
     """A Hudi table, written by all executors. Make one with `forPath` or `create`.
 
     Each verb runs a few Spark jobs and returns when the commit is visible. The process that calls plans and
@@ -59,6 +63,7 @@ class LakehouseTable:
 
     def __init__(self, spark: SparkSession, engine: Engine, options: Options) -> None:
         self._spark, self._engine, self._options = spark, engine, options
+        self.engine, self.options = engine, options
 
     @classmethod
     def forPath(cls, spark: SparkSession, path: str, **options: Any) -> LakehouseTable:  # noqa: N802  Spark's style.
@@ -164,7 +169,7 @@ class LakehouseTable:
             where: as for `lakeformat.Table.delete`; tasks rewrite the files that hold a match.
         """
         if where is not None and keys is None:
-            return delete_where(self._engine, self._options, where, self._runner)
+            return self._served(delete_where(self._engine, self._options, where, self._runner))
         if keys is None or where is not None:
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         return self._write(keys, Operation.DELETE)
@@ -184,12 +189,19 @@ class LakehouseTable:
         from pyspark.sql import Column
 
         if not (isinstance(set, Mapping) and any(isinstance(value, Column) for value in set.values())):
-            return update(self._engine, self._options, set, where, self._runner)
-        return self._computed(set, where)
+            return self._served(update(self._engine, self._options, set, where, self._runner))
+        return self._served(self._computed(set, where))
 
     def merge(self, rows: DataFrame) -> Merge:
         """Merge a source by record key; see `lakeformat.Merge`. Tasks prepare the rows, this process merges them."""
-        return Merge(lambda clauses: self._merge(rows, clauses))
+        return Merge(lambda clauses: self._served(self._merge(rows, clauses)))
+
+    def _rewriter(self) -> Rewriter:
+        return SparkRewriter(self._spark)
+
+    def _served(self, result: WriteResult) -> WriteResult:
+        """The result of a write, with what services after it did."""
+        return with_services(result, self._engine, self._options, self._rewriter())
 
     def _runner(self, job: WriteJob) -> Handle:
         return SparkExchange(self._spark, self._engine, job).rewrite
@@ -257,12 +269,17 @@ class LakehouseTable:
             options = options.with_values(**{"hoodie.combine.before.insert": True})
         snapshot = load_snapshot(engine.store, config=config)
         job = plan_job(engine.store, snapshot, options, schema, engine.ids)
-        exchange = SparkExchange(self._spark, engine, job)
+        check_services(options, job.final_schema(snapshot))
+        return self._served(self._written(rows, job, snapshot))
+
+    def _written(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot) -> WriteResult:
+        """The write itself, by the way that its operation and index allow."""
+        exchange = SparkExchange(self._spark, self._engine, job)
         if needs_all := _needs_all_keys(job):
             _LOG.warning("%s is not exchanged: this process merges the rows alone", needs_all)
             return self._write_here(rows, exchange, job, snapshot)
-        session = ExchangedSession(engine, job, exchange)
-        if not job.staged and (operation is Operation.BULK_INSERT or job.prepare.keys.generated):
+        session = ExchangedSession(self._engine, job, exchange)
+        if not job.staged and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generated):
             return self._write_direct(rows, session, exchange, job)
         with session.forgotten_on_failure(), session.session.report.step("stage") as counted:
             staged = exchange.stage(rows)

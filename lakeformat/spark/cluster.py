@@ -1,0 +1,161 @@
+"""Clustering on executors: small groups one task each, large ones divided into ranges of their order.
+
+A large group takes three jobs: its curve and ranges are made from a sample; tasks sort its files into runs, some files
+each; tasks merge the runs of a range into base files. Rows go through the stage folder and never through the JVM.
+Memory of a task: a share of the sort buffer.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lakeformat.model.files import BaseFile
+from lakeformat.services.cluster.here import Group, GroupRewrite
+from lakeformat.services.cluster.ranges import Ranges, Spilled, divide, merge_range, spill
+from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.services.cluster.source import open_group
+from lakeformat.spark.host import plain_errors
+from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, numbered, numbers, written
+from lakeformat.storage.port import Storage
+from lakeformat.write.engine import Engine
+from lakeformat.write.memory import reused_memory
+from lakeformat.write.route import bundle
+from lakeformat.write.stage import Run, Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkRewriter"]
+
+#: Bytes of base files that one task reads; a group of more is divided.
+_TASK_BYTES: Final = 64 << 20
+#: Share of the sort buffer that a task has.
+_SHARE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Spill:
+    """Some files of a group that one task sorts into runs."""
+
+    group: int
+    files: tuple[BaseFile, ...]
+
+
+class SparkRewriter:
+    """Rewrites clustering groups as Spark jobs; see `lakeformat.services.cluster.run.Rewriter`.
+
+    Args:
+        task_bytes: base files that one task reads, about.
+    """
+
+    def __init__(self, spark: SparkSession, *, task_bytes: int = _TASK_BYTES) -> None:
+        self._spark, self._task_bytes = spark, task_bytes
+
+    def __call__(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
+        """The new files of all groups, in the settings' folder."""
+        settings = replace(settings, buffer_bytes=settings.buffer_bytes // _SHARE)
+        sizes = [sum(file.size_bytes for file in group.files) for group in groups]
+        divided = [at for at, size in enumerate(sizes) if size > self._task_bytes and settings.ordering.columns]
+        whole = [at for at in range(len(groups)) if at not in set(divided)]
+        found = self._whole(engine.storage, {at: groups[at] for at in whole}, [sizes[at] for at in whole], settings)
+        return [*found, *self._divided(engine.storage, {at: groups[at] for at in divided}, settings)]
+
+    def _run(self, tasks: Sequence[Sequence[int]], step: Callable[[int], Iterable[dict[str, Any]]]) -> list[Any]:
+        """Answers of all steps, some steps a task, in no order."""
+        if not tasks:
+            return []
+
+        def run(batches: Batches) -> Batches:
+            with plain_errors(), reused_memory():
+                for task in numbers(batches):
+                    for at in tasks[task]:
+                        yield from answers(step(at))
+
+        return collected(numbered(self._spark, len(tasks), run, ANSWER))
+
+    def _whole(
+        self, storage: Storage, groups: dict[int, Group], sizes: Sequence[int], settings: RewriteSettings
+    ) -> list[Written]:
+        numbers_ = [*groups]
+
+        def rewrite(at: int) -> Iterator[dict[str, Any]]:
+            named = _named(settings, at)
+            with ThreadPoolExecutor(1) as pool:
+                worker = GroupRewrite(storage, named, pool, 1, _no_beat)
+                yield from map(asdict, worker.run(str(numbers_[at]), groups[numbers_[at]]))
+
+        return [written(answer) for answer in self._run(self._bundled(sizes), rewrite)]
+
+    def _divided(self, storage: Storage, groups: dict[int, Group], settings: RewriteSettings) -> list[Written]:
+        order, schema = [*groups], settings.files.schema
+
+        def ranged(at: int) -> Iterator[dict[str, Any]]:
+            group = groups[order[at]]
+            found = divide(open_group(storage, group.partition_path, group.files, schema), settings)
+            yield {"group": order[at], "ranges": base64.b85encode(pickle.dumps(found)).decode()}
+
+        found = self._run([[at] for at in range(len(order))], ranged)
+        ranges: dict[int, Ranges] = {
+            one["group"]: pickle.loads(base64.b85decode(one["ranges"]))  # noqa: S301  Our own task's.
+            for one in found
+        }
+        spills = [
+            _Spill(at, tuple(group.files[file] for file in files))
+            for at, group in groups.items()
+            for files in self._bundled([file.size_bytes for file in group.files])
+        ]
+
+        def spilled(at: int) -> Iterator[dict[str, Any]]:
+            group = groups[spills[at].group]
+            source = open_group(storage, group.partition_path, spills[at].files, schema)
+            path = f"{settings.folder}/spill-{at}-{attempt()}.arrow"
+            runs = spill(source, spills[at].files, ranges[spills[at].group], settings, path, _no_beat)
+            yield {"group": spills[at].group, **asdict(runs)}
+
+        runs: dict[int, list[Spilled]] = {}
+        for one in self._run([[at] for at in range(len(spills))], spilled):
+            found_runs = tuple(Run(**run) for run in one["runs"])
+            runs.setdefault(one["group"], []).append(Spilled(one["path"], found_runs))
+        parts = [(at, number) for at in groups for number in range(ranges[at].count)]
+        weights = [_rows(runs[at], number) for at, number in parts]
+
+        def merged(part: int) -> Iterator[dict[str, Any]]:
+            at, number = parts[part]
+            place = str(at), groups[at].partition_path
+            named = _named(settings, part)
+            files = merge_range(storage, runs[at], place, number, ranges[at], named, _no_beat)
+            yield from map(asdict, files)
+
+        per_task = max((int(one.per_file) for one in ranges.values()), default=1)
+        tasks = _grouped(bundle(weights, task_weight=per_task, at_least=pa.cpu_count()))
+        return [written(answer) for answer in self._run(tasks, merged)]
+
+    def _bundled(self, sizes: Sequence[int]) -> list[list[int]]:
+        return _grouped(bundle(list(sizes), task_weight=self._task_bytes, at_least=pa.cpu_count()))
+
+
+def _grouped(tasks: Sequence[int]) -> list[list[int]]:
+    groups: dict[int, list[int]] = {}
+    for at, task in enumerate(tasks):
+        groups.setdefault(task, []).append(at)
+    return [*groups.values()]
+
+
+def _rows(spilled: Sequence[Spilled], number: int) -> int:
+    return sum(run.rows for one in spilled for run in one.runs if run.number == number)
+
+
+def _named(settings: RewriteSettings, number: int) -> RewriteSettings:
+    """Names of files that no other attempt makes."""
+    return replace(settings, write_token=f"{number}-{attempt()}")
+
+
+def _no_beat() -> None:
+    """The process that waits for the tasks renews the heartbeat."""

@@ -1,0 +1,82 @@
+"""Jobs of numbered tasks that answer with small rows of JSON, by the DataFrame API alone.
+
+What tasks need travels in their functions. Spark takes the answer of one attempt per task, so what failed, slow or lost
+attempts have made is never named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from lakeformat import errors
+from lakeformat.file_index.facts import FileStats
+from lakeformat.model.commit import WriteStat
+from lakeformat.write.stage import Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ANSWER", "Batches", "answers", "attempt", "collected", "numbered", "numbers", "task_errors", "written"]
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+#: Schema of what tasks answer.
+ANSWER: Final = "answer string"
+_OURS: Final = re.compile(r"^lakeformat\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def task_errors() -> Iterator[None]:
+    """An error of ours that a task raised is raised here as what it was, not as Spark's."""
+    try:
+        yield
+    except errors.LakeformatError:
+        raise
+    except Exception as error:
+        found = _OURS.findall(str(error))
+        if not found or found[-1][0] not in errors.__all__:
+            raise
+        name, text = found[-1]
+        raise getattr(errors, name)(text) from None
+
+
+def numbered(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
+    """One task for each number below ``count``."""
+    return spark.range(0, count, 1, count).mapInArrow(step, schema)
+
+
+def collected(frame: DataFrame) -> list[dict[str, Any]]:
+    """Run the job: the answers of one attempt per task. Errors of ours come as what they were."""
+    with task_errors():
+        return [json.loads(row[0]) for row in frame.collect()]
+
+
+def answers(answers: Iterable[dict[str, Any]]) -> Batches:
+    """What a task answers, as rows."""
+    for answer in answers:
+        yield pa.record_batch({"answer": pa.array([json.dumps(answer)], pa.string())})
+
+
+def numbers(batches: Batches) -> Iterator[int]:
+    """The numbers of a task."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def attempt() -> str:
+    """Stage and task attempt: never used twice."""
+    context = TaskContext.get()
+    return f"{context.stageId()}-{context.taskAttemptId()}" if context else "0-0"
+
+
+def written(answer: dict[str, Any]) -> Written:
+    """A finished base file, from a task's answer."""
+    facts = answer["facts"]
+    return Written(answer["staged_path"], WriteStat(**answer["stat"]), FileStats.of_dict(facts) if facts else None)

@@ -1,0 +1,104 @@
+"""Clustered tables and clustering plans, shared with Apache Hudi both ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hudi_rs
+import pyarrow as pa
+import pytest
+from hudi_spark import Hudi
+from table_cases import FIRST, NEW, Case, plain
+from test_our_tables import Rows, applied, assert_hudi_agrees, assert_ours, by_key
+
+import lakeformat
+
+pytestmark = pytest.mark.interop
+
+CASE = Case("clustered", partition_by=("region",))
+
+
+def made(path: Path) -> tuple[lakeformat.Table, Rows]:
+    """A table of ours with several files a partition."""
+    table = lakeformat.create(path, plain((), 0).schema, record_key="id", partition_by="region", ordering="ts")
+    first = plain(FIRST, 1)
+    for start in range(0, len(FIRST), 30):
+        table.bulk_insert(plain(FIRST[start : start + 30], 1))
+    return table, applied(CASE, {}, "upsert", first)
+
+
+def placed(rows: pa.Table) -> list[object]:
+    """Rows with all their meta columns but the file's name."""
+    return [{**row, "_hoodie_file_name": None} for row in hudi_rs.rows_by_key(rows)]
+
+
+def pending(path: Path) -> list[str]:
+    return [instant.time for instant in lakeformat.open(path).snapshot().timeline.pending]
+
+
+def last_operation(path: Path) -> str:
+    return lakeformat.open(path).history()[0].operation
+
+
+def call(hudi: Hudi, path: Path, arguments: str) -> None:
+    """Hudi's own procedure; 1.1.1 must be told to leave the table's version."""
+    options = "hoodie.metadata.enable=false,hoodie.write.table.version=6,hoodie.write.auto.upgrade=false"
+    if hudi.version == "0.15.0":
+        options = "hoodie.metadata.enable=false"
+    hudi.sql(f"call run_clustering(path => '{path}', {arguments}, options => '{options}')")
+
+
+def test_hudi_reads_and_goes_on_with_what_we_clustered(hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table, rows = made(path)
+    before, instant = placed(table.to_arrow()), table.history()[0].instant_time
+    table.cluster(["value", "n"], curve="hilbert", target_file_bytes=6000)
+    assert placed(hudi.read(path)) == placed(table.to_arrow()) == before
+    assert placed(hudi.read(path, as_of=instant)) == before
+    changes = plain([*FIRST[::9], *NEW], 3)
+    hudi.write(path, changes, "upsert", **CASE.writer_options)
+    rows = applied(CASE, rows, "upsert", changes)
+    gone = plain(FIRST[4::18], 4)
+    hudi.delete(path, gone, **CASE.writer_options)
+    rows = applied(CASE, rows, "delete", gone)
+    assert_ours(CASE, path, rows)
+    lakeformat.open(path).cluster("n")
+    assert_ours(CASE, path, rows)
+    assert_hudi_agrees(CASE, path, hudi)
+    hudi_rs.assert_same_rows(lakeformat.open(path))
+
+
+def test_hudi_runs_our_plan(hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table, rows = made(path)
+    before = placed(table.to_arrow())
+    planned = table.schedule_clustering(["value", "n"], curve="z-order")
+    assert pending(path) == [planned]
+    assert placed(hudi.read(path)) == before
+    call(hudi, path, f"op => 'execute', instants => '{planned}'")
+    assert pending(path) == []
+    assert lakeformat.open(path).history()[0].instant_time == planned
+    assert last_operation(path) == "cluster"
+    assert placed(lakeformat.open(path).to_arrow()) == before
+    table.upsert(plain(FIRST[::7], 5))
+    assert_ours(CASE, path, applied(CASE, rows, "upsert", plain(FIRST[::7], 5)))
+
+
+def test_we_run_hudis_plan(hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table, rows = made(path)
+    changes = plain(FIRST[::9], 3)
+    hudi.write(path, changes, "upsert", **CASE.writer_options)
+    rows = applied(CASE, rows, "upsert", changes)
+    before = placed(table.to_arrow())
+    call(hudi, path, "op => 'schedule', order => 'value,n'")
+    (planned,) = pending(path)
+    with pytest.raises(lakeformat.WriteConflictError, match=planned):
+        table.upsert(plain(FIRST[:3], 6))
+    result = lakeformat.open(path, **{"hoodie.layout.optimize.strategy": "z-order"}).run_clustering()
+    assert result.instant_time == planned
+    assert "z-order" in result.describe()
+    assert placed(hudi.read(path)) == placed(table.to_arrow()) == before
+    assert by_key(CASE, table.to_arrow(meta_columns=False)) == rows
+    hudi.write(path, plain(FIRST[::5], 7), "upsert", **CASE.writer_options)
+    assert_ours(CASE, path, applied(CASE, rows, "upsert", plain(FIRST[::5], 7)))

@@ -1,0 +1,128 @@
+"""`LakehouseTable.cluster` and its kin: the same rows as before, whatever tasks fail, and narrow files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hudi_rs
+import pytest
+from lakehouse import Rows, flights, leftovers
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import SparkSession
+
+import lakeformat
+from lakeformat.errors import SchemaMismatchError
+from lakeformat.services.cluster.run import ClusterSession, request_of
+from lakeformat.spark import LakehouseTable
+from lakeformat.spark.cluster import SparkRewriter
+from lakeformat.storage import LocalStorage
+from lakeformat.write.engine import Engine
+
+pytestmark = pytest.mark.spark
+
+STORED: Rows = [(n, f"p{n % 2}", n % 10, (n * 7919) % 400 / 2) for n in range(400)]
+OPTIONS = {"recordkey": "id", "partitionpath": "part", "ordering": "ts", "hoodie.parquet.small.file.limit": "0"}
+
+
+def table_at(spark: SparkSession, path: Path, **options: Any) -> LakehouseTable:
+    return LakehouseTable.forPath(spark, str(path), **{**OPTIONS, **options})
+
+
+@pytest.fixture
+def path(spark: SparkSession, tmp_path: Path) -> Path:
+    """A table of `STORED`, two files a partition."""
+    table = table_at(spark, tmp_path / "t")
+    table.insert(flights(spark, STORED[:200]))
+    table.insert(flights(spark, STORED[200:]))
+    return tmp_path / "t"
+
+
+def seen(path: Path) -> str:
+    """The rows with their meta columns, but for the file each is in; by us and by hudi-rs."""
+    assert leftovers(path) == []
+    rows = hudi_rs.assert_same_rows(lakeformat.open(path))
+    return repr([{name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in rows])
+
+
+def widths(path: Path) -> list[float]:
+    """Of each file, how far its values of x reach."""
+    table = lakeformat.open(path)
+    found = []
+    for file in table.snapshot().files:
+        values = table.to_arrow(columns=["x"], where=f"_hoodie_file_name = '{file.name}'").column("x").to_pylist()
+        found.append(max(values) - min(values))
+    return found
+
+
+@pytest.mark.parametrize("task_bytes", [1 << 30, 1], ids=["a task a group", "divided"])
+@pytest.mark.parametrize("curve", ["linear", "hilbert"])
+def test_rows_stay_what_they_are(curve: str, task_bytes: int, spark: SparkSession, path: Path) -> None:
+    before = seen(path)
+    table = table_at(spark, path)
+    session = ClusterSession(table.engine, table.options, SparkRewriter(spark, task_bytes=task_bytes))
+    result = session.cluster(request_of(table.options, ["x", "ts"], curve, target_file_bytes=2000))
+    assert result.report["rows"] == {"rewritten": len(STORED)}
+    assert seen(path) == before
+    assert len(widths(path)) >= 4
+    if curve == "linear":
+        assert max(widths(path)) < 110
+    changes = [(n, part, ts + 10, -1.0) for n, part, ts, _ in STORED[::3]]
+    assert table.upsert(flights(spark, changes)).report["rows"]["updated"] == len(changes)
+    assert lakeformat.open(path).to_arrow(where="x = -1").num_rows == len(changes)
+
+
+class Failing(LocalStorage):
+    """The first attempt of every task dies with its file half written."""
+
+    def open_output(self, path: str) -> Any:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() == 0:
+            Path(self.root, path).parent.mkdir(parents=True, exist_ok=True)
+            Path(self.root, path).write_bytes(b"half a file")
+            raise OSError("the executor is lost")
+        return super().open_output(path)
+
+
+@pytest.mark.parametrize("task_bytes", [1 << 30, 1], ids=["a task a group", "divided"])
+def test_attempts_that_fail_leave_nothing(task_bytes: int, spark: SparkSession, path: Path) -> None:
+    import sys
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers do not find the tests.
+    try:
+        before = seen(path)
+        table = table_at(spark, path)
+        engine = Engine(Failing(str(path)), table.engine.clock, table.engine.ids, table.engine.view)
+        session = ClusterSession(engine, table.options, SparkRewriter(spark, task_bytes=task_bytes))
+        session.cluster(request_of(table.options, ["x", "ts"], "z-order", target_file_bytes=2000))
+        assert seen(path) == before
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def test_a_plan_is_run_by_tasks_and_a_bad_one_is_refused(spark: SparkSession, path: Path) -> None:
+    before = seen(path)
+    table = table_at(spark, path)
+    planned = table.schedule_clustering("x", partitions="p1")
+    assert planned is not None
+    assert lakeformat.open(path).snapshot().timeline.pending[0].time == planned
+    assert table.run_clustering().instant_time == planned
+    assert table.run_clustering().skipped
+    cancelled = table.schedule_clustering("x")
+    assert cancelled is not None
+    table.cancel_clustering(cancelled)
+    with pytest.raises(SchemaMismatchError, match="'nope'"):
+        table.cluster("nope")
+    assert seen(path) == before
+
+
+def test_inline_after_writes_of_both_ways(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    inline = {"hoodie.clustering.inline": "true", "hoodie.clustering.inline.max.commits": "1"}
+    result = table_at(spark, path, **inline).insert(flights(spark, STORED[:40]))
+    assert "clustering" in result.report["services"]
+    flights(spark, STORED[40:80]).write.format("lakehouse").options(**OPTIONS, **inline).mode("append").save(str(path))
+    table = lakeformat.open(path)
+    assert [entry.operation for entry in table.history()][:2] == ["cluster", "upsert"]
+    assert len(table.snapshot().files) == 2  # One a partition.
+    assert seen(path).count("_hoodie_record_key") == 80
