@@ -23,7 +23,7 @@ from lakeformat.predicate import Always, column_path
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.spark.conditions import column_of, condition_of
-from lakeformat.spark.exchange import task_errors
+from lakeformat.spark.jobs import task_errors
 from lakeformat.spark.types import spark_schema
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
