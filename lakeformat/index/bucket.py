@@ -180,15 +180,15 @@ def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[
     return found
 
 
-def has_bucket_files(files: Sequence[BaseFile]) -> bool:
+def has_bucket_files(files: Iterable[BaseFile]) -> bool:
     """Whether the live files of a table are files of buckets, going by their ids. Stops at the first other one."""
-    highest = 0
+    count = highest = 0
     for file in files:
         number = bucket_of(file.name.file_id)
         if number is None:
             return False
-        highest = max(highest, number)
-    return len(files) > _BY_CHANCE or (len(files) > 0 and highest < _LOW)
+        count, highest = count + 1, max(highest, number)
+    return count > _BY_CHANCE or (count > 0 and highest < _LOW)
 
 
 def only_bucket_count(storage: Storage, files: Sequence[BaseFile], fields: Sequence[str]) -> int | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,8 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Snapshot", "check_horizon", "list_snapshot", "table_schema"]
+
+_AT_A_TIME: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,12 @@ class Snapshot:
         if isinstance(self.live, ListedFiles):
             return self.live.files
         return tuple(file for portion in self.live.portions() for file in file_objects(portion.files))
+
+    def each_file(self) -> Iterator[BaseFile]:
+        """The same one by one, for those who need the first few: objects are made some at a time."""
+        for files in (portion.files for portion in self.live.portions()):
+            for start in range(0, files.num_rows, _AT_A_TIME):
+                yield from file_objects(files.slice(start, _AT_A_TIME))
 
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:

@@ -178,7 +178,6 @@ class BaseFileWriter:
         self._keys: list[pa.Array] = []
         self._writer: pq.ParquetWriter | None = None
         self._closed_bytes: int | None = None
-        self._footer: list[pq.FileMetaData] = []
         self._groups = 0
         self._joins = known is not None
         self._held: list[pa.Table] = []
@@ -243,7 +242,6 @@ class BaseFileWriter:
                 write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
                 store_schema=False,
                 write_page_checksum=True,
-                metadata_collector=self._footer,
             )
         return self._writer
 
@@ -278,7 +276,7 @@ class BaseFileWriter:
         writer.add_key_value_metadata(footer)
         writer.close()
         self._closed_bytes = int(self.sink.tell())
-        self.facts = collect(self._footer.pop(), self._schema, self.settings.indexed)
+        self.facts = collect(writer.writer.metadata, self._schema, self.settings.indexed)
 
     def __enter__(self) -> BaseFileWriter:
         return self

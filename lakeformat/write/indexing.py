@@ -70,7 +70,7 @@ def with_buckets_kept(storage: Storage, snapshot: Snapshot, options: Options) ->
         InvalidOptionError: another index is asked for, or the number must be given.
     """
     keys = snapshot.config.record_fields
-    if options[_TYPE] == "BUCKET" or not keys or not has_bucket_files(snapshot.files):
+    if options[_TYPE] == "BUCKET" or not keys or not has_bucket_files(snapshot.each_file()):
         return options
     asks_nothing = options[_TYPE] == "AUTO"
     found = only_bucket_count(storage, snapshot.files, options[_HASH_FIELD] or keys) if asks_nothing else None

@@ -289,7 +289,7 @@ def plan_job(
     if not config.partition_fields:
         check_unpartitioned(snapshot, store.storage.location)
     if snapshot.live.count:
-        keys = probe_keys(store.storage, snapshot.files, keys, options)
+        keys = probe_keys(store.storage, snapshot.each_file(), keys, options)
     if keys.generated:
         _check_keyless(operation, options, store.storage.location)
     delete = operation.removes

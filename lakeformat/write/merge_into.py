@@ -111,7 +111,7 @@ def plan_merge(
     if not config.partition_fields:
         check_unpartitioned(snapshot, location)
     check_hooks(options, table)
-    keys = probe_keys(store.storage, snapshot.files, key_settings(config, options), options)
+    keys = probe_keys(store.storage, snapshot.each_file(), key_settings(config, options), options)
     check_key_types(table, source, spelt_columns(keys))
     columns = _as_table(incoming_schema(source), table)
     bound = bind_clauses(clauses, columns, table, config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Final
@@ -300,7 +300,7 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
     )
 
 
-def probe_keys(storage: Storage, files: Sequence[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
+def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
     """Settings whose keys read as those that the first base file with a row already holds.
 
     Raises:

@@ -119,7 +119,7 @@ class ClusterSession:
 
     def __init__(self, engine: Engine, options: Options, rewriter: Rewriter | None = None) -> None:
         snapshot = writable(engine)
-        if options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.files):
+        if options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_file()):
             raise InvalidOptionError(
                 f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "
                 "cannot be clustered"
