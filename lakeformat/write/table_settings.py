@@ -21,7 +21,7 @@ from lakeformat.errors import (
     UnsupportedTableError,
     nearest,
 )
-from lakeformat.index.footers import open_parquet, row_batches
+from lakeformat.index.footers import open_base, open_parquet, row_batches
 from lakeformat.model import table_config as names
 from lakeformat.model.files import BaseFile
 from lakeformat.model.keys import (
@@ -319,7 +319,7 @@ def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySetting
 
 def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.Table | None:
     """The first row; None in a file that deletes have emptied, or that lacks a column."""
-    with storage.open_input(file.path) as source, open_parquet(source, file.path) as parquet:
+    with open_base(storage, file) as source, open_parquet(source, file.path) as parquet:
         if not set(columns) <= set(parquet.schema_arrow.names):
             return None
         batch = next(row_batches(parquet, file.path, 1, columns=columns), None)

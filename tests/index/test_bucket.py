@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -151,6 +152,7 @@ def test_a_table_without_buckets_and_a_doubled_bucket_are_refused(tmp_path: Path
     commit.write_text(commit.read_text().replace(file.name.file_id, odd))
     path = tmp_path / "t" / file.path
     path.rename(path.with_name(path.name.replace(file.name.file_id, odd)))
+    shutil.rmtree(tmp_path / "t/.hoodie/.lakeformat/index")
     for operation, batch in [("upsert", {("p", "a"): 2}), ("insert", {("p", "b"): 2})]:
         with pytest.raises(UnsupportedTableError, match="belongs to no bucket"):
             getattr(table, operation)(rows(batch))
