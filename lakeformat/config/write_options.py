@@ -179,7 +179,8 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     Option("hoodie.parquet.max.file.size", "Bytes a base file may grow to.", Effect.WRITE, count, 125829120),
     Option(
         "lakeformat.parquet.row.group.rows",
-        "Rows of a row group, the least that a filtered read skips; more than the default makes no difference.",
+        "Rows of a row group, the least that a filtered read skips; more than the default makes no difference. Files "
+        "that clustering has sorted have 16384 unless it is given.",
         Effect.WRITE,
         positive,
         131_072,

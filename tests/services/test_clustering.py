@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from fixture_tables import names, unpack
-from services.clustered import as_hudi_rs_sees, column_of, file_names, make, rows, seen
+from services.clustered import SCHEMA, as_hudi_rs_sees, column_of, file_names, make, rows, seen
 
 import lakeformat
 from lakeformat.codec.avro_schema import from_avro
@@ -68,6 +69,23 @@ def test_rows_stay_what_they_are(by: Sequence[str], curve: str, buffer: int, tmp
     table.delete(changes.select(["id", "region"]).slice(0, 40))
     assert table.to_arrow().num_rows == 50 + 650 - 40
     assert as_hudi_rs_sees(table) == seen(table)
+
+
+@pytest.mark.parametrize("given", [None, 30_000])
+def test_sorted_files_are_skipped_in_part(given: int | None, tmp_path: Path) -> None:
+    options = {"lakeformat.parquet.row.group.rows": given} if given else {}
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **options)
+    table.bulk_insert(rows(60_000))
+    table.cluster("x")
+    (file,) = table.snapshot().files
+    footer = pq.read_metadata(tmp_path / "t" / file.path)
+    groups = [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
+    assert (max(groups) > 20_000) == (given is not None)
+    assert sum(groups) == 60_000
+    where = "x between 10 and 20"
+    assert f"row groups {1:>10,}" in table.explain(where=where)
+    expected = sum(1 for x in rows(60_000).column("x").to_pylist() if x is not None and 10 <= x <= 20)
+    assert table.to_arrow(where=where).num_rows == expected
 
 
 @pytest.mark.parametrize("buffer", BUFFERS)

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+import pyarrow as pa
+
 from lakeformat.codec.requested_replace import encode_clustering
 from lakeformat.config.clustering_options import SORT_BUFFER
 from lakeformat.config.resolve import Options
@@ -46,6 +48,7 @@ from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.write import claims
+from lakeformat.write.base_file import FileSettings
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.engine import Engine
 from lakeformat.write.hooks import Hooks
@@ -58,6 +61,9 @@ __all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "pending_plans", "req
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _INDEX: Final = "hoodie.index.type"
+_ROW_GROUP: Final = "lakeformat.parquet.row.group.rows"
+#: Rows of a row group of sorted files, unless the option says otherwise.
+_ORDERED_GROUP_ROWS: Final = 16_384
 
 #: Groups to the new files of all of them, in the settings' folder; in whatever process.
 Rewriter: TypeAlias = Callable[[Engine, Sequence[Group], RewriteSettings], Sequence[Written]]
@@ -253,7 +259,7 @@ class ClusterSession:
             commit.time,
             session.job.write_id,
             stage_folder(session.job.write_id),
-            replace(session.job.files(schema), max_file_bytes=target_bytes),
+            self._files(schema, ordering, target_bytes),
             ordering,
             options[SORT_BUFFER],
         )
@@ -273,6 +279,13 @@ class ClusterSession:
             session.finish(commit, schema, placed, snapshot, None, None, replaced=replaced, schema_text=text)
             session.protocol.tidy(commit)
         return session.result(commit)
+
+    def _files(self, schema: pa.Schema, ordering: Ordering, target_bytes: int) -> FileSettings:
+        """Rows in order are worth small row groups: a filter then reads a part of a file, too."""
+        files = replace(self.session.job.files(schema), max_file_bytes=target_bytes)
+        if not ordering.columns or self.options.given(_ROW_GROUP):
+            return files
+        return replace(files, row_group_rows=_ORDERED_GROUP_ROWS)
 
     def _check_claim(self, commit: OpenCommit) -> None:
         """Whoever took us for dead has undone what we did."""
