@@ -1,0 +1,139 @@
+"""The read verbs of a table: rows, what a read would touch, what layouts would skip, and the past."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakeformat.codec.conform import read_schema
+from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import FILE_INDEX
+from lakeformat.file_index.load import load_snapshot
+from lakeformat.layout.report import LayoutReport
+from lakeformat.model.instant import parse_as_of
+from lakeformat.read.history import HistoryEntry, read_history
+from lakeformat.read.layout_report import report_layout
+from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
+from lakeformat.read.session import ReadPlan, plan_read, read_all
+from lakeformat.read.verify import read_verified
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.engine import Engine
+
+__all__ = ["Reading"]
+
+
+class Reading:
+    """Reads a table into Arrow. A host says where the table is."""
+
+    engine: Engine
+    options: Options
+
+    def snapshot(self, as_of: str | None = None) -> Snapshot:
+        """Settings, schema and files now or at an instant (any form of ``as.of.instant``)."""
+        time = parse_as_of(as_of) if as_of else as_of_option(self.options)
+        return load_snapshot(self.engine.store, as_of=time, use_index=self.options[FILE_INDEX])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without the meta columns."""
+        return read_schema(self.snapshot().columns(self.engine.storage.location))
+
+    def _question(
+        self, columns: Sequence[str] | None, where: str | None, as_of: str | None, meta_columns: bool | None = None
+    ) -> tuple[Snapshot, ReadQuery]:
+        snapshot = self.snapshot(as_of)
+        options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
+        schema = snapshot.columns(self.engine.storage.location)
+        return snapshot, resolve_query(schema, options, columns=columns, where=where)
+
+    def _plan(self, snapshot: Snapshot, query: ReadQuery) -> ReadPlan:
+        return plan_read(self.engine.storage, snapshot, query, split_bytes=self.options["lakeformat.read.split.bytes"])
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        as_of: str | None = None,
+        meta_columns: bool | None = None,
+        verify: bool | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow batches, one file at a time.
+
+        Args:
+            columns: wanted columns, in order; all by default.
+            where: a Spark SQL condition.
+            as_of: an instant, a date or a time; now by default.
+            meta_columns: whether the five ``_hoodie_`` columns come first (default true).
+            verify: read what skipping leaves out, too, and check that it holds no match (default false).
+
+        Raises:
+            SkippingError: with ``verify``, while the batches are read: skipping would have lost rows; names the files.
+        """
+        snapshot, query = self._question(columns, where, as_of, meta_columns)
+        if self.options["lakeformat.read.verify"] if verify is None else verify:
+            split_bytes = self.options["lakeformat.read.split.bytes"]
+            batches = read_verified(self.engine.storage, snapshot, query, split_bytes=split_bytes)
+        else:
+            batches = read_all(self.engine.storage, snapshot, query, self._plan(snapshot, query))
+        return pa.RecordBatchReader.from_batches(query.schema, batches)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        as_of: str | None = None,
+        meta_columns: bool | None = None,
+        verify: bool | None = None,
+    ) -> pa.Table:
+        """The rows in memory; arguments and errors as of `to_batches`."""
+        return self.to_batches(columns, where, as_of=as_of, meta_columns=meta_columns, verify=verify).read_all()
+
+    def explain(
+        self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None
+    ) -> str:
+        """How many files, row groups and bytes a read touches, after each pruning step."""
+        snapshot, query = self._question(columns, where, as_of)
+        split_bytes = self.options["lakeformat.read.split.bytes"]
+        plan = plan_read(self.engine.storage, snapshot, query, split_bytes=split_bytes, count_row_groups=True)
+        return plan.describe()
+
+    def layout_report(
+        self,
+        columns: Sequence[str],
+        *,
+        target_file_bytes: int | None = None,
+        selectivity: float = 0.01,
+        sample_rows: int = 200_000,
+        as_of: str | None = None,
+    ) -> LayoutReport:
+        """Which share of the files filters skip now, and would skip in other layouts. Nothing is written.
+
+        >>> report = table.layout_report(["x", "y"])  # doctest: +SKIP
+        >>> print(report)  # doctest: +SKIP
+        >>> report.to_png("layout.png")  # doctest: +SKIP
+
+        Args:
+            columns: to lay the rows out by; fields of structs by path (``a.b``).
+            target_file_bytes: size of the files to come; by default each partition keeps its number of files.
+            selectivity: the share of the rows that each filter shall hold.
+            sample_rows: rows to judge by. Memory: these rows of the columns, and a row group of them per core.
+
+        Raises:
+            InvalidInputError: no columns, or an unknown one.
+            SchemaMismatchError: a column has no order.
+        """
+        return report_layout(
+            self.engine.storage,
+            self.snapshot(as_of),
+            columns,
+            target_file_bytes=target_file_bytes,
+            selectivity=selectivity,
+            sample_rows=sample_rows,
+        )
+
+    def history(self) -> list[HistoryEntry]:
+        """Completed commits on the active timeline, newest first."""
+        return read_history(self.engine.store)
