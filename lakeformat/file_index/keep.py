@@ -106,7 +106,7 @@ class IndexWriter:
         try:
             table = file_table(files, self.columns, bounds_schema(self.schema))
             self._keep(base, instant, table, replaced)
-        except (LakeformatError, OSError, pa.ArrowException, ValueError, KeyError) as error:
+        except Exception as error:  # The commit is visible: whatever happens now must not look like its failure.
             _LOG.warning(
                 "the file index of %s does not know commit %s yet, the next write adds it: %s",
                 self._storage.location,

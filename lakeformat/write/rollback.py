@@ -7,7 +7,7 @@ to have completed after all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -122,13 +122,30 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
 def revert_run(store: TimelineStore, instant: Instant) -> None:
     """Undo the run of a plan, and leave the plan (Hudi: ``rollbackInflightClustering``). Call it under the lock.
 
-    The stage goes first: what has not been moved out of it by then never will be. The claim goes last, so that a
-    crash on the way is one more run to undo.
+    Of a run that has completed only the leftovers go. The claim goes last, so that a crash on the way is one more run
+    to undo. Where the lock excludes nobody, others may undo the same run meanwhile, and run the plan anew: so the run
+    is kept from being published first, and what is deleted was listed while its claim stood.
     """
-    _forget_stage(store, claims.read_claim(store.storage, instant.time))
-    _delete_late_files(store, instant.time)
-    store.storage.delete(f"{HOODIE}/{instant.at(State.INFLIGHT).file_name}")
-    claims.release(store.storage, instant.time)
+    storage, time = store.storage, instant.time
+    claim = claims.read_claim(storage, time)
+    if claim is None:
+        return  # Somebody else has undone it.
+    runs = _is_pending(store, time)
+    if runs:
+        storage.delete(f"{HOODIE}/{instant.at(State.INFLIGHT).file_name}")
+    _forget_stage(store, claim)  # What has not been moved out of it by now never will be.
+    files = _files_of(store, time) if runs else {}
+    if claims.read_claim(storage, time) != claim:
+        return
+    if runs and _is_pending(store, time):
+        _delete_files(store, files)
+    forget_markers(storage, time)
+    claims.release(storage, time)
+
+
+def _is_pending(store: TimelineStore, instant_time: str) -> bool:
+    standing = store.load().find(instant_time)
+    return standing is not None and standing.state is not State.COMPLETED
 
 
 def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
@@ -145,10 +162,14 @@ def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str)
 
 def _delete_late_files(store: TimelineStore, instant_time: str) -> None:
     """What a writer wrote after it was rolled back: no plan names it, and one day it would pass for archived."""
-    for paths in _files_of(store, instant_time).values():
+    _delete_files(store, _files_of(store, instant_time))
+    forget_markers(store.storage, instant_time)
+
+
+def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> None:
+    for paths in files.values():
         for path in paths:
             store.storage.delete(path)
-    forget_markers(store.storage, instant_time)
 
 
 def _files_of(store: TimelineStore, instant_time: str) -> dict[str, list[str]]:

@@ -50,14 +50,16 @@ class Fault:
     Attributes:
         when: asked with each call's number, from 0, and the call.
         mode: what of the call happens.
-        kills: die, and stay dead; else raise `StorageError`.
+        kills: die, and stay dead; else raise ``raises``.
         blinds: after an error, reads fail too.
+        raises: what the caller, who lives, gets.
     """
 
     when: Callable[[int, Call], bool]
     mode: Mode
     kills: bool = True
     blinds: bool = False
+    raises: type[BaseException] = StorageError
 
 
 def at(number: int) -> Callable[[int, Call], bool]:
@@ -116,7 +118,7 @@ class FaultyStorage:
             self.dead = True
             raise Crash
         self.blind = self.fault.blinds
-        raise StorageError(f"cannot {name} {path}: injected; try again")
+        raise self.fault.raises(f"cannot {name} {path}: injected; try again")
 
     def _change(self, name: str, path: str, whole: Callable[[], T], torn: Callable[[], object] | None = None) -> T:
         mode = self._enter(name, path, True)

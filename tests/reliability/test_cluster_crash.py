@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import hudi_rs
 import pytest
 from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, Model, copy_of, leftovers, open_at, rows_of
+from reliability.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
 
 from lakeformat.model.instant import State
 from lakeformat.storage import LocalStorage, Storage
@@ -16,13 +15,6 @@ from lakeformat.storage import LocalStorage, Storage
 HUDI_RS_EVERY = 7
 #: Of calls that only read, one in so many.
 READS_EVERY = 4
-
-
-def grow_old(root: Path) -> None:
-    """Time passes: heartbeats stop counting."""
-    patterns = ("*.requested", "*.inflight", ".heartbeat/*", ".lakeformat/**/*")
-    for path in [path for pattern in patterns for path in (root / ".hoodie").glob(pattern)]:
-        os.utime(path, (1, 1))
 
 
 def cluster(storage: Storage) -> None:
