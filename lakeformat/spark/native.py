@@ -2,13 +2,14 @@
 
 Spark is given files, not folders, and the table's columns as the schema, so it neither lists partitions nor takes
 columns from folder names. Files whose types it cannot widen (from before a change of schema that Hudi allows and
-Spark's reader does not) are read through the data source instead.
+Spark's reader does not) are read by tasks of ours instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -18,13 +19,16 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, Stru
 from lakeformat.codec.avro_schema import from_avro, without_meta
 from lakeformat.index.footers import read_metadata
 from lakeformat.model.files import BaseFile
-from lakeformat.model.record import FILE_NAME
 from lakeformat.predicate import Always, column_path
+from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
+from lakeformat.read.splits import Split, pack
 from lakeformat.spark.conditions import column_of, condition_of
-from lakeformat.spark.jobs import task_errors
+from lakeformat.spark.host import plain_errors
+from lakeformat.spark.jobs import Batches, numbered, numbers, task_errors
 from lakeformat.spark.types import spark_schema
+from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 
@@ -45,28 +49,37 @@ _OPTIONS: Final = {
     "__globPaths__": "false",  # Brackets and stars in folder names are themselves.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
+    "ignoreMissingFiles": "false",  # Whatever the session says: rows are never left out in silence.
+    "ignoreCorruptFiles": "false",
 }
 
 
-def native_scan(spark: SparkSession, store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> DataFrame:
-    """The query's rows as Spark reads them itself; planning is that of any read.
+def native_scan(
+    spark: SparkSession, store: TimelineStore, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int
+) -> DataFrame:
+    """The query's rows as Spark reads them itself; planning is that of any read, and happens now.
 
     Memory: the names of the files kept, here and in Spark, which looks each of them up before it reads.
+
+    Args:
+        split_bytes: of the files that a task of ours reads.
     """
     storage, table = store.storage, snapshot.columns(store.storage.location)
     plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
-    kept = {part.path for split in plan.splits for part in split.parts}
+    kept = {part.path: part for split in plan.splits for part in split.parts}
     files = [file for file in snapshot.files if file.path in kept]
     foreign = _not_for_spark(store, snapshot, files, table)
     full = readable_schema(table, meta_columns=True)
-    schema = spark_schema(pa.schema([full.field(name) for name in query.file_columns()]))
+    wanted = pa.schema([full.field(name) for name in query.file_columns()])
+    schema = spark_schema(wanted)
     paths = [_uri(storage.location, file.path) for file in files if file.path not in foreign]
     if paths:
         frame = spark.read.schema(schema).options(**_OPTIONS).parquet(*paths)
     else:
         frame = spark.createDataFrame([], schema)
     if foreign:
-        frame = frame.union(_through_source(spark, storage.location, snapshot, schema.names, foreign))
+        splits = pack([kept[file.path] for file in files if file.path in foreign], split_bytes, pa.cpu_count())
+        frame = frame.union(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
     frame = frame.select(*(_guarded(field) for field in schema))
     if query.predicate != Always(True):
         frame = frame.where(condition_of(query.predicate))
@@ -117,13 +130,17 @@ def _uri(location: str, path: str) -> str:
     return f"file:{location}/{path}" if location.startswith("/") else f"{location}/{path}"
 
 
-def _through_source(
-    spark: SparkSession, location: str, snapshot: Snapshot, columns: Sequence[str], paths: Collection[str]
+def _read_by_us(
+    spark: SparkSession, storage: Storage, splits: Sequence[Split], query: ReadQuery, table: pa.Schema
 ) -> DataFrame:
-    names = ", ".join(f"'{path.rpartition('/')[2]}'" for path in sorted(paths))
-    frame = spark.read.format("lakehouse").option("where", f"{FILE_NAME} in ({names})")
-    frame = frame.option("as.of.instant", snapshot.instant_time)
-    return frame.load(location).select(*(column_of(column_path([name])) for name in columns))
+    """Exactly these splits, one task each: no later plan has to find their files again."""
+
+    def read(batches: Batches) -> Batches:
+        with plain_errors():
+            for at in numbers(batches):
+                yield from read_split(storage, splits[at], query, table)
+
+    return numbered(spark, len(splits), read, spark_schema(query.schema))
 
 
 def _not_for_spark(

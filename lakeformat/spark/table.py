@@ -136,7 +136,8 @@ class LakehouseTable(Clustering):
         query = resolve_query(schema, self._options, columns=columns, where=where)
         if self._options["lakeformat.read.verify"]:
             check_skipping(self._spark, self._engine.storage.location, snapshot, where or self._options["where"])
-        return native_scan(self._spark, self._engine.store, snapshot, query)
+        split_bytes = self._options["lakeformat.read.split.bytes"]
+        return native_scan(self._spark, self._engine.store, snapshot, query, split_bytes=split_bytes)
 
     def upsert(
         self,

@@ -163,7 +163,8 @@ def test_widened_and_added_columns(vectorized: str, spark: SparkSession, evolved
         spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
 
 
-def test_files_that_spark_cannot_widen_go_through_the_source(spark: SparkSession, evolved: Path) -> None:
+@pytest.fixture
+def unwidened(evolved: Path) -> Path:
     """Hudi widens long to double; the first commit has left the timeline, so that footers have to tell."""
     first = commits(evolved)[0]
     (old,) = evolved.glob(f"*_{first}.parquet")
@@ -172,10 +173,24 @@ def test_files_that_spark_cannot_widen_go_through_the_source(spark: SparkSession
     pq.write_table(stored.set_column(at, "d", stored["d"].cast(pa.int64())), old)
     for file in (evolved / ".hoodie").glob(f"{first}.*"):
         file.unlink()
-    frame = native(spark, evolved)
+    return evolved
+
+
+def test_files_that_spark_cannot_widen_are_read_by_us(spark: SparkSession, unwidened: Path) -> None:
+    frame = native(spark, unwidened)
     assert len(frame.inputFiles()) == 1
-    assert lines(frame) == lines(read(spark, evolved))
-    assert sorted((row.id, row.d) for row in native(spark, evolved, ["id", "d"], "d < 3.2").collect()) == [(1, 3.0)]
+    assert lines(frame) == lines(read(spark, unwidened))
+    assert sorted((row.id, row.d) for row in native(spark, unwidened, ["id", "d"], "d < 3.2").collect()) == [(1, 3.0)]
+    assert native(spark, unwidened).count() == 4
+
+
+def test_files_are_those_of_the_call_though_an_older_plan_completes(spark: SparkSession, unwidened: Path) -> None:
+    table = lakeformat.open(unwidened, **{"hoodie.parquet.small.file.limit": 0})
+    planned = table.schedule_clustering("id")
+    table.insert(pa.table(NEW).slice(0, 1).set_column(0, "id", pa.array([5], pa.int64())))
+    frame = native(spark, unwidened, ["id"])
+    table.run_clustering(planned)
+    assert sorted(row.id for row in frame.collect()) == [1, 2, 3, 4, 5]
 
 
 NAN = float("nan")
@@ -211,3 +226,30 @@ def test_verified_reads_fail_in_the_task_that_finds_a_loss(spark: SparkSession, 
     assert f"a/{file.name}" in refused.text
     with pytest.raises(SkippingError, match=file.name):
         native(spark, tmp_path, None, "x < -1 or x = 2", verify=True)
+
+
+@pytest.fixture
+def careless(spark: SparkSession) -> Iterator[None]:
+    """A session that leaves out files it cannot read."""
+    settings = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+    for setting in settings:
+        spark.conf.set(setting, "true")
+    yield
+    for setting in settings:
+        spark.conf.unset(setting)
+
+
+@pytest.mark.usefixtures("careless")
+def test_a_file_that_cannot_be_read_is_never_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    write(spark.createDataFrame([(n, "a" if n < 5 else "b", 1, n / 2) for n in range(10)], COLUMNS), tmp_path)
+    (file,) = tmp_path.glob("a/*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(b"?" * len(whole))
+    damaged = native(spark, tmp_path, ["id"])
+    with pytest.raises(Exception, match=file.name):
+        damaged.collect()
+    file.write_bytes(whole)
+    missing = native(spark, tmp_path, ["id"])
+    file.unlink()
+    with pytest.raises(Exception, match=file.name):
+        missing.collect()
