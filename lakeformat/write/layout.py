@@ -119,9 +119,16 @@ def _check_order(schema: pa.Schema, name: str) -> None:
         raise SchemaMismatchError(f"the sort column {name!r} is {kind}, which has no order; name another column")
 
 
-def sort_order(rows: pa.Table, columns: tuple[str, ...]) -> np.ndarray:
-    """Positions that sort the rows by these columns (``a.b`` for a struct's field), nulls last; stable."""
-    keys = pa.table({str(at): field_column(rows, name, "sort") for at, name in enumerate(columns)})
+def sort_order(rows: pa.Table, columns: tuple[str, ...], *, nulls_first: bool = False) -> np.ndarray:
+    """Positions that sort the rows by these columns (``a.b`` for a struct's field); NaN last, then nulls; stable.
+
+    Args:
+        nulls_first: nulls come before all values.
+    """
+    values = [field_column(rows, name, "sort") for name in columns]
+    if nulls_first:
+        values = [key for value in values for key in ((pc.is_valid(value), value) if value.null_count else (value,))]
+    keys = pa.table(values, [str(at) for at in range(len(values))])
     by = [(name, "ascending") for name in keys.schema.names]
     return np.asarray(pc.sort_indices(keys, sort_keys=by)).astype(np.int64)
 

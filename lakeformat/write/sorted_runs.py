@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,10 @@ from lakeformat.write.layout import Layout, sort_order
 from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.stage import Run, StagedTask, StageWriter
 
-__all__ = ["RunCursor", "lay_down", "merge_runs", "merged", "stage_runs", "take_rows"]
+__all__ = ["Order", "RunCursor", "lay_down", "merge_runs", "merged", "stage_runs", "take_rows"]
+
+#: Rows to the positions that sort them; stable.
+Order: TypeAlias = Callable[[pa.Table], np.ndarray]
 
 
 def take_rows(writer: DirectWriter, batches: Iterable[pa.RecordBatch], layout: Layout | None) -> None:
@@ -105,47 +109,47 @@ def merge_runs(
 
 def _rows(runs: Sequence[tuple[Any, Run]], columns: tuple[str, ...]) -> Iterator[pa.Table]:
     if columns:
-        yield from merged([RunCursor(reader, run) for reader, run in runs], columns)
+        yield from merged([RunCursor(reader, run) for reader, run in runs], partial(sort_order, columns=columns))
         return
     for reader, run in runs:
         for at in range(run.first, run.last):
             yield pa.Table.from_batches([reader.get_batch(at)])
 
 
-def merged(cursors: Iterable[RunCursor], columns: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Merge sorted runs.
+def merged(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Table]:
+    """Merge runs that are sorted by this order.
 
     Each step finds the head that ends first. What any head holds up to there can go out, since no run has an earlier
     row left. Heads that begin later take no part, so that runs that do not overlap are only handed on.
     """
     alive = [cursor for cursor in cursors if cursor.head.num_rows]
     while alive:
-        first_end, early = _first_end(alive, columns)
+        first_end, early = _first_end(alive, order)
         if len(early) == 1:
             yield alive[first_end].head
             alive[first_end].drop(alive[first_end].head.num_rows)
         else:
-            yield _step([alive[at] for at in early], early.index(first_end), columns)
+            yield _step([alive[at] for at in early], early.index(first_end), order)
         alive = [cursor for cursor in alive if cursor.head.num_rows]
 
 
-def _first_end(cursors: Sequence[RunCursor], columns: tuple[str, ...]) -> tuple[int, list[int]]:
+def _first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[int]]:
     """The head whose last row comes first, and all heads that begin before that row, itself among them."""
     ends = [cursor.head.slice(cursor.head.num_rows - 1) for cursor in cursors]
     starts = [cursor.head.slice(0, 1) for cursor in cursors]
-    order = sort_order(pa.concat_tables([*ends, *starts]), columns)  # Stable: ends go before equal starts.
-    at = int(np.argmax(order < len(cursors)))
-    first_end = int(order[at])
-    return first_end, sorted({first_end, *(order[:at] - len(cursors)).tolist()})
+    found = order(pa.concat_tables([*ends, *starts]))  # Stable: ends go before equal starts.
+    at = int(np.argmax(found < len(cursors)))
+    first_end = int(found[at])
+    return first_end, sorted({first_end, *(found[:at] - len(cursors)).tolist()})
 
 
-def _step(cursors: Sequence[RunCursor], first_end: int, columns: tuple[str, ...]) -> pa.Table:
+def _step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> pa.Table:
     """All rows of the heads up to the last row of one of them, sorted; the heads go on behind them."""
     lengths = [cursor.head.num_rows for cursor in cursors]
     rows = pa.concat_tables([cursor.head for cursor in cursors]).combine_chunks()
-    order = sort_order(rows, columns)
-    last = int(np.flatnonzero(order == sum(lengths[: first_end + 1]) - 1)[0])
-    out = order[: last + 1]
+    found = order(rows)
+    last = int(np.flatnonzero(found == sum(lengths[: first_end + 1]) - 1)[0])
+    out = found[: last + 1]
     owners = np.repeat(np.arange(len(cursors)), lengths)[out]
     for cursor, taken in zip(cursors, np.bincount(owners, minlength=len(cursors)).tolist(), strict=True):
         cursor.drop(taken)

@@ -88,12 +88,18 @@ def test_sorted_files_are_skipped_in_part(given: int | None, tmp_path: Path) -> 
     assert table.to_arrow(where=where).num_rows == expected
 
 
+def nulls_first(value: Any) -> tuple[Any, ...]:
+    """Nulls first, NaN last."""
+    return (False,) if value is None else (True, value != value, 0 if value != value else value)
+
+
 @pytest.mark.parametrize("buffer", BUFFERS)
-def test_linear_files_follow_each_other(buffer: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["id", "x", "y"])
+def test_linear_files_follow_each_other(by: str, buffer: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", **{BUFFER: buffer})
-    table.cluster("id", target_file_bytes=TINY)
+    table.cluster(by, target_file_bytes=TINY)
     for files in table.snapshot().by_partition.values():
-        found = sorted(column_of(table, file, "id") for file in files)
+        found = sorted([nulls_first(value) for value in column_of(table, file, by)] for file in files)
         assert len(found) > 2
         assert list(itertools.chain.from_iterable(found)) == sorted(itertools.chain.from_iterable(found))
 

@@ -27,7 +27,6 @@ from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource
 from lakeformat.storage.port import Storage
 from lakeformat.write.base_file import stored_schema
-from lakeformat.write.layout import sort_order
 from lakeformat.write.sizing import measured_row_bytes
 from lakeformat.write.sorted_runs import RunCursor, merged
 from lakeformat.write.stage import BLOCK_BYTES, Run, Written
@@ -116,7 +115,7 @@ def spill(
         for block in _blocks(source, files, settings.buffer_bytes // 3):
             beat()
             places = ranges.curve.positions(block)
-            order = np.argsort(places) if settings.ordering.curved else sort_order(block, settings.ordering.columns)
+            order = np.argsort(places) if settings.ordering.curved else settings.ordering.by_columns(block)
             places = places[order]
             ends = [*np.searchsorted(places, ranges.ends, side="right").tolist(), len(places)]
             start = 0
@@ -150,6 +149,10 @@ def _whole(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
 
 
+def _by_place(rows: pa.Table) -> npt.NDArray[np.int64]:
+    return np.argsort(rows.column(_PLACE).to_numpy(), kind="stable")
+
+
 def _cut(rows: pa.Table) -> list[pa.RecordBatch]:
     block_rows = rows.num_rows * BLOCK_BYTES // max(rows.nbytes, BLOCK_BYTES)
     cut: list[pa.RecordBatch] = rows.combine_chunks().to_batches(max_chunksize=max(block_rows, 1))
@@ -170,7 +173,7 @@ def merge_range(
     Args:
         group: its number and partition path.
     """
-    columns = (_PLACE,) if settings.ordering.curved else settings.ordering.columns
+    order = _by_place if settings.ordering.curved else settings.ordering.by_columns
     with ExitStack() as stack:
         cursors: list[RunCursor] = []
         rows = 0
@@ -181,5 +184,5 @@ def merge_range(
                 cursors += [RunCursor(reader, run) for run in mine]
                 rows += sum(run.rows for run in mine)
         maker = FileMaker(storage, settings, group[1], f"{group[0]}-{number}", beat=beat)
-        tables = (table.drop_columns([_PLACE]) for table in merged(cursors, columns))
+        tables = (table.drop_columns([_PLACE]) for table in merged(cursors, order))
         yield from maker.stream(tables, rows, int(_LEEWAY * ranges.per_file))

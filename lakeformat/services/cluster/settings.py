@@ -77,12 +77,16 @@ class Ordering:
             return None
         keys = self.keys(rows)
         if not self.curved:
-            return sort_order(keys, self.columns), None
+            return self.by_columns(keys), None
         chosen = sample_positions(rows.num_rows, self.sample_rows)
         curve = self.fitted(keys if chosen is None else keys.take(pa.array(chosen)))
         places = curve.positions(keys)
         order = np.argsort(places)
         return order, places[order]
+
+    def by_columns(self, rows: pa.Table) -> Ints:
+        """The rows' order by the columns themselves: nulls first and NaN last, as on a curve."""
+        return sort_order(rows, self.columns, nulls_first=True)
 
     def top_columns(self, schema: pa.Schema) -> list[str]:
         """The columns that it looks into."""
