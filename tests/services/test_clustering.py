@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,10 @@ def test_sorted_files_are_skipped_in_part(given: int | None, tmp_path: Path) -> 
 
 def nulls_first(value: Any) -> tuple[Any, ...]:
     """Nulls first, NaN last."""
-    return (False,) if value is None else (True, value != value, 0 if value != value else value)
+    if value is None:
+        return (False,)
+    nan = isinstance(value, float) and math.isnan(value)
+    return True, nan, 0 if nan else value
 
 
 @pytest.mark.parametrize("buffer", BUFFERS)
