@@ -285,7 +285,7 @@ class Table(Reading, Clustering):
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
-        check_services(resolved, job.final_schema(snapshot))
+        check_services(resolved, snapshot, job.final_schema(snapshot))
         session = WriteSession(self.engine, job, parsed)
         with reused_memory():
             if operation is Operation.DELETE_PARTITION:

@@ -41,10 +41,12 @@ class Clustering:
         Args:
             by: columns, fields of structs by path: all files of the partitions are sorted by them. By default what
                 ``hoodie.clustering.plan.strategy.sort.columns`` says, for files below the small-file limit; with no
-                columns there either, small files are only brought together.
+                columns there either, small files are only brought together. By option, files are left alone that
+                the same clustering has made; with ``by`` they are taken again.
             curve: ``hilbert``, ``z-order``, or ``linear`` (by the first column, then the second ...). By default
                 what ``hoodie.layout.optimize.strategy`` says, else hilbert for several columns.
-            partitions: partition paths as they stand in the table, ``*`` for any text; by default what
+            partitions: partition paths as they stand in the table, ``*`` for any text; one that matches nothing beside
+                others that do gets a warning. By default what
                 ``hoodie.clustering.plan.strategy.partition.selected`` and its kin say, else all.
             target_file_bytes: of the new files; ``hoodie.clustering.plan.strategy.target.file.max.bytes`` by default.
 
@@ -52,7 +54,8 @@ class Clustering:
             the result; its ``skipped`` tells why if there was nothing to do.
 
         Raises:
-            InvalidInputError, SchemaMismatchError: a column or partition is not there, or has no order.
+            InvalidInputError, SchemaMismatchError: a column or partition is not there, has no order, or is not named
+                where it has to be.
             WriteConflictError: another writer changed the files meanwhile; nothing was published.
         """
         return self._session().cluster(request_of(self.options, by, curve, partitions, target_file_bytes))
@@ -77,12 +80,14 @@ class Clustering:
         return self._session().schedule(request_of(self.options, by, curve, partitions, target_file_bytes))
 
     def run_clustering(self, instant_time: str | None = None) -> WriteResult:
-        """Carry out a plan that `schedule_clustering` or Hudi made; the oldest waiting one by default.
+        """Carry out a plan that `schedule_clustering` or Hudi made; by default the oldest waiting one that can be
+        run.
 
         A run that fails leaves the plan as it was, so it can be run again.
 
         Raises:
             InvalidInputError: no such plan is pending.
+            UnsupportedTableError: it is meant for a way of execution that is not built.
             WriteConflictError: it runs already, or its files have changed since: then the plan is gone, too.
         """
         return self._session().run(instant_time)

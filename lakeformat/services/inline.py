@@ -13,13 +13,18 @@ import pyarrow as pa
 
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.resolve import Options
-from lakeformat.services.cluster.run import ClusterSession, Rewriter, pending_plans, request_of
+from lakeformat.errors import InvalidOptionError
+from lakeformat.index.bucket import has_bucket_files
+from lakeformat.services.cluster.plans import pending_plans
+from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.engine import Engine
 from lakeformat.write.session import WriteResult
 
 __all__ = ["after_write", "check_services", "with_services"]
 
+_INDEX: Final = "hoodie.index.type"
 _LOG: Final = logging.getLogger("lakeformat.services")
 
 
@@ -27,17 +32,27 @@ def _wanted(options: Options) -> bool:
     return bool(options[INLINE] or options[SCHEDULE_INLINE])
 
 
-def check_services(options: Options, schema: pa.Schema) -> None:
+def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> None:
     """Refuse, before a write starts, what its services could not do afterwards.
 
     Args:
-        schema: the table's columns after the write.
+        snapshot: the table before the write.
+        schema: its columns after the write.
 
     Raises:
+        InvalidOptionError: options that exclude each other, or a table that cannot be clustered.
         InvalidInputError, SchemaMismatchError: a sort column is missing or has no order.
     """
-    if _wanted(options):
-        request_of(options).ordering.check(schema)
+    if not _wanted(options):
+        return
+    if options[INLINE] and options[SCHEDULE_INLINE]:
+        raise InvalidOptionError(f"{INLINE}=true runs what {SCHEDULE_INLINE}=true leaves to others; set one of them")
+    if options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_file()):
+        raise InvalidOptionError(
+            f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; leave out "
+            f"{INLINE if options[INLINE] else SCHEDULE_INLINE}"
+        )
+    request_of(options).ordering.check(schema)
 
 
 def after_write(engine: Engine, options: Options, rewriter: Rewriter | None = None) -> dict[str, Any] | None:

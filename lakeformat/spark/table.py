@@ -270,7 +270,7 @@ class LakehouseTable(Clustering):
             options = options.with_values(**{"hoodie.combine.before.insert": True})
         snapshot = load_snapshot(engine.store, config=config)
         job = plan_job(engine.store, snapshot, options, schema, engine.ids)
-        check_services(options, job.final_schema(snapshot))
+        check_services(options, snapshot, job.final_schema(snapshot))
         return self._served(self._written(rows, job, snapshot))
 
     def _written(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot) -> WriteResult:

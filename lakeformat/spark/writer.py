@@ -55,7 +55,7 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         if overwrite and not said and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
         job = plan_job(engine.store, snapshot, resolved, rows, engine.ids, overwrite=overwrite)
-        check_services(resolved, job.final_schema(snapshot))
+        check_services(resolved, snapshot, job.final_schema(snapshot))
         if WriteSession(engine, job).skipped(snapshot) is not None:
             return SkippedWriter()
         if removes_partitions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -89,6 +90,22 @@ def test_nothing_worth_it_is_no_plan() -> None:
     assert plan({"a": [500, 600]}, limits(small=500)) is None
 
 
+def test_what_one_clustering_left_just_so_is_left_alone() -> None:
+    files = table({"a": [60], "b": [30, 30], "c": [60]})
+    (other,) = files["c"]
+    files["c"] = (replace(other, name=replace(other.name, instant_time="20250102000000000")),)
+    made = {"20250101000000000": {"a": "b"}, "20250102000000000": {"a": "c"}}
+
+    def partitions(limits: PlanLimits, params: Mapping[str, str]) -> set[str]:
+        found = plan_clustering(files, frozenset(), PartitionChoice(), limits, params, "/data/t", made.get)
+        return {one.partition_path for one in found.file_groups} if found else set()
+
+    assert partitions(limits(), {"a": "b"}) == {"c"}
+    assert partitions(limits(), {"a": "c"}) == {"a", "b"}
+    assert partitions(limits(), {}) == {"a", "b", "c"}
+    assert partitions(replace(limits(), again=True), {"a": "b"}) == {"a", "b", "c"}
+
+
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [
@@ -128,4 +145,4 @@ def test_limits_by_option() -> None:
     assert defaults == PlanLimits(1 << 30, 2 << 30, 30, 300 << 20, single=True)
     assert PlanLimits.of_options(resolve({}), everything=False, sorts=False).single is False
     everything = PlanLimits.of_options(resolve({STRATEGY + "max.num.groups": 3}), everything=True, sorts=True)
-    assert everything == PlanLimits(1 << 30, 2 << 30, 3, None, single=True)
+    assert everything == PlanLimits(1 << 30, 2 << 30, 3, None, single=True, again=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from services.clustered import SCHEMA, as_hudi_rs_sees, column_of, file_names, m
 
 import lakeformat
 from lakeformat.codec.avro_schema import from_avro
+from lakeformat.codec.requested_replace import encode_clustering
 from lakeformat.errors import (
     InvalidInputError,
     InvalidOptionError,
@@ -143,6 +145,15 @@ def test_only_the_named_partitions(tmp_path: Path) -> None:
         table.cluster(["x"], partitions="mars")
 
 
+def test_what_a_clustering_leaves_out_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = make(tmp_path / "t", count=60, **{"hoodie.layout.optimize.strategy": "hilbert"})
+    table.cluster(["x"], partitions=["eu", "mars", "x*"])
+    assert "no partition matches mars, x*" in caplog.text
+    assert "sort" not in caplog.text
+    table.cluster()
+    assert "hoodie.layout.optimize.strategy=hilbert sorts nothing" in caplog.text
+
+
 def test_a_table_without_partitions_and_a_file_without_rows(tmp_path: Path) -> None:
     table = lakeformat.create(tmp_path / "t", rows(0).schema, record_key="id", **{"hoodie.parquet.small.file.limit": 0})
     table.bulk_insert(rows(50))
@@ -235,6 +246,32 @@ class Disturbed:
         written = rewrite_here(engine, groups, settings)
         self.act(settings.instant_time)
         return written
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"SparkSortAndSizeExecution", b"SparkBinaryCopyExecutions"), (b".parquet", b".parquot")]
+)
+def test_a_plan_that_cannot_be_run_does_not_stop_the_next(old: bytes, new: bytes, tmp_path: Path) -> None:
+    """A way of execution that is not built; files that have been replaced."""
+    path = tmp_path / "t"
+    table = make(path, count=60)
+    first, second = (table.schedule_clustering("x", partitions=region) for region in ("eu", "us"))
+    file = path / ".hoodie" / f"{first}.replacecommit.requested"
+    file.write_bytes(file.read_bytes().replace(old, new))
+    assert table.run_clustering().instant_time == second
+    if first in [instant.time for instant in table.snapshot().timeline.pending]:
+        with pytest.raises(UnsupportedTableError, match="SparkBinaryCopy"):
+            table.run_clustering()
+
+
+def test_a_plan_that_rewrites_meta_columns_is_refused(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", count=60)
+    planned = table.schedule_clustering("x")
+    assert planned is not None
+    plan = replace(plan_of(tmp_path / "t", planned), keeps_meta=False)
+    (tmp_path / "t" / ".hoodie" / f"{planned}.replacecommit.requested").write_bytes(encode_clustering(plan))
+    with pytest.raises(UnsupportedTableError, match="commit times"):
+        table.run_clustering()
 
 
 def session(table: lakeformat.Table, act: Any) -> ClusterSession:
@@ -355,6 +392,8 @@ def test_who_was_taken_for_dead_publishes_nothing(tmp_path: Path) -> None:
         ({"by": ["x", "x"]}, InvalidInputError, "different columns"),
         ({"by": ["x"], "curve": "peano"}, InvalidInputError, "peano"),
         ({"by": ["x"], "target_file_bytes": 0}, InvalidInputError, "no size"),
+        ({"curve": "hilbert"}, InvalidInputError, "curve='hilbert' needs columns"),
+        ({"by": ["x"], "partitions": []}, InvalidInputError, "no partition is named; .* leave partitions out"),
     ],
 )
 def test_what_cannot_be_done_is_refused(arguments: Any, error: type[Exception], text: str, tmp_path: Path) -> None:

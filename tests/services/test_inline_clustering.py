@@ -9,7 +9,7 @@ import pytest
 from services.clustered import as_hudi_rs_sees, file_names, rows, seen
 
 import lakeformat
-from lakeformat.errors import SchemaMismatchError
+from lakeformat.errors import InvalidOptionError, SchemaMismatchError
 
 INLINE = {"hoodie.clustering.inline": True, "hoodie.parquet.small.file.limit": 0}
 EVERY_TWO = {**INLINE, "hoodie.clustering.inline.max.commits": 2}
@@ -83,6 +83,49 @@ def test_columns_that_are_not_there_are_refused_before_the_write(tmp_path: Path)
     with pytest.raises(SchemaMismatchError, match="'nope'"):
         table.bulk_insert(rows(30))
     assert table.history() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"hoodie.clustering.schedule.inline": True}, "hoodie.clustering.schedule.inline=true"),
+        ({"hoodie.index.type": "BUCKET"}, "hoodie.index.type=BUCKET"),
+    ],
+)
+def test_options_that_cannot_go_together_are_refused_before_the_write(
+    options: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    made(tmp_path / "t", **{key: value for key, value in options.items() if "index" in key})
+    table = lakeformat.open(tmp_path / "t", **INLINE, **options)
+    with pytest.raises(InvalidOptionError, match=text):
+        table.bulk_insert(rows(30))
+    assert table.history() == []
+
+
+def test_buckets_are_told_by_their_files_too(tmp_path: Path) -> None:
+    made(tmp_path / "t", **{"hoodie.index.type": "BUCKET"}).upsert(rows(30))
+    with pytest.raises(InvalidOptionError, match="finds rows by the names of their files"):
+        lakeformat.open(tmp_path / "t", **INLINE).delete(rows(30).select(["id", "region"]))
+
+
+def test_what_lies_in_order_is_left_alone(tmp_path: Path) -> None:
+    options = {**INLINE, "hoodie.clustering.inline.max.commits": 1}
+    table = made(tmp_path / "t", **options, **BY_X)
+    table.bulk_insert(rows(60))
+    before = table.snapshot().by_partition
+    table.bulk_insert(rows(61).slice(60))  # Of eu.
+    after = table.snapshot().by_partition
+    assert (after["us"], after["asia"]) == (before["us"], before["asia"])
+    assert len(after["eu"]) == 1
+    assert after["eu"] != before["eu"]
+    table.update({"x": 5}, "region = 'us'")
+    assert table.snapshot().by_partition["us"][0].name.instant_time == table.history()[0].instant_time
+
+    table = lakeformat.open(tmp_path / "t", **options, **{**BY_X, "hoodie.clustering.plan.strategy.sort.columns": "y"})
+    table.bulk_insert(rows(62).slice(61))  # Another order is wanted.
+    assert {file.name.instant_time for file in table.snapshot().files} == {table.history()[0].instant_time}
+    assert table.cluster("y").report["files"]["replaced"] == 3  # Who asks for it gets it.
+    assert as_hudi_rs_sees(table) == seen(table)
 
 
 def test_a_batch_is_not_taken_for_sent_twice(tmp_path: Path) -> None:

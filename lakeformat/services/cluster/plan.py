@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
@@ -16,6 +17,7 @@ from lakeformat.write.partitions import matching_partitions
 
 __all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "plan_clustering"]
 
+_LOG: Final = logging.getLogger("lakeformat.services")
 #: The execution that Hudi's writers know for what we plan.
 EXECUTION_CLASS: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 _MODE: Final = "hoodie.clustering.plan.partition.filter.mode"
@@ -32,6 +34,7 @@ class PlanLimits:
         groups: how many such groups at most; None is all.
         small_file_bytes: only files below are candidates; None is files of any size.
         single: whether a group of one file is worth it.
+        again: whether files are that a clustering has left just as this one would.
     """
 
     target_file_bytes: int
@@ -39,6 +42,7 @@ class PlanLimits:
     groups: int | None
     small_file_bytes: int | None
     single: bool
+    again: bool = False
 
     @classmethod
     def of_options(cls, options: Options, *, everything: bool, sorts: bool) -> PlanLimits:
@@ -59,6 +63,7 @@ class PlanLimits:
             limit("max.num.groups"),
             limit("small.file.limit"),
             single=sorts and options[STRATEGY + "single.group.clustering.enabled"],
+            again=everything,
         )
 
 
@@ -101,10 +106,13 @@ class PartitionChoice:
         """The chosen ones among a table's partition paths, ascending.
 
         Raises:
-            InvalidInputError: a path that the user named is not there.
+            InvalidInputError: none of the paths that the user named is there; some that are not get a warning.
         """
         if self.named is not None:
-            return sorted(matching_partitions(self.named, paths)[0]) if paths else []
+            chosen, unmatched = matching_partitions(self.named, paths) if paths else (frozenset[str](), ())
+            if unmatched:
+                _LOG.warning("no partition matches %s", ", ".join(unmatched))
+            return sorted(chosen)
         found: Iterable[str] = paths
         if self.selected:
             found = set(self.selected).intersection(paths)
@@ -129,6 +137,7 @@ def plan_clustering(
     limits: PlanLimits,
     params: Mapping[str, str],
     location: str,
+    made: Callable[[str], Mapping[str, str] | None] = lambda _: None,
 ) -> ClusteringPlan | None:
     """A plan; None if there is nothing worth rewriting.
 
@@ -137,12 +146,19 @@ def plan_clustering(
         closed: file groups of another pending clustering.
         params: kept in the plan, under Hudi's names.
         location: the table's folder: paths in a plan are absolute.
+        made: instant time -> the params by which its commit clustered, None if it did not.
     """
+
+    def is_done(files: Sequence[BaseFile]) -> bool:
+        times = {file.name.instant_time for file in files}
+        return not limits.again and len(times) == 1 and made(times.pop()) == params
+
     groups = chain.from_iterable(
-        _groups([file for file in files[path] if _is_candidate(file, closed, limits)], limits, location)
+        _groups([file for file in files[path] if _is_candidate(file, closed, limits)], limits)
         for path in choice.choose(files)
     )
-    chosen = tuple(islice(groups, limits.groups))
+    worth = (_group(group, limits, location) for group in groups if not is_done(group))
+    chosen = tuple(islice(worth, limits.groups))
     return ClusteringPlan(chosen, EXECUTION_CLASS, params) if chosen else None
 
 
@@ -151,22 +167,23 @@ def _is_candidate(file: BaseFile, closed: Collection[FileGroupId], limits: PlanL
     return small and file.group not in closed
 
 
-def _groups(files: Sequence[BaseFile], limits: PlanLimits, location: str) -> Iterator[ClusteringGroup]:
+def _groups(files: Sequence[BaseFile], limits: PlanLimits) -> Iterator[Sequence[BaseFile]]:
     """One partition's files, largest first, in groups that end before they get too large."""
     waiting: list[BaseFile] = []
-    size = 0
+    size, least = 0, 1 if limits.single else 2
     for file in sorted(files, key=lambda file: (-file.size_bytes, str(file.name))):
         if waiting and size + file.size_bytes > limits.group_bytes:
-            yield from _group(waiting, size, limits, location)
+            if len(waiting) >= least:
+                yield waiting
             waiting, size = [], 0
         waiting.append(file)
         size += file.size_bytes
-    yield from _group(waiting, size, limits, location)
+    if len(waiting) >= least:
+        yield waiting
 
 
-def _group(files: Sequence[BaseFile], size: int, limits: PlanLimits, location: str) -> Iterator[ClusteringGroup]:
-    if len(files) < (1 if limits.single else 2):
-        return
+def _group(files: Sequence[BaseFile], limits: PlanLimits, location: str) -> ClusteringGroup:
+    size = sum(file.size_bytes for file in files)
     megabytes = size / _MEGABYTE
     metrics = {
         "TOTAL_IO_READ_MB": megabytes,
@@ -176,4 +193,4 @@ def _group(files: Sequence[BaseFile], size: int, limits: PlanLimits, location: s
         "TOTAL_LOG_FILES_SIZE": 0.0,
     }
     slices = tuple(SliceInfo(file.partition_path, file.name.file_id, f"{location}/{file.path}") for file in files)
-    yield ClusteringGroup(slices, metrics, -(-size // limits.target_file_bytes))
+    return ClusteringGroup(slices, metrics, -(-size // limits.target_file_bytes))

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
 from lakeformat.codec.requested_replace import encode_clustering
-from lakeformat.config.clustering_options import SORT_BUFFER
+from lakeformat.config.clustering_options import LAYOUT_STRATEGY, SORT_BUFFER, SORT_COLUMNS
 from lakeformat.config.resolve import Options
 from lakeformat.errors import (
     CommitStateUnknownError,
@@ -35,6 +36,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.record import COMMIT_TIME
 from lakeformat.services.cluster.here import Group, rewrite_here
 from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
+from lakeformat.services.cluster.plans import clustered_by, pending_plans
 from lakeformat.services.cluster.settings import (
     Ordering,
     RewriteSettings,
@@ -45,7 +47,6 @@ from lakeformat.services.cluster.settings import (
 )
 from lakeformat.statements import writable
 from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.write import claims
 from lakeformat.write.base_file import FileSettings
@@ -57,7 +58,7 @@ from lakeformat.write.rollback import revert_run, roll_back
 from lakeformat.write.session import WriteResult, WriteSession
 from lakeformat.write.stage import Written, stage_folder
 
-__all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "pending_plans", "request_of"]
+__all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _INDEX: Final = "hoodie.index.type"
@@ -88,13 +89,17 @@ def request_of(
     """What options and arguments ask for; see `lakeformat.Table.cluster`.
 
     Raises:
-        InvalidInputError: no such curve, or a size that is none.
+        InvalidInputError: no such curve, or one without columns; no partition, or a size that is none.
     """
     columns = (by,) if isinstance(by, str) else by
     several = columns is not None and len(columns) > 1
     ordering = ordering_of_options(options, columns, curve, chosen=Strategy.HILBERT if several else None)
+    if curve is not None and not ordering.columns:
+        raise InvalidInputError(f"curve={curve!r} needs columns to sort by; give by=..., or set {SORT_COLUMNS}")
     choice = PartitionChoice.of_options(options)
     if partitions is not None:
+        if not partitions:
+            raise InvalidInputError("no partition is named; give partition paths, or leave partitions out for all")
         choice = PartitionChoice(named=(partitions,) if isinstance(partitions, str) else tuple(partitions))
     limits = PlanLimits.of_options(options, everything=bool(columns), sorts=bool(ordering.columns))
     if target_file_bytes is not None:
@@ -102,17 +107,6 @@ def request_of(
             raise InvalidInputError(f"target_file_bytes={target_file_bytes} is no size; give bytes from 1 up")
         limits = replace(limits, target_file_bytes=target_file_bytes)
     return ClusterRequest(ordering, choice, limits)
-
-
-def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
-    """Instant time -> instant and plan of every clustering that is planned or runs, oldest first."""
-    found = {}
-    for instant in timeline.pending:
-        if instant.action is Action.REPLACE_COMMIT:
-            requested = store.requested_replace(instant)
-            if requested is not None and requested.plan is not None:
-                found[instant.time] = instant, requested.plan
-    return found
 
 
 class ClusterSession:
@@ -141,14 +135,19 @@ class ClusterSession:
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
         """What the request means for the table as it stands; None if there is nothing worth rewriting."""
         store, location = self.engine.store, self.engine.storage.location
-        request.ordering.check(snapshot.columns(location))
+        ordering = request.ordering
+        ordering.check(snapshot.columns(location))
+        if not ordering.columns and ordering.strategy is not Strategy.LINEAR:
+            strategy = f"{LAYOUT_STRATEGY}={ordering.strategy.value}"
+            _LOG.warning("%s sorts nothing without columns; set %s", strategy, SORT_COLUMNS)
         return plan_clustering(
             snapshot.by_partition,
             store.pending_clustering(snapshot.timeline),
             request.choice,
             request.limits,
-            plan_params(request.ordering, request.limits.target_file_bytes),
+            plan_params(ordering, request.limits.target_file_bytes),
             location,
+            cache(partial(clustered_by, store, snapshot.timeline)),
         )
 
     def schedule(self, request: ClusterRequest) -> str | None:
@@ -193,7 +192,7 @@ class ClusterSession:
             return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
 
     def run(self, instant_time: str | None = None) -> WriteResult:
-        """Carry out a plan, ours or another writer's; the oldest by default.
+        """Carry out a plan, ours or another writer's; the oldest that can be by default.
 
         Raises:
             InvalidInputError: no such plan is pending.
@@ -202,13 +201,9 @@ class ClusterSession:
         """
         with self.session.report.step("plan") as counted, self.session.locked():
             snapshot = load_snapshot(self.engine.store)
-            found = self._find(snapshot.timeline, instant_time)
+            found = self._claim_one(snapshot, instant_time)
             if found is not None:
-                instant, plan = found
-                ordering = ordering_of_plan(plan, self.options, instant.time)
-                ordering.check(snapshot.columns(self.engine.storage.location))
-                self._check_live(instant, plan, snapshot)
-                self._claim(instant)
+                instant, plan, ordering = found
                 counted.update(groups=len(plan.groups), files=len(plan.file_groups))
         if found is None:
             return self._nothing(snapshot, "no clustering is pending")
@@ -216,15 +211,36 @@ class ClusterSession:
         with self._undone_on_failure(commit, keeps_plan=True), claims.Pulse(self.engine.storage, commit.time):
             return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
 
-    def _find(self, timeline: Timeline, instant_time: str | None) -> tuple[Instant, ClusteringPlan] | None:
+    def _claim_one(
+        self, snapshot: Snapshot, instant_time: str | None
+    ) -> tuple[Instant, ClusteringPlan, Ordering] | None:
+        """Claim this plan, or else the oldest that can be run. If none can, what the oldest lacks is raised."""
+        refusals: list[LakeformatError] = []
+        for instant, plan in self._find(snapshot.timeline, instant_time):
+            try:
+                ordering = ordering_of_plan(plan, self.options, instant.time)
+                ordering.check(snapshot.columns(self.engine.storage.location))
+                self._check_live(instant, plan, snapshot)
+                self._claim(instant)
+            except LakeformatError as error:
+                if instant_time is not None:
+                    raise
+                _LOG.warning("%s", error)
+                refusals.append(error)
+            else:
+                return instant, plan, ordering
+        if refusals:
+            raise refusals[0]
+        return None
+
+    def _find(self, timeline: Timeline, instant_time: str | None) -> list[tuple[Instant, ClusteringPlan]]:
         pending = pending_plans(self.engine.store, timeline)
         if instant_time is None:
-            waiting = (found for found in pending.values() if found[0].state is State.REQUESTED)
-            return next(waiting, None)
+            return [found for found in pending.values() if found[0].state is State.REQUESTED]
         if instant_time not in pending:
             known = f"pending are {', '.join(pending)}" if pending else "none is pending"
             raise InvalidInputError(f"no clustering {instant_time} is pending; {known}")
-        return pending[instant_time]
+        return [pending[instant_time]]
 
     def _claim(self, instant: Instant) -> None:
         if instant.state is not State.REQUESTED:
@@ -325,8 +341,8 @@ class ClusterSession:
             WriteConflictError: it is running.
         """
         with self.session.locked():
-            instant, _ = self._find(self.engine.store.load(), instant_time) or (None, None)
-            if instant is None or claims.read_claim(self.engine.storage, instant_time) is not None:
+            ((instant, _),) = self._find(self.engine.store.load(), instant_time)
+            if claims.read_claim(self.engine.storage, instant_time) is not None:
                 raise WriteConflictError(f"clustering {instant_time} is running; wait for it")
             roll_back(self.engine.store, self.session.job.config, self.engine.clock, instant)
 

@@ -154,12 +154,17 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
     """How a plan, of anybody's, wants its rows; what it leaves open is as the options say.
 
     Raises:
-        UnsupportedTableError: it is to be executed by a class that does something else.
-        CorruptTableError: it holds log files, or asks for rows without meta columns.
+        UnsupportedTableError: it wants another class to execute it, or rows with new meta columns.
+        CorruptTableError: it holds log files.
     """
     if plan.strategy_class and not plan.strategy_class.endswith("SortAndSizeExecutionStrategy"):
         raise UnsupportedTableError(
             f"clustering {name} is planned for {plan.strategy_class}, which is not built; let Hudi run it, or cancel it"
+        )
+    if not plan.keeps_meta:
+        raise UnsupportedTableError(
+            f"clustering {name} wants rows with new commit times (preserveHoodieMetadata=false), which is not built; "
+            "let Hudi run it, or cancel it"
         )
     if any(one.delta_paths or not one.path for group in plan.groups for one in group.slices):
         raise CorruptTableError(f"clustering {name} has file slices with log files or without base file; cancel it")
