@@ -201,7 +201,7 @@ def add_up(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds],
         ends = pc.min_max(of.minimum)["min"], pc.min_max(of.maximum)["max"]
         if pc.any(unknown).as_py():
             ends = pa.scalar(None, of.minimum.type), pa.scalar(None, of.minimum.type)
-        low, high = (pa.array([end.as_py()], of.minimum.type) for end in ends)
+        low, high = (pa.repeat(end, 1) for end in ends)  # Python has no value of some dates and timestamps.
         found[path] = ColumnBounds(low, high, _sum(of.null_count))
     return found, _sum(rows)
 

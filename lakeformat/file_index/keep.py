@@ -95,7 +95,9 @@ class IndexWriter:
         files: Sequence[tuple[BaseFile, FileStats | None]],
         replaced: frozenset[FileGroupId],
     ) -> None:
-        """Write what a completed commit changed. Never raises but when the process is to end.
+        """Write what a completed commit changed.
+
+        The caller lets no error of this become the write's: the commit is visible.
 
         Args:
             base: the table before, as the write saw it.
@@ -103,18 +105,7 @@ class IndexWriter:
             files: what it wrote.
             replaced: the groups it hides.
         """
-        try:
-            table = file_table(files, self.columns, bounds_schema(self.schema))
-            self._keep(base, instant, table, replaced)
-        except Exception as error:  # The commit is visible: whatever happens now must not look like its failure.
-            _LOG.warning(
-                "the file index of %s does not know commit %s yet, the next write adds it: %s",
-                self._storage.location,
-                instant.time,
-                error,
-            )
-
-    def _keep(self, base: Snapshot, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
+        table = file_table(files, self.columns, bounds_schema(self.schema))
         live = base.live
         if isinstance(live, IndexedFiles) and live.is_whole:
             since = base.timeline.commit_times - live.manifest.covered.commits

@@ -204,11 +204,10 @@ def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Tabl
     held = {name: _CACHE.get((storage.location, path, name)) for name in columns if names is None or name in names}
     missing = [name for name, column in held.items() if column is None]
     if names is None or missing:
-        parquet = _parquet(storage, path)
-        if parquet is None or _facts(parquet.schema_arrow) is None:
+        parquet = _shard(storage, path)
+        if parquet is None:
             return None
         names = frozenset(parquet.schema_arrow.names)
-        _CACHE.put((storage.location, path, ""), parquet.schema_arrow.empty_table())
         held = {name: column for name, column in held.items() if name in names}
         read = parquet.read([name for name in missing if name in names])
         for name in read.column_names:
@@ -219,6 +218,17 @@ def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Tabl
 
 def column_names(storage: Storage, path: str) -> Sequence[str] | None:
     """What columns a shard has; None if it is damaged or gone."""
-    if read_columns(storage, path, ()) is None:
+    known = _CACHE.get((storage.location, path, ""))
+    if known is not None:
+        return tuple(known.column_names)
+    parquet = _shard(storage, path)
+    return None if parquet is None else tuple(parquet.schema_arrow.names)
+
+
+def _shard(storage: Storage, path: str) -> pq.ParquetFile | None:
+    """A shard opened; what columns it has is cached from then on."""
+    parquet = _parquet(storage, path)
+    if parquet is None or _facts(parquet.schema_arrow) is None:
         return None
-    return tuple(_CACHE.get((storage.location, path, "")).column_names)
+    _CACHE.put((storage.location, path, ""), parquet.schema_arrow.empty_table())
+    return parquet

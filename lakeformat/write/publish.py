@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -26,6 +28,8 @@ from lakeformat.write.stage import Written
 from lakeformat.write.validators import ProposedWrite, proposed_snapshot, run_validators
 
 __all__ = ["Publication"]
+
+_LOG: Final = logging.getLogger("lakeformat.file_index")
 
 
 @dataclass(frozen=True)
@@ -115,16 +119,24 @@ class Publication:
         if not self.job.options[FILE_INDEX]:
             return
         options = self.job.options
-        files = [(file.stat.base_file, file.facts) for file in written]
-        index = IndexWriter(
-            self.engine.store,
-            self.engine.clock,
-            self.job.indexed(schema),
-            schema,
-            options[INDEX_COMMITS],
-            options[INDEX_SHARD_FILES],
-        )
-        index.committed(snapshot, commit.instant.at(State.COMPLETED), files, frozenset(hidden))
+        try:
+            files = [(file.stat.base_file, file.facts) for file in written]
+            index = IndexWriter(
+                self.engine.store,
+                self.engine.clock,
+                self.job.indexed(schema),
+                schema,
+                options[INDEX_COMMITS],
+                options[INDEX_SHARD_FILES],
+            )
+            index.committed(snapshot, commit.instant.at(State.COMPLETED), files, frozenset(hidden))
+        except Exception as error:  # Whoever took one for the write's failure would write its rows twice.
+            _LOG.warning(
+                "the file index of %s does not know commit %s yet, the next write adds it: %s",
+                self.engine.storage.location,
+                commit.time,
+                error,
+            )
 
     def _validate(
         self,

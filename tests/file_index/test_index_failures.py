@@ -18,10 +18,11 @@ class FailingStorage(MemoryStorage):
     def __init__(self) -> None:
         super().__init__()
         self.failing: frozenset[str] = frozenset()
+        self.error: type[Exception] = StorageError
 
     def _enter(self, name: str, path: str) -> None:
         if name in self.failing and path.startswith(FOLDER):
-            raise StorageError(f"cannot {name} {path}: injected; try again")
+            raise self.error(f"cannot {name} {path}: injected; try again")
 
     def list(self, path: str) -> Any:
         self._enter("list", path)
@@ -55,6 +56,20 @@ def test_a_call_that_fails_costs_the_index_only(call: str, before: int) -> None:
     judged(table)
     assert {row["id"]: row["v"] for row in cold(table).to_arrow(["id", "v"]).to_pylist()}.keys() == kept.keys()
     table.upsert(rows(1, 2, 3, bump=20))
+    assert judged(cold(table))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, AttributeError, OverflowError])
+def test_no_error_of_the_index_is_the_writes(error: type[Exception]) -> None:
+    storage = FailingStorage()
+    table = new_table(storage)
+    storage.failing, storage.error = frozenset({"open_output"}), error
+    for number in range(4):
+        table.insert(rows(number))
+    assert sorted(table.to_arrow(["id"]).column("id").to_pylist()) == [0, 1, 2, 3]
+    assert index_files(table) == []
+    storage.failing = frozenset()
+    table.insert(rows(4))
     assert judged(cold(table))
 
 

@@ -1,0 +1,53 @@
+"""What the index makes of values and columns at the edges: no write fails for it, and it goes on."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from index_tables import OPTIONS, cold
+
+from lakeformat import Table
+from lakeformat.config.resolve import resolve
+from lakeformat.file_index.columns import add_up, bounds_schema, with_bounds
+from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.predicate import ColumnBounds
+from lakeformat.storage import MemoryStorage, SystemClock
+from lakeformat.timeline.live import file_columns
+from lakeformat.write.table_settings import create_table
+
+FAR = 400_000_000_000_000_000  # Microseconds: the year 14645, which Spark has and Python has not.
+
+
+@pytest.mark.parametrize(
+    ("of", "low", "high"),
+    [
+        (pa.timestamp("us"), -FAR, FAR),
+        (pa.timestamp("us", "UTC"), FAR, FAR + 1),
+        (pa.date32(), -5_000_000, 5_000_000),
+    ],
+)
+def test_bounds_that_python_has_no_value_of(of: pa.DataType, low: int, high: int) -> None:
+    raw = pa.int32() if pa.types.is_date32(of) else pa.int64()
+    files = [BaseFile("p", BaseFileName(f"f{n}-0", "0-0-0", "20250101000000000"), 10) for n in range(2)]
+    ends = (pa.array([end, end], raw).cast(of) for end in (low, high))
+    table = with_bounds(file_columns(files), {"x": ColumnBounds(*ends, pa.array([0, 0]))})
+    found, _ = add_up(table, bounds_schema(pa.schema([("x", of)])))
+    assert found["x"].minimum.cast(raw).to_pylist() == [low]
+    assert found["x"].maximum.cast(raw).to_pylist() == [high]
+
+
+def test_a_timestamp_beyond_the_year_9999_is_written_once() -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.timestamp("us"))])
+    table = Table(MemoryStorage(), resolve(OPTIONS))
+    create_table(table.engine.store, table.options, schema, SystemClock())
+    far = pa.array([FAR], pa.int64()).cast(pa.timestamp("us"))
+    for number in range(4):
+        table.insert(pa.table({"id": [number], "p": ["a"], "ts": far}, schema))
+    assert sorted(table.to_arrow(["id"]).column("id").to_pylist()) == [0, 1, 2, 3]
+    assert cold(table).to_arrow(["id"], where="ts > TIMESTAMP '9999-01-01 00:00:00'").num_rows == 4
+    assert judged_bounds(cold(table))
+
+
+def judged_bounds(table: Table) -> bool:
+    (portion, *_) = table.snapshot().live.portions(["ts"])
+    return not portion.bounds["ts"].minimum.null_count
