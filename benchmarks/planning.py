@@ -98,7 +98,7 @@ def make(path: Path, partitions: int) -> None:
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day")
     table.upsert(pa.Table.from_pylist([dict.fromkeys(SCHEMA.names, None) | {"id": "0", "day": "d0000"}], SCHEMA))
     store = table.engine.store
-    timeline = store.load()
+    timeline = store.load(store.config().archive_folder)
     random, schema = np.random.default_rng(7), bounds_schema(SCHEMA)
     of_shard = SHARD_FILES // FILES_A_PARTITION
     shards = [

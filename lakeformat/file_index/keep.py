@@ -113,7 +113,7 @@ class IndexWriter:
                 write_file(self._storage, "delta", instant.time, table, {"replaced": _as_lists(replaced)})
                 return
         entries = self._storage.list(FOLDER)
-        timeline = self.store.load()
+        timeline = self.store.load(base.config.archive_folder)
         missing = to_replay(covered_by(base.timeline), timeline, None, lambda: rolled_back(self.store, timeline))
         if not base.timeline.commits:
             missing = timeline.commits if timeline.commits == (instant,) else None
@@ -231,7 +231,7 @@ def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Tabl
 def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: Covered) -> str:
     """Write the manifest of these shards: from then on readers go by it. Returns its path."""
     whole = pa.concat_tables([_SHARDS.empty_table(), *shards], promote_options="permissive")
-    facts = {"commits": sorted(covered.commits), "pending": sorted(covered.pending)}
+    facts = {"commits": sorted(covered.commits), "pending": sorted(covered.pending), "archive": covered.archive}
     return write_file(storage, "manifest", max(covered.commits), whole, facts).path
 
 

@@ -44,7 +44,8 @@ def load_snapshot(
     """
     config = config or store.config()
     config.check_readable(store.storage.location)
-    whole = store.load()  # Before anything else is looked at: see `list_snapshot`.
+    # Before anything else is looked at: see `list_snapshot`.
+    whole = store.load(config.archive_folder if use_index else None)
     if as_of is not None:
         check_horizon(store, whole, as_of)
     found = _indexed(store, config, whole, as_of) if use_index else None
@@ -108,14 +109,18 @@ def _has_shards(manifest: Manifest, entries: Sequence[FileInfo]) -> bool:
 
 
 def rolled_back(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
-    """Times of the instants that completed rollbacks on the timeline are of."""
+    """Times of the commits that completed rollbacks on the timeline have undone for good.
+
+    A plan, of a clustering or compaction, may run again after its run was rolled back.
+    """
     found = set()
     for rollback in timeline.of_action(Action.ROLLBACK):
         request = rollback.at(State.REQUESTED)
         if rollback.state is State.COMPLETED:
             with suppress(FileNotFoundError):
                 plan = decode_rollback_plan(store.read(request), name=f"{HOODIE}/{request.file_name}")
-                found.add(plan.instant_time)
+                if plan.action == Action.COMMIT.value:
+                    found.add(plan.instant_time)
     return frozenset(found)
 
 

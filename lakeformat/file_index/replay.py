@@ -2,8 +2,9 @@
 
 A snapshot of the index stands for a set of completed commits. It may be carried on to a later timeline if
 
-- every commit it covers is still active: none was rolled back or restored away, and, as archiving takes the oldest
-  first, none that came after them can have been archived unseen (commits held by a savepoint alone prove nothing);
+- every commit it covers is still active: none was rolled back or restored away;
+- the archive is as it was: nothing that came since can have been archived unseen (Hudi's ``HoodieTimelineArchiver``
+  writes the archive before it takes instants off the timeline);
 - whatever was pending then is pending still, has completed (and is then replayed, old as its time may be), or was
   rolled back by a rollback that is on the timeline.
 
@@ -21,7 +22,7 @@ from lakeformat.file_index.columns import key_of
 from lakeformat.file_index.stored import Covered
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, join_path
-from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant
 from lakeformat.storage.port import check_path
 from lakeformat.timeline.timeline import Timeline
 
@@ -50,7 +51,7 @@ class Changes:
 def covered_by(timeline: Timeline) -> Covered:
     """What a snapshot made at this timeline stands for."""
     pending = frozenset(instant.time for instant in timeline.pending if instant.action in _MAY_COMMIT)
-    return Covered(timeline.commit_times, pending)
+    return Covered(timeline.commit_times, pending, timeline.archive)
 
 
 def to_replay(
@@ -59,12 +60,13 @@ def to_replay(
     """The commits that the snapshot lacks at an instant, oldest first; None if it cannot be carried on to there.
 
     Args:
-        whole: the timeline, not cut.
-        rolled_back: times of the instants that rollbacks on the timeline are of.
+        whole: the timeline, not cut, loaded with the mark of its archive.
+        rolled_back: times of the commits that rollbacks on the timeline have undone.
     """
     cut = whole if as_of is None else whole.as_of(as_of)
-    saved = {i.time for i in whole.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED}
-    if not covered.commits <= cut.commit_times or covered.commits <= saved:
+    if not covered.commits or not covered.commits <= cut.commit_times:
+        return None
+    if whole.archive is None or whole.archive != covered.archive:
         return None
     known = {instant.time for instant in whole.instants if instant.action in _MAY_COMMIT}
     gone = covered.pending - known

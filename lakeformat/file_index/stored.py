@@ -72,10 +72,12 @@ class Covered:
     Attributes:
         commits: times of completed commits, all that were active.
         pending: times of what was pending and might have become a commit.
+        archive: `Timeline.archive`.
     """
 
     commits: frozenset[str]
     pending: frozenset[str]
+    archive: str | None
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,8 @@ def read_manifest(storage: Storage, path: str) -> Manifest | None:
     if found is None:
         return None
     table, facts = found
-    return Manifest(path, Covered(frozenset(facts["commits"]), frozenset(facts["pending"])), table)
+    covered = Covered(frozenset(facts["commits"]), frozenset(facts["pending"]), facts.get("archive", ""))
+    return Manifest(path, covered, table)
 
 
 def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Table | None:

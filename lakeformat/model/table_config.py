@@ -30,6 +30,7 @@ ZONE: Final = "hoodie.table.timeline.timezone"
 PAYLOAD: Final = "hoodie.compaction.payload.class"
 MERGE_MODE: Final = "hoodie.record.merge.mode"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
+ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 
@@ -126,6 +127,11 @@ class TableConfig:
         if self.get(ZONE, "LOCAL").upper() == "UTC":
             return timezone.utc
         return None
+
+    @property
+    def archive_folder(self) -> str:
+        """Where Hudi puts instants that leave the timeline; a path of the table."""
+        return f".hoodie/{self.get(ARCHIVE_FOLDER, 'archived')}".rstrip("/")
 
     @property
     def has_metadata_table(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -15,13 +16,15 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig
-from lakeformat.storage.port import HOODIE, Storage
+from lakeformat.storage.port import HOODIE, Storage, check_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
 
 __all__ = ["TimelineStore"]
 
 _CACHED_COMMITS: Final = 4096
+#: In the name of each file of archived instants.
+_ARCHIVE: Final = ".archive"
 
 
 class _CommitCache:
@@ -75,11 +78,21 @@ class TimelineStore:
             f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); check the path, or write to it first"
         )
 
-    def load(self) -> Timeline:
-        """The active timeline as it stands now."""
+    def load(self, archive_folder: str | None = None) -> Timeline:
+        """The active timeline as it stands now.
+
+        Args:
+            archive_folder: listed afterwards for the mark of the archive; None leaves it out.
+        """
         entries = [entry for entry in self.storage.list(HOODIE) if not entry.is_folder]
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
-        return Timeline.of_file_names(entry.name for entry in entries)
+        archive = None if archive_folder is None else self._archive_mark(archive_folder)
+        return Timeline.of_file_names((entry.name for entry in entries), archive)
+
+    def _archive_mark(self, folder: str) -> str:
+        files = [entry for entry in self.storage.list(check_path(folder)) if _ARCHIVE in entry.name]
+        stamps = "\n".join(sorted(f"{entry.name} {entry.size_bytes}" for entry in files))
+        return hashlib.blake2b(stamps.encode(), digest_size=16).hexdigest() if files else ""
 
     def read(self, instant: Instant) -> bytes:
         """The bytes of an instant's file."""

@@ -17,12 +17,17 @@ _WRITES_FILES: Final = COMMIT_ACTIONS | {Action.COMPACTION}
 
 @dataclass(frozen=True)
 class Timeline:
-    """Active instants, oldest first, each in its furthest state."""
+    """Active instants, oldest first, each in its furthest state.
+
+    Attributes:
+        archive: a mark that changes whenever instants are archived, "" while none ever was; None if nobody looked.
+    """
 
     instants: tuple[Instant, ...]
+    archive: str | None = None
 
     @classmethod
-    def of_file_names(cls, names: Iterable[str]) -> Timeline:
+    def of_file_names(cls, names: Iterable[str], archive: str | None = None) -> Timeline:
         """From the names in the ``.hoodie`` folder; files that are no instants are passed over."""
         furthest: dict[tuple[str, Action], Instant] = {}
         for name in names:
@@ -35,7 +40,7 @@ class Timeline:
         # A compaction completes as a commit of the same time: its pending files then say nothing more.
         completed = {i.time for i in furthest.values() if i.state is State.COMPLETED and i.action in COMMIT_ACTIONS}
         kept = (i for i in furthest.values() if i.action is not Action.COMPACTION or i.time not in completed)
-        return cls(tuple(sorted(kept, key=lambda i: (i.time, i.action.value))))
+        return cls(tuple(sorted(kept, key=lambda i: (i.time, i.action.value))), archive)
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:

@@ -119,10 +119,16 @@ def restore(table: Table, count: int) -> None:
     storage.create(f"{HOODIE}/{Instant(str(int(newest) + 1), Action.RESTORE, State.COMPLETED).file_name}", b"x")
 
 
-def archive(table: Table, count: int) -> None:
-    """Hudi's archiving: the oldest commits go; groups they replaced are deleted first."""
+def archive(table: Table, count: int, held: int = 0) -> None:
+    """Hudi's archiving: the oldest commits are put into the archive and go; groups they replaced are deleted first.
+
+    Args:
+        held: so many commits are older still, and held by savepoints.
+    """
     storage, store = table.engine.storage, TimelineStore(table.engine.storage)
-    for instant in store.load().commits[:count]:
+    archived = f"{HOODIE}/archived/.commits_.archive.{len(storage.list(f'{HOODIE}/archived')) + 1}_1-0-1"
+    storage.create(archived, b"#HUDI#")
+    for instant in store.load().commits[held : held + count]:
         metadata = store.commit(instant)
         groups = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
         for group in groups:
@@ -133,12 +139,12 @@ def archive(table: Table, count: int) -> None:
         erase(storage, instant)
 
 
-def begin_old(table: Table) -> str | None:
-    """Another program's instant, older than the newest commit but not yet completed."""
+def begin_old(table: Table, before: int = -1) -> str | None:
+    """Another program's instant, older than a commit (by default the newest) but not yet completed."""
     storage, timeline = table.engine.storage, TimelineStore(table.engine.storage).load()
     if len(timeline.commits) < 2 or timeline.pending:
         return None
-    time = str(int(timeline.commits[-1].time) - 1)
+    time = str(int(timeline.commits[before].time) - 1)
     if any(instant.time == time for instant in timeline.instants):
         return None
     storage.create(f"{HOODIE}/{time}.commit.requested", b"")

@@ -174,6 +174,36 @@ def test_archived_commits_prove_nothing_until_the_next_write() -> None:
     assert judged(cold(table))
 
 
+def test_commits_archived_beyond_a_savepoint_that_is_gone_again() -> None:
+    table = new_table()
+    many(table, 3)
+    held = TimelineStore(table.engine.storage).load().commits
+    for commit in held:
+        table.engine.storage.create(f".hoodie/{commit.time}.savepoint", b"x")
+    many(foreign(table), 6)
+    archive(table, 4, held=len(held))
+    for commit in held:
+        table.engine.storage.delete(f".hoodie/{commit.time}.savepoint")
+    assert not judged(cold(table))
+    table.upsert(rows(70))
+    assert judged(cold(table))
+    many(table)
+    assert judged(cold(table))
+
+
+def test_a_commit_older_than_all_the_index_knows_that_is_archived_first() -> None:
+    table = new_table()
+    many(table, 4)
+    time = begin_old(table, before=0)
+    assert time is not None
+    complete(table, time)
+    archive(table, 1)
+    assert not judged(cold(table))
+    assert any(file.name.instant_time == time for file in cold(table).snapshot().files)
+    table.upsert(rows(70))
+    assert judged(cold(table))
+
+
 @pytest.mark.parametrize("how", ["lost", "cut", "flipped", "foreign"])
 def test_each_file_of_the_index_may_be_damaged_or_gone(how: str) -> None:
     table = new_table()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from lakeformat.codec.avro_records import RollbackPlan, encode_rollback_plan
+from lakeformat.file_index.load import rolled_back
 from lakeformat.file_index.replay import covered_by, files_of, to_replay
 from lakeformat.file_index.stored import Covered
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.storage import MemoryStorage
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
 
@@ -14,11 +18,12 @@ def time(number: int) -> str:
     return f"2024010100000{number:04}"
 
 
-def timeline(*names: str) -> Timeline:
-    return Timeline.of_file_names(f"{time(int(n))}.{rest}" for n, _, rest in (name.partition(".") for name in names))
+def timeline(*names: str, archive: str | None = "a") -> Timeline:
+    files = [f"{time(int(n))}.{rest}" for n, _, rest in (name.partition(".") for name in names)]
+    return Timeline.of_file_names(files, archive=archive)
 
 
-KNOWN = Covered(frozenset({time(1), time(3)}), frozenset({time(2)}))
+KNOWN = Covered(frozenset({time(1), time(3)}), frozenset({time(2)}), "a")
 
 CASES: dict[str, tuple[list[str], set[int], list[int] | None]] = {
     "nothing happened": (["1.commit", "2.inflight", "3.commit"], set(), []),
@@ -30,12 +35,7 @@ CASES: dict[str, tuple[list[str], set[int], list[int] | None]] = {
     "a commit was restored away": (["1.commit", "2.inflight"], set(), None),
     "the oldest was archived": (["2.inflight", "3.commit", "4.commit"], set(), None),
     "all were archived": (["8.commit", "9.commit"], {2}, None),
-    "one is held by a savepoint": (["1.commit", "1.savepoint", "2.inflight", "3.commit", "4.commit"], set(), [4]),
-    "savepoints hold them all": (
-        ["1.commit", "1.savepoint", "2.inflight", "3.commit", "3.savepoint", "9.commit"],
-        set(),
-        None,
-    ),
+    "there is a savepoint": (["1.commit", "1.savepoint", "2.inflight", "3.commit", "4.commit"], set(), [4]),
     "no commit is left": (["2.inflight"], set(), None),
 }
 
@@ -47,6 +47,20 @@ def test_carrying_a_snapshot_on(case: str) -> None:
     assert (None if found is None else [instant.time for instant in found]) == (
         None if wanted is None else list(map(time, wanted))
     )
+
+
+@pytest.mark.parametrize("archive", ["", "b", None])
+def test_whatever_was_archived_since_may_be_what_we_have_not_seen(archive: str | None) -> None:
+    assert to_replay(KNOWN, timeline("1.commit", "2.inflight", "3.commit", archive=archive), None, frozenset) is None
+
+
+@pytest.mark.parametrize(("action", "is_gone"), [("commit", True), ("replacecommit", False), ("compaction", False)])
+def test_a_plan_whose_run_was_rolled_back_may_run_again(action: str, is_gone: bool) -> None:
+    storage = MemoryStorage()
+    storage.create(f".hoodie/{time(5)}.rollback.requested", encode_rollback_plan(RollbackPlan(time(2), action)))
+    storage.create(f".hoodie/{time(5)}.rollback", b"x")
+    store = TimelineStore(storage)
+    assert rolled_back(store, store.load()) == ({time(2)} if is_gone else set())
 
 
 def test_a_snapshot_that_covers_later_commits_says_nothing_of_an_earlier_instant() -> None:
@@ -61,7 +75,7 @@ def test_what_is_covered_is_what_is_active() -> None:
     covered = covered_by(
         timeline("1.commit", "2.inflight", "3.clean.requested", "4.replacecommit.requested", "5.commit")
     )
-    assert covered == Covered(frozenset({time(1), time(5)}), frozenset({time(2), time(4)}))
+    assert covered == Covered(frozenset({time(1), time(5)}), frozenset({time(2), time(4)}), "a")
 
 
 @pytest.mark.parametrize(
