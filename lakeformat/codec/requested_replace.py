@@ -152,7 +152,7 @@ def _group(record: Mapping[str, Any], name: str) -> ClusteringGroup:
     slices = []
     for one in record["slices"] or ():
         if one["fileId"] is None:
-            raise CorruptTableError(f"the clustering plan {name} has a file slice without file id; restore the file")
+            raise CorruptTableError(f"the clustering plan {name} has a file slice without file id; cancel it")
         slices.append(
             SliceInfo(
                 one["partitionPath"] or "", one["fileId"], one["dataFilePath"] or "", tuple(one["deltaFilePaths"] or ())

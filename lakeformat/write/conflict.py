@@ -8,7 +8,11 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 
-__all__ = ["check_conflicts", "touched_groups"]
+__all__ = ["OverlapError", "check_conflicts", "touched_groups"]
+
+
+class OverlapError(WriteConflictError):
+    """A commit that has completed changed the same file groups: what was made of the old ones is worth nothing."""
 
 
 def touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
@@ -35,7 +39,8 @@ def check_conflicts(
         overwritten: partitions whose whole contents we replace; None if we replace none.
 
     Raises:
-        WriteConflictError: names both instants.
+        OverlapError: a completed commit; names both instants.
+        WriteConflictError: a pending clustering; names both instants.
     """
     for time, metadata in others:
         theirs = touched_groups(metadata)
@@ -43,7 +48,7 @@ def check_conflicts(
         if overwritten is not None:
             shared |= {group for group in theirs if group.partition_path in overwritten}
         if shared:
-            raise WriteConflictError(
+            raise OverlapError(
                 f"commit {ours} overlaps commit {time} in {len(shared)} file group(s), e.g. {min(shared).file_id}; "
                 f"run the write again, it will start from {time}"
             )

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reliability.faulty import Call, Fault, FaultyStorage, Mode, at
+from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
 from reliability.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
 
 import lakeformat
-from lakeformat.errors import StorageError
+from lakeformat.errors import LockTimeoutError, StorageError, WriteConflictError
+from lakeformat.model.instant import State
+from lakeformat.services.cluster.here import Group, rewrite_here
+from lakeformat.services.cluster.run import ClusterSession, request_of
+from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.storage import LocalStorage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.engine import Engine
+from lakeformat.write.rollback import revert_run
+from lakeformat.write.stage import Written
 
 _COMPLETED = re.compile(r"\.hoodie/\d{17}\.replacecommit")
 
@@ -60,3 +71,106 @@ def test_nothing_that_fails_after_the_commit_undoes_it(
         NEXT.run(open_at(storage, "next"))
         assert rows_of(storage) == NEXT.applied(before), recording.calls[number]
         assert leftovers(storage) == [], recording.calls[number]
+
+
+def starts(call: Call) -> bool:
+    return call.name == "create" and call.path.endswith(".replacecommit.inflight")
+
+
+def once(when: Callable[[Call], bool], act: Callable[[Call], object]) -> Callable[[Call], None]:
+    """Act before the first such call, and never again."""
+    done: list[Call] = []
+
+    def meanwhile(call: Call) -> None:
+        if not done and when(call):
+            done.append(call)
+            act(call)
+
+    return meanwhile
+
+
+@pytest.mark.parametrize("act", [cluster, run_plan])
+def test_nobody_takes_a_clustering_for_dead_that_is_about_to_start(
+    act: Callable[[lakeformat.Table], None], template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """The process stands still after its claim; what it puts on the timeline later has a claim all the same."""
+    path, before = template
+    storage = copy_of(planned(path, tmp_path)[0] if act is run_plan else path, tmp_path)
+    refused = []
+
+    def intrude(_: Call) -> None:
+        grow_old(Path(storage.root))
+        try:
+            NEXT.run(open_at(storage, "other", {"hoodie.write.lock.wait_time_ms": 1}))
+        except LockTimeoutError as error:
+            refused.append(error)
+
+    act(open_at(FaultyStorage(storage, meanwhile=once(starts, intrude)), "clusterer"))
+    assert len(refused) == 1
+    assert rows_of(storage) == before
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied(before)
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("act", [cluster, run_plan])
+def test_a_plan_that_another_program_has_begun_to_run_is_left_to_it(
+    act: Callable[[lakeformat.Table], None], template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    path, before = template
+    storage = copy_of(planned(path, tmp_path)[0] if act is run_plan else path, tmp_path)
+    begun = once(starts, lambda call: storage.create(call.path, b""))
+    with pytest.raises(WriteConflictError, match="runs in another process"):
+        act(open_at(FaultyStorage(storage, meanwhile=begun), "clusterer"))
+    store = TimelineStore(storage)
+    (pending,) = store.load().pending
+    assert pending.state is State.INFLIGHT
+    requested = store.requested_replace(pending)
+    assert requested is not None
+    assert requested.file_groups
+    assert leftovers(storage) == [pending.file_name]
+    assert rows_of(storage) == before
+
+
+def test_undoing_a_run_spares_the_next_run_of_the_plan(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """Two processes undo a dead run without a lock; one of them is slow, and the plan runs again beside it."""
+    path, before = template
+    root, time = planned(path, tmp_path)
+    dying = FaultyStorage(LocalStorage(str(root)), Fault(lambda _, call: completes(call), Mode.BEFORE))
+    with pytest.raises(Crash):
+        run_plan(open_at(dying, "dead"))
+    (dead,) = TimelineStore(LocalStorage(str(root))).load().pending
+    recording = FaultyStorage(copy_of(root, tmp_path))
+    revert_run(TimelineStore(recording), dead)
+    for number, call in enumerate(recording.calls):
+        storage = copy_of(root, tmp_path)
+        numbers = itertools.count()
+
+        def others(_: Call, storage: LocalStorage = storage) -> None:
+            revert_run(TimelineStore(storage), dead)
+            open_at(storage, "again").run_clustering(time)
+
+        slow = FaultyStorage(storage, meanwhile=once(lambda _, n=number, numbers=numbers: next(numbers) == n, others))
+        revert_run(TimelineStore(slow), dead)
+        assert rows_of(storage) == before, call
+        assert open_at(storage, "reader").history()[0].instant_time == time
+        NEXT.run(open_at(storage, "next"))
+        assert rows_of(storage) == NEXT.applied(before), call
+
+
+def test_attempts_at_the_same_group_write_different_files(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """A task and its copy may run at the same time: neither may write to what the other reads."""
+    storage = FaultyStorage(copy_of(template[0], tmp_path))
+    table = open_at(storage, "clusterer", {"lakeformat.clustering.buffer.bytes": 1})
+    written: list[set[str]] = []
+
+    def twice(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[Written]:
+        for token in ("0-1-1", "0-1-2"):
+            seen = len(storage.calls)
+            files = rewrite_here(engine, groups, replace(settings, write_token=token))
+            written.append({call.path for call in storage.calls[seen:] if call.name == "open_output"})
+        return files
+
+    ClusterSession(table.engine, table.options, twice).cluster(request_of(table.options, "v"))
+    assert any("spill" in path for path in written[0])
+    assert written[0].isdisjoint(written[1])

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +18,7 @@ import lakeformat
 from lakeformat.codec.avro_schema import from_avro
 from lakeformat.codec.requested_replace import encode_clustering
 from lakeformat.errors import (
+    CorruptTableError,
     InvalidInputError,
     InvalidOptionError,
     SchemaMismatchError,
@@ -419,3 +420,28 @@ def test_bucket_tables_and_other_ways_of_execution_are_refused(tmp_path: Path) -
         table.run_clustering()
     assert planned is not None
     table.cancel_clustering(planned)
+
+
+def test_what_cannot_be_run_can_be_cancelled(tmp_path: Path) -> None:
+    """A plan blocks writes: it must be possible to be rid of it, whatever it says."""
+    table = make(tmp_path / "t", count=60)
+    planned = table.schedule_clustering(["x"])
+    assert planned is not None
+    buckets = lakeformat.open(tmp_path / "t", **{"hoodie.index.type": "BUCKET"})
+    for refused in (buckets.cluster, buckets.schedule_clustering, buckets.run_clustering):
+        with pytest.raises(InvalidOptionError, match="BUCKET"):
+            refused()
+    buckets.cancel_clustering(planned)
+
+    planned = table.schedule_clustering(["x"])
+    assert planned is not None
+    plan = plan_of(tmp_path / "t", planned)
+    nameless = replace(plan.groups[0].slices[0], file_id=cast(str, None))
+    broken = replace(plan, groups=(replace(plan.groups[0], slices=(nameless,)),))
+    file = tmp_path / "t" / ".hoodie" / f"{planned}.replacecommit.requested"
+    file.write_bytes(encode_clustering(broken))
+    with pytest.raises(CorruptTableError, match="cancel it"):
+        table.run_clustering()
+    table.cancel_clustering(planned)
+    table.upsert(rows(60, seed=4))
+    assert table.snapshot().timeline.pending == ()

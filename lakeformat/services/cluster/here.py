@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakeformat.model.files import BaseFile
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.clustering import ClusteringPlan
+from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.services.cluster.ranges import Spilled, divide, merge_range, spill
 from lakeformat.services.cluster.rewrite import MemoryRewrite, gathered, stream_group
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource, open_group
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.claims import Heart
 from lakeformat.write.engine import Engine
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.stage import Written
 
-__all__ = ["Group", "GroupRewrite", "rewrite_here"]
+__all__ = ["Group", "GroupRewrite", "groups_of", "rewrite_here"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,18 @@ class Group:
 
     partition_path: str
     files: tuple[BaseFile, ...]
+
+
+def groups_of(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
+    """The plan's groups, with the files as we see them: paths in a plan are another machine's."""
+    live: Mapping[FileGroupId, BaseFile] = {file.group: file for file in snapshot.files}
+    groups = []
+    for group in plan.groups:
+        partitions = {one.partition_path for one in group.slices}
+        if len(partitions) != 1:
+            raise CorruptTableError(f"a clustering plan names {len(partitions)} partitions in one group; cancel it")
+        groups.append(Group(partitions.pop(), tuple(live[one.group] for one in group.slices)))
+    return groups
 
 
 class GroupRewrite:
@@ -60,7 +75,7 @@ class GroupRewrite:
         part = replace(settings, buffer_bytes=settings.buffer_bytes // tasks)
 
         def spilled(at: int) -> Spilled:
-            path = f"{settings.folder}/spill-{number}-{at}.arrow"
+            path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
             return spill(source, source.files[at::tasks], ranges, part, path, self.beat)
 
         def merged(at: int) -> list[Written]:

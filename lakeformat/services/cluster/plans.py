@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from lakeformat.errors import CorruptTableError, InvalidInputError
 from lakeformat.model.clustering import ClusteringPlan
 from lakeformat.model.instant import Action, Instant
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["clustered_by", "pending_plans"]
+__all__ = ["clustered_by", "may_cluster", "not_pending", "pending_plans"]
 
 
 def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
@@ -30,3 +31,20 @@ def clustered_by(store: TimelineStore, timeline: Timeline, instant_time: str) ->
         return None
     requested = store.requested_replace(instant)
     return requested.plan.params if requested is not None and requested.plan is not None else None
+
+
+def not_pending(instant_time: str, pending: Collection[str]) -> InvalidInputError:
+    """The refusal of an instant that is none of the pending clusterings."""
+    known = f"pending are {', '.join(pending)}" if pending else "none is pending"
+    return InvalidInputError(f"no clustering {instant_time} is pending; {known}")
+
+
+def may_cluster(store: TimelineStore, instant: Instant) -> bool:
+    """Whether a pending instant is a clustering, or may be one: its plan cannot be read."""
+    if instant.action is not Action.REPLACE_COMMIT:
+        return False
+    try:
+        requested = store.requested_replace(instant)
+    except CorruptTableError:
+        return True
+    return requested is not None and requested.plan is not None

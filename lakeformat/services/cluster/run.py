@@ -8,7 +8,7 @@ outlives a failed run, and is taken off the timeline only by `ClusterSession.can
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -21,7 +21,6 @@ from lakeformat.config.clustering_options import LAYOUT_STRATEGY, SORT_BUFFER, S
 from lakeformat.config.resolve import Options
 from lakeformat.errors import (
     CommitStateUnknownError,
-    CorruptTableError,
     InvalidInputError,
     InvalidOptionError,
     LakeformatError,
@@ -31,12 +30,11 @@ from lakeformat.file_index.load import load_snapshot
 from lakeformat.index.bucket import has_bucket_files
 from lakeformat.layout import Strategy
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.record import COMMIT_TIME
-from lakeformat.services.cluster.here import Group, rewrite_here
+from lakeformat.services.cluster.here import Group, groups_of, rewrite_here
 from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
-from lakeformat.services.cluster.plans import clustered_by, pending_plans
+from lakeformat.services.cluster.plans import clustered_by, may_cluster, not_pending, pending_plans
 from lakeformat.services.cluster.settings import (
     Ordering,
     RewriteSettings,
@@ -51,6 +49,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.write import claims
 from lakeformat.write.base_file import FileSettings
 from lakeformat.write.commit import OpenCommit
+from lakeformat.write.conflict import OverlapError
 from lakeformat.write.engine import Engine
 from lakeformat.write.hooks import Hooks
 from lakeformat.write.job import Operation, rewrite_job
@@ -114,16 +113,10 @@ class ClusterSession:
 
     Raises from the constructor:
         UnsupportedTableError, TableNotFoundError: the table cannot be written to.
-        InvalidOptionError: its index knows rows by their file ids, which clustering changes.
     """
 
     def __init__(self, engine: Engine, options: Options, rewriter: Rewriter | None = None) -> None:
         snapshot = writable(engine)
-        if options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_file()):
-            raise InvalidOptionError(
-                f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "
-                "cannot be clustered"
-            )
         self.engine, self._rewriter = engine, rewriter or rewrite_here
         # The batch that the options name has been written by now.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
@@ -133,7 +126,12 @@ class ClusterSession:
     # --- planning -------------------------------------------------------------------------------------
 
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
-        """What the request means for the table as it stands; None if there is nothing worth rewriting."""
+        """What the request means for the table as it stands; None if there is nothing worth rewriting.
+
+        Raises:
+            InvalidOptionError: the table's index knows rows by their file ids, which clustering changes.
+        """
+        self._check_index(snapshot)
         store, location = self.engine.store, self.engine.storage.location
         ordering = request.ordering
         ordering.check(snapshot.columns(location))
@@ -149,6 +147,13 @@ class ClusterSession:
             location,
             cache(partial(clustered_by, store, snapshot.timeline)),
         )
+
+    def _check_index(self, snapshot: Snapshot) -> None:
+        if self.options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_file()):
+            raise InvalidOptionError(
+                f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "
+                "cannot be clustered, only a clustering that is planned can be cancelled"
+            )
 
     def schedule(self, request: ClusterRequest) -> str | None:
         """Put a plan on the timeline, for whoever runs it. Returns its instant time; None if there is nothing to do."""
@@ -184,7 +189,7 @@ class ClusterSession:
             snapshot = load_snapshot(self.engine.store)
             plan = self.plan(snapshot, request)
             if plan is not None:
-                commit = self._begin(snapshot, plan)
+                commit = self._started(self._begin(snapshot, plan), keeps_plan=False)
                 counted.update(groups=len(plan.groups), files=len(plan.file_groups))
         if plan is None:
             return self._nothing(snapshot, "no file groups are worth rewriting")
@@ -203,32 +208,34 @@ class ClusterSession:
             snapshot = load_snapshot(self.engine.store)
             found = self._claim_one(snapshot, instant_time)
             if found is not None:
-                instant, plan, ordering = found
+                commit, plan, ordering = found
                 counted.update(groups=len(plan.groups), files=len(plan.file_groups))
         if found is None:
             return self._nothing(snapshot, "no clustering is pending")
-        commit = OpenCommit(instant, self.session.job.write_id, snapshot.timeline.commit_times)
         with self._undone_on_failure(commit, keeps_plan=True), claims.Pulse(self.engine.storage, commit.time):
             return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
 
     def _claim_one(
         self, snapshot: Snapshot, instant_time: str | None
-    ) -> tuple[Instant, ClusteringPlan, Ordering] | None:
-        """Claim this plan, or else the oldest that can be run. If none can, what the oldest lacks is raised."""
+    ) -> tuple[OpenCommit, ClusteringPlan, Ordering] | None:
+        """Start this plan, or else the oldest that can be run. If none can, what the oldest lacks is raised."""
         refusals: list[LakeformatError] = []
-        for instant, plan in self._find(snapshot.timeline, instant_time):
+        found = self._find(snapshot.timeline, instant_time)
+        if found:
+            self._check_index(snapshot)
+        for instant, plan in found:
             try:
                 ordering = ordering_of_plan(plan, self.options, instant.time)
                 ordering.check(snapshot.columns(self.engine.storage.location))
                 self._check_live(instant, plan, snapshot)
                 self._claim(instant)
+                commit = OpenCommit(instant, self.session.job.write_id, snapshot.timeline.commit_times)
+                return self._started(commit, keeps_plan=True), plan, ordering
             except LakeformatError as error:
                 if instant_time is not None:
                     raise
                 _LOG.warning("%s", error)
                 refusals.append(error)
-            else:
-                return instant, plan, ordering
         if refusals:
             raise refusals[0]
         return None
@@ -238,17 +245,32 @@ class ClusterSession:
         if instant_time is None:
             return [found for found in pending.values() if found[0].state is State.REQUESTED]
         if instant_time not in pending:
-            known = f"pending are {', '.join(pending)}" if pending else "none is pending"
-            raise InvalidInputError(f"no clustering {instant_time} is pending; {known}")
+            raise not_pending(instant_time, pending)
         return [pending[instant_time]]
 
     def _claim(self, instant: Instant) -> None:
         if instant.state is not State.REQUESTED:
-            raise WriteConflictError(f"clustering {instant.time} runs in another process; wait for it")
+            raise _runs_elsewhere(instant)
         try:
             claims.claim_plan(self.engine.storage, instant.time, token=self.session.job.write_id)
         except FileExistsError:
-            raise WriteConflictError(f"clustering {instant.time} runs in another process; wait for it") from None
+            raise _runs_elsewhere(instant) from None
+
+    def _started(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
+        """Inflight, under the lock that the claim was put under: who comes next finds both.
+
+        Raises:
+            WriteConflictError: another program, which knows no claims, has begun to run the plan; it is left alone.
+        """
+        try:
+            return self.session.protocol.inflight(commit, None)
+        except WriteConflictError:
+            claims.release(self.engine.storage, commit.time)
+            raise _runs_elsewhere(commit.instant) from None
+        except BaseException:
+            with suppress(LakeformatError, OSError):  # Else the next writer does it.
+                self._undo(commit, keeps_plan=keeps_plan)
+            raise
 
     def _check_live(self, instant: Instant, plan: ClusteringPlan, snapshot: Snapshot) -> None:
         """Take a plan off the timeline whose files are no longer those of the table.
@@ -270,7 +292,6 @@ class ClusterSession:
     ) -> WriteResult:
         session, options = self.session, self.options
         schema = snapshot.columns(self.engine.storage.location)
-        commit = session.protocol.inflight(commit, None)
         settings = RewriteSettings(
             commit.time,
             session.job.write_id,
@@ -280,7 +301,7 @@ class ClusterSession:
             options[SORT_BUFFER],
         )
         with session.report.step("rewrite") as counted:
-            written = self._rewriter(self.engine, _groups(plan, snapshot), settings)
+            written = self._rewriter(self.engine, groups_of(plan, snapshot), settings)
             counted.update(order=ordering.strategy.value if ordering.columns else "none", files=len(written))
         claims.beat(self.engine.storage, commit.time)
         with session.locked():
@@ -321,12 +342,16 @@ class ClusterSession:
             with suppress(LakeformatError, OSError), self.session.locked():  # Else the next writer does it.
                 claim = claims.read_claim(self.engine.storage, commit.time)
                 if claim is not None and claim.write_id == commit.token:
-                    if keeps_plan and not isinstance(error, WriteConflictError):
-                        revert_run(self.engine.store, commit.instant)
-                    else:
-                        self.session.protocol.undo(self.session.job.config, commit)
+                    # A plan for files that have changed can never be carried out.
+                    self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
             self.session.forget_stage()
             raise
+
+    def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:
+        if keeps_plan:
+            revert_run(self.engine.store, commit.instant)
+        else:
+            self.session.protocol.undo(self.session.job.config, commit)
 
     def _nothing(self, snapshot: Snapshot, why: str) -> WriteResult:
         result = WriteResult(snapshot.instant_time or "", "cluster", self.session.report.as_dict(), why)
@@ -341,22 +366,17 @@ class ClusterSession:
             WriteConflictError: it is running.
         """
         with self.session.locked():
-            ((instant, _),) = self._find(self.engine.store.load(), instant_time)
+            store = self.engine.store
+            pending = {instant.time: instant for instant in store.load().pending if may_cluster(store, instant)}
+            if instant_time not in pending:
+                raise not_pending(instant_time, pending)
             if claims.read_claim(self.engine.storage, instant_time) is not None:
                 raise WriteConflictError(f"clustering {instant_time} is running; wait for it")
-            roll_back(self.engine.store, self.session.job.config, self.engine.clock, instant)
+            roll_back(store, self.session.job.config, self.engine.clock, pending[instant_time])
 
 
-def _groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
-    """The plan's groups, with the files as we see them: paths in a plan are another machine's."""
-    live: Mapping[FileGroupId, BaseFile] = {file.group: file for file in snapshot.files}
-    groups = []
-    for group in plan.groups:
-        partitions = {one.partition_path for one in group.slices}
-        if len(partitions) != 1:
-            raise CorruptTableError(f"a clustering plan names {len(partitions)} partitions in one group; cancel it")
-        groups.append(Group(partitions.pop(), tuple(live[one.group] for one in group.slices)))
-    return groups
+def _runs_elsewhere(instant: Instant) -> WriteConflictError:
+    return WriteConflictError(f"clustering {instant.time} runs in another process; wait for it")
 
 
 def _carried_schema(engine: Engine, snapshot: Snapshot) -> str:
