@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from lakeformat.model.files import BaseFile, BaseFileName
 
-__all__ = ["CommitMetadata", "WriteStat"]
+__all__ = ["FILES_SCHEMA", "CommitMetadata", "WriteStat"]
+
+#: Key of ``extraMetadata``: the columns that the files have, where they are not those of the table.
+FILES_SCHEMA: Final = "lakeformat.files.schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +59,8 @@ class CommitMetadata:
     def schema_text(self) -> str:
         """The table schema as Avro text, ``""`` where the commit carries none."""
         return self.extra.get("schema", "")
+
+    @property
+    def files_schema_text(self) -> str:
+        """The schema that the commit's files were written with; another one only if it changed meanwhile."""
+        return self.extra.get(FILES_SCHEMA, self.schema_text)

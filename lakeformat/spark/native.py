@@ -157,7 +157,7 @@ def _not_for_spark(
     foreign: list[str] = []
     unknown: list[BaseFile] = []
     for time, written in by_time.items():
-        text = store.commit(instants[time]).schema_text if time in instants else None
+        text = store.commit(instants[time]).files_schema_text if time in instants else None
         if not text:
             unknown += written
         elif not _widens(without_meta(from_avro(text, name=time)), table):

@@ -13,7 +13,7 @@ from lakeformat.codec.avro_schema import to_avro
 from lakeformat.config.write_options import FILE_INDEX, INDEX_COMMITS, INDEX_SHARD_FILES
 from lakeformat.file_index.keep import IndexWriter
 from lakeformat.file_index.load import load_snapshot
-from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import State
 from lakeformat.timeline.snapshot import Snapshot
@@ -53,12 +53,14 @@ class Publication:
         *,
         replaced: Mapping[str, tuple[str, ...]] | None = None,
         schema_text: str = "",
+        files_schema: pa.Schema | None = None,
     ) -> CommitMessage:
         """Validate, then publish with everything the commit carries. Returns what callbacks are told.
 
         Args:
             replaced: partition path -> file ids to hide, where it is not all of the partitions ``overwritten``.
             schema_text: the schema as an earlier commit carries it; "" writes ``schema``.
+            files_schema: the columns of the files; ``schema`` by default.
 
         Raises:
             ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
@@ -86,6 +88,8 @@ class Publication:
                 "schema": schema_text or to_avro(schema, table_name=self.job.config.name),
                 REPORT_KEY: self.report.as_text(),
             }
+            if files_schema is not None and not files_schema.equals(schema):
+                extra[FILES_SCHEMA] = to_avro(files_schema, table_name=self.job.config.name)
             metadata = CommitMetadata(
                 self.job.operation.name, {p: tuple(s) for p, s in by_partition.items()}, extra, replaced
             )

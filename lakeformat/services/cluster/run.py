@@ -291,7 +291,8 @@ class ClusterSession:
         self, commit: OpenCommit, plan: ClusteringPlan, snapshot: Snapshot, ordering: Ordering, target_bytes: int
     ) -> WriteResult:
         session, options = self.session, self.options
-        schema = snapshot.columns(self.engine.storage.location)
+        location = self.engine.storage.location
+        schema = snapshot.columns(location)
         settings = RewriteSettings(
             commit.time,
             session.job.write_id,
@@ -312,8 +313,11 @@ class ClusterSession:
             replaced: dict[str, tuple[str, ...]] = {}
             for group in plan.file_groups:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
-            text = _carried_schema(self.engine, snapshot)
-            session.finish(commit, schema, placed, snapshot, None, None, replaced=replaced, schema_text=text)
+            # A write that began before us may have changed the columns meanwhile.
+            now = load_snapshot(self.engine.store)
+            text, columns = _carried_schema(self.engine, now), now.columns(location)
+            carried = {"replaced": replaced, "schema_text": text, "files_schema": schema}
+            session.finish(commit, columns, placed, snapshot, None, None, **carried)
             session.protocol.tidy(commit)
         return session.result(commit)
 

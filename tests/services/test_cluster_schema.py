@@ -1,0 +1,28 @@
+"""The columns of the table after a clustering are those that it has then, not those that it had when it was planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from services.clustered import as_hudi_rs_sees, seen
+from services.overtaken import cluster_overtaken_by, make
+
+import lakeformat
+from lakeformat.codec.avro_schema import from_avro
+from lakeformat.model.instant import Action, Instant, State
+
+
+def test_columns_that_come_meanwhile_stay(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    rows = pa.table({"id": [5], "v": [2**40], "extra": ["precious"]})
+    time = cluster_overtaken_by(table, rows)
+    assert table.history()[0].instant_time == time
+    assert table.schema.names == ["id", "v", "extra"]
+    found = lakeformat.open(tmp_path / "t").to_arrow(meta_columns=False).sort_by("id").to_pydict()
+    assert found == {"id": [1, 2, 3, 4, 5], "v": [4, 3, 2, 1, 2**40], "extra": [None] * 4 + ["precious"]}
+    assert as_hudi_rs_sees(table) == seen(table)
+    assert table.to_arrow(where="v > 3").num_rows == 2
+
+    metadata = table.engine.store.commit(Instant(time, Action.REPLACE_COMMIT, State.COMPLETED))
+    assert from_avro(metadata.files_schema_text, name=time) == pa.schema({"id": pa.int64(), "v": pa.int32()})
