@@ -172,6 +172,7 @@ def assert_exact_after(
         assert [file for file in leftovers(path) if not (outlived and "/stage/" in file)] == []
 
 
+@pytest.mark.nightly
 def test_rows_are_exact_on_a_local_cluster(tmp_path: Path) -> None:
     assert_exact_after("killed failing", "local-cluster[2,1,1024]", tmp_path, SPECULATION, ["exchange"])
 
