@@ -130,6 +130,9 @@ def row_batches(
         try:
             for batch in parquet.iter_batches(rows, row_groups=[group], columns=list(columns), use_threads=threads):
                 missing -= batch.num_rows
+                for column in batch.columns:
+                    if pa.types.is_dictionary(column.type):
+                        column.validate(full=True)  # A damaged header may leave places without their dictionary.
                 yield batch
         except StorageError:
             raise
