@@ -6,6 +6,7 @@ The judge is an evaluator of Spark's predicates over single rows, which knows of
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from predicate.row_oracle import truth
 from random_tables import Draw, RandomTable, draws
@@ -20,6 +21,7 @@ TABLES, FILTERS = 50, 102
 CASES = 5_000
 
 
+@pytest.mark.timeout(1800)
 def test_no_matching_row_is_lost_and_no_other_is_found() -> None:
     cases = skipped = 0
 
