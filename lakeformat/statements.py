@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.predicate import Always, Predicate, bind, parse_where
 from lakeformat.read.matching import find_matches
 from lakeformat.read.query import readable_schema
@@ -84,7 +83,7 @@ def writable(engine: Engine) -> Snapshot:
     """The table as it stands, refused if it cannot be written to."""
     config = engine.store.config()
     config.check_writable(engine.storage.location)
-    return load_snapshot(engine.store, config=config)
+    return engine.snapshot(config=config)
 
 
 def condition(where: str | None, schema: pa.Schema) -> Predicate:

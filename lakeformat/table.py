@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.merge import MergeFunction
 from lakeformat.model.table_config import TableConfig
 from lakeformat.read.history import HistoryEntry
@@ -113,8 +113,9 @@ class Table(Reading, Clustering):
     def __init__(
         self, storage: Storage, options: Options | None = None, *, clock: Clock | None = None, ids: Ids | None = None
     ) -> None:
-        self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds(), TableView)
         self.options = options if options is not None else resolve({})
+        use_index = self.options[FILE_INDEX]
+        self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds(), TableView, use_index)
 
     def __repr__(self) -> str:
         return f"Table({self.engine.storage.location!r})"
@@ -281,7 +282,7 @@ class Table(Reading, Clustering):
         resolved = self.options.with_values(**values)
         reader = arrow_reader(rows)
         config.check_writable(self.engine.storage.location)
-        snapshot = load_snapshot(self.engine.store, config=config)
+        snapshot = self.engine.snapshot(config=config)
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
@@ -321,6 +322,6 @@ class Table(Reading, Clustering):
         options = self.options.with_values(**{_OPERATION: operation.value})
         config = self.config
         config.check_writable(self.engine.storage.location)
-        snapshot = load_snapshot(self.engine.store, config=config)
+        snapshot = self.engine.snapshot(config=config)
         with reused_memory():
             return plan_write(self.engine, snapshot, options, arrow_reader(rows))

@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options
-from lakeformat.config.write_options import FILE_INDEX
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import parse_as_of
 from lakeformat.read.history import HistoryEntry, read_history
@@ -32,7 +30,7 @@ class Reading:
     def snapshot(self, as_of: str | None = None) -> Snapshot:
         """Settings, schema and files now or at an instant (any form of ``as.of.instant``)."""
         time = parse_as_of(as_of) if as_of else as_of_option(self.options)
-        return load_snapshot(self.engine.store, as_of=time, use_index=self.options[FILE_INDEX])
+        return self.engine.snapshot(time)
 
     @property
     def schema(self) -> pa.Schema:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidOptionError, LakeformatError
 from lakeformat.read.view import TableView
 from lakeformat.storage import RandomIds, SystemClock, open_storage
@@ -21,7 +22,7 @@ def open_engine(options: Mapping[str, str]) -> tuple[Engine, Options]:
         raise InvalidOptionError("no path given; write .load(path) or .save(path)")
     resolved = resolve(options)
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
-    return Engine(storage, SystemClock(), RandomIds(), TableView), resolved
+    return Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX]), resolved
 
 
 @contextmanager

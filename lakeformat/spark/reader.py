@@ -11,8 +11,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakeformat.config.resolve import Options
-from lakeformat.config.write_options import FILE_INDEX
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.predicate import And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, as_of_option, readable_schema, resolve_query
@@ -117,7 +115,7 @@ def _tasks(snapshot: Snapshot) -> int:
 
 def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, Options]:
     engine, resolved = open_engine(options)
-    snapshot = load_snapshot(engine.store, as_of=as_of_option(resolved), use_index=resolved[FILE_INDEX])
+    snapshot = engine.snapshot(as_of_option(resolved))
     query = resolve_query(snapshot.columns(engine.storage.location), resolved)
     return engine.storage, snapshot, query, resolved
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.read.query import resolve_query
@@ -78,7 +78,7 @@ class LakehouseTable(Clustering):
         """
         resolved = resolve(options)
         storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
-        return cls(spark, Engine(storage, SystemClock(), RandomIds(), TableView), resolved)
+        return cls(spark, Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX]), resolved)
 
     @classmethod
     def create(cls, spark: SparkSession, path: str, schema: StructType | DataFrame, **options: Any) -> LakehouseTable:
@@ -268,7 +268,7 @@ class LakehouseTable(Clustering):
         config = open_or_create(engine.store, options, incoming_schema(schema), engine.clock)
         if combine and config.record_fields:
             options = options.with_values(**{"hoodie.combine.before.insert": True})
-        snapshot = load_snapshot(engine.store, config=config)
+        snapshot = engine.snapshot(config=config)
         job = plan_job(engine.store, snapshot, options, schema, engine.ids)
         check_services(options, snapshot, job.final_schema(snapshot))
         return self._served(self._written(rows, job, snapshot))
@@ -304,7 +304,7 @@ class LakehouseTable(Clustering):
         self, rows: DataFrame, session: ExchangedSession, exchange: SparkExchange, job: WriteJob
     ) -> WriteResult:
         with session.forgotten_on_failure(), session.begun() as commit:
-            snapshot = load_snapshot(self._engine.store)
+            snapshot = self._engine.snapshot()
             schema = job.final_schema(snapshot)
             report = session.session.report
             with report.step("encode") as counted:

@@ -14,7 +14,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from lakeformat.errors import LakeformatError
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.services.inline import after_write, check_services
 from lakeformat.spark.host import open_engine, plain_errors
 from lakeformat.spark.types import arrow_schema
@@ -50,7 +49,7 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
             config = open_existing(engine.store, resolved)
         else:
             config = open_or_create(engine.store, resolved, incoming_schema(rows), engine.clock)
-        snapshot = load_snapshot(engine.store, config=config)
+        snapshot = engine.snapshot(config=config)
         said = resolved.given("hoodie.datasource.write.operation")
         if overwrite and not said and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
@@ -64,7 +63,7 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
             return StagedWriter(engine, job, snapshot.timeline.commit_times)
         session = WriteSession(engine, job)
         with session.locked():
-            snapshot = load_snapshot(engine.store)
+            snapshot = engine.snapshot()
             table = job.final_schema(snapshot)
             return DirectSparkWriter(
                 engine, job, session.begin(snapshot.timeline.commit_times, lives_by="heartbeat"), table

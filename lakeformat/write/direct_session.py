@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.write.claims import Heart
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.job import Operation, WriteJob
@@ -29,7 +28,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
     """
     engine, job = session.engine, session.job
     with session.locked():
-        snapshot = load_snapshot(engine.store)
+        snapshot = engine.snapshot()
         if (skipped := session.skipped(snapshot)) is not None:
             return skipped
         schema = job.final_schema(snapshot)

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile
 from lakeformat.timeline.snapshot import Snapshot
@@ -108,7 +107,7 @@ class ExchangedSession:
                     self.session.report = Report(self.engine.clock, self.job.operation.value)
 
     def _run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
-        snapshot = load_snapshot(self.store)
+        snapshot = self.engine.snapshot()
         if (skipped := self.session.skipped(snapshot)) is not None:
             self.session.forget_stage()
             return skipped
@@ -178,7 +177,7 @@ class ExchangedSession:
         touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
         check = new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
         with session.locked():
-            if (skipped := session.skipped(load_snapshot(self.store))) is not None:
+            if (skipped := session.skipped(self.engine.snapshot())) is not None:
                 session.protocol.undo(job.config, commit)
                 session.forget_stage()
                 return skipped

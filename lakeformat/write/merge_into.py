@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.merge import MergeRule
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
@@ -197,7 +196,7 @@ def merge_into(
 def _attempt(
     session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int, seen: Snapshot | None
 ) -> WriteResult:
-    snapshot = load_snapshot(session.store)
+    snapshot = session.engine.snapshot()
     if (skipped := session.skipped(snapshot)) is not None:
         return skipped
     check_columns(snapshot, plan.schema)

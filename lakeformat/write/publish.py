@@ -12,7 +12,6 @@ import pyarrow as pa
 from lakeformat.codec.avro_schema import to_avro
 from lakeformat.config.write_options import FILE_INDEX, INDEX_COMMITS, INDEX_SHARD_FILES
 from lakeformat.file_index.keep import IndexWriter
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import State
@@ -151,7 +150,7 @@ class Publication:
         """Let the validators look at the table as it will be. Raises `ValidationFailedError`."""
         if not self.hooks.validators:
             return
-        snapshot = load_snapshot(self.engine.store)  # What others published while files were written counts, too.
+        snapshot = self.engine.snapshot()  # What others published while files were written counts, too.
         after = proposed_snapshot(snapshot, schema, stats, replaced)
         view, storage = self.engine.view, self.engine.storage
         with self.report.step("validate") as counted:

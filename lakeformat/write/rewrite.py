@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.errors import WriteConflictError
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
@@ -81,7 +80,7 @@ def rewrite(
 def _attempt(
     session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found], handle: Handle | None
 ) -> WriteResult:
-    snapshot = load_snapshot(session.store)
+    snapshot = session.engine.snapshot()
     if (skipped := session.skipped(snapshot)) is not None:
         return skipped
     check_columns(snapshot, change.schema)

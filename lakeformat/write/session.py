@@ -16,7 +16,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write import claims
@@ -149,7 +148,7 @@ class WriteSession:
                 self.report = Report(self.engine.clock, self.job.operation.value)
 
     def _delete_partitions(self, of_rows: frozenset[str], arrived: int) -> WriteResult:
-        snapshot = load_snapshot(self.store)
+        snapshot = self.engine.snapshot()
         if (skipped := self.skipped(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
@@ -187,7 +186,7 @@ class WriteSession:
         )
 
     def _staged(self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None) -> WriteResult:
-        snapshot = load_snapshot(self.store)
+        snapshot = self.engine.snapshot()
         if (skipped := self.skipped(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
@@ -276,7 +275,7 @@ class WriteSession:
             seen: the table as it was when the lock was taken, if the lock has been held since.
         """
         try:
-            snapshot = seen or load_snapshot(self.store)
+            snapshot = seen or self.engine.snapshot()
             if (skipped := self.skipped(snapshot)) is not None:
                 self.protocol.undo(self.job.config, commit)
                 self.forget_stage()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from index_tables import cold, index_files, judged, new_table, rows
+from index_tables import cold, foreign, index_files, judged, new_table, rows
 
 from lakeformat.errors import StorageError
 from lakeformat.file_index.stored import FOLDER
@@ -70,6 +70,29 @@ def test_no_error_of_the_index_is_the_writes(error: type[Exception]) -> None:
     assert index_files(table) == []
     storage.failing = frozenset()
     table.insert(rows(4))
+    assert judged(cold(table))
+
+
+def test_what_is_switched_off_is_not_touched_by_writers_either() -> None:
+    storage = FailingStorage()
+    ours = new_table(storage)
+    for number in range(4):
+        ours.upsert(rows(number, number + 1, bump=number))
+    storage.failing, storage.error = frozenset({"list", "read", "open_output", "delete"}), AssertionError
+    table = foreign(ours)
+    table.insert(rows(20, 21))
+    table.upsert(rows(20, 30, bump=1))
+    table.bulk_insert(rows(40))
+    table.delete(rows(40))
+    table.delete(where="id = 21")
+    table.update({"v": 0.5}, where="id = 20")
+    table.merge(rows(20, 50)).when_matched_update().when_not_matched_insert().execute()
+    table.plan_upsert(rows(20, 60))
+    table.cluster(by=["id"])
+    table.insert_overwrite(rows(51, 52))
+    table.delete_partitions(["p1"])
+    assert {row["id"] for row in table.to_arrow(["id"]).to_pylist()} == {2, 20, 50, 51}
+    storage.failing = frozenset()
     assert judged(cold(table))
 
 

@@ -26,7 +26,6 @@ from lakeformat.errors import (
     LakeformatError,
     WriteConflictError,
 )
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.index.bucket import has_bucket_files
 from lakeformat.layout import Strategy
 from lakeformat.model.clustering import ClusteringPlan
@@ -158,7 +157,7 @@ class ClusterSession:
     def schedule(self, request: ClusterRequest) -> str | None:
         """Put a plan on the timeline, for whoever runs it. Returns its instant time; None if there is nothing to do."""
         with self.session.locked():
-            snapshot = load_snapshot(self.engine.store)
+            snapshot = self.engine.snapshot()
             plan = self.plan(snapshot, request)
             if plan is None:
                 return None
@@ -186,7 +185,7 @@ class ClusterSession:
             WriteConflictError: another writer changed the files meanwhile; the plan is gone, too.
         """
         with self.session.report.step("plan") as counted, self.session.locked():
-            snapshot = load_snapshot(self.engine.store)
+            snapshot = self.engine.snapshot()
             plan = self.plan(snapshot, request)
             if plan is not None:
                 commit = self._started(self._begin(snapshot, plan), keeps_plan=False)
@@ -205,7 +204,7 @@ class ClusterSession:
             UnsupportedTableError: it is meant for a way of execution that is not built.
         """
         with self.session.report.step("plan") as counted, self.session.locked():
-            snapshot = load_snapshot(self.engine.store)
+            snapshot = self.engine.snapshot()
             found = self._claim_one(snapshot, instant_time)
             if found is not None:
                 commit, plan, ordering = found
@@ -314,7 +313,7 @@ class ClusterSession:
             for group in plan.file_groups:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
             # A write that began before us may have changed the columns meanwhile.
-            now = load_snapshot(self.engine.store)
+            now = self.engine.snapshot()
             text, columns = _carried_schema(self.engine, now), now.columns(location)
             carried = {"replaced": replaced, "schema_text": text, "files_schema": schema}
             session.finish(commit, columns, placed, snapshot, None, None, **carried)
