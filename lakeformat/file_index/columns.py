@@ -92,15 +92,14 @@ def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dic
     """Bounds of some columns, of the types the schema has now; what does not convert exactly is unknown.
 
     Args:
-        columns: paths; those the table or the schema has not are left out.
+        columns: paths; those the table has not, or the schema not as a leaf, are left out.
     """
     found: dict[str, ColumnBounds] = {}
     for path in columns:
         if f"{NULLS}{path}" not in table.column_names:
             continue
-        try:
-            wanted = resolve(path, schema)[1]
-        except InvalidInputError:
+        wanted = _leaf(path, schema)
+        if wanted is None:
             continue
         low, high = (_as_type(table.column(f"{kind}{path}"), wanted) for kind in (LOW, HIGH))
         counts = table.column(f"{NULLS}{path}").combine_chunks().cast(pa.int64())
@@ -131,11 +130,11 @@ def together(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[str]
     """
     if paths is None:
         paths = list(dict.fromkeys(path for table in tables for path in indexed_paths(table.column_names)))
-    wanted = [path for path in paths if _has(path, schema)]
+    wanted = {path: of for path in paths if (of := _leaf(path, schema)) is not None}
     parts = []
     for table in tables:
         bounds = bounds_of(table, wanted, schema)
-        whole = {path: bounds.get(path) or _unknown(table.num_rows, resolve(path, schema)[1]) for path in wanted}
+        whole = {path: bounds.get(path) or _unknown(table.num_rows, of) for path, of in wanted.items()}
         parts.append(with_bounds(table.select(FILE_COLUMNS.names).cast(FILE_COLUMNS), whole))
     return pa.concat_tables(parts)
 
@@ -144,12 +143,13 @@ def _unknown(count: int, of: pa.DataType) -> ColumnBounds:
     return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))
 
 
-def _has(path: str, schema: pa.Schema) -> bool:
+def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
+    """The type of a leaf; None if the schema has no such leaf (any more)."""
     try:
-        resolve(path, schema)
+        of = resolve(path, schema)[1]
     except InvalidInputError:
-        return False
-    return True
+        return None
+    return None if pa.types.is_nested(of) else of
 
 
 def key_of(group: FileGroupId) -> str:

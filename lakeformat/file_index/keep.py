@@ -110,8 +110,21 @@ class IndexWriter:
         if isinstance(live, IndexedFiles) and live.is_whole:
             since = base.timeline.commit_times - live.manifest.covered.commits
             if len(since) + 1 < self.commits:
-                write_file(self._storage, "delta", instant.time, table, {"replaced": _as_lists(replaced)})
+                self._tell(instant, table, replaced)
                 return
+        try:
+            self._renew(base, instant, table, replaced)
+        except Exception as error:  # What fails may fail for good: the index must not stand still for it.
+            _LOG.warning("no new snapshot of the file index of %s could be made: %s", self._storage.location, error)
+            self._tell(instant, table, replaced)
+
+    def _tell(self, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
+        write_file(self._storage, "delta", instant.time, table, {"replaced": _as_lists(replaced)})
+
+    # --- snapshots ------------------------------------------------------------------------------------
+
+    def _renew(self, base: Snapshot, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
+        """A new snapshot of the index, of all commits that the base lacks, and this one."""
         entries = self._storage.list(FOLDER)
         timeline = self.store.load(base.config.archive_folder)
         missing = to_replay(covered_by(base.timeline), timeline, None, lambda: rolled_back(self.store, timeline))
@@ -127,8 +140,6 @@ class IndexWriter:
         hidden = pa.concat_arrays([changes.replaced, replaced_keys(replaced)])
         manifest = self._fold(base, timeline, Changes((*changes.files, table), hidden))
         self._clean(entries, manifest)
-
-    # --- snapshots ------------------------------------------------------------------------------------
 
     def _fold(self, base: Snapshot, timeline: Timeline, changes: Changes) -> str:
         """Write the shards that changed, then the manifest. Returns its path."""

@@ -8,7 +8,7 @@ from index_tables import OPTIONS, cold
 
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
-from lakeformat.file_index.columns import add_up, bounds_schema, with_bounds
+from lakeformat.file_index.columns import add_up, bounds_schema, together, with_bounds
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage import MemoryStorage, SystemClock
@@ -46,6 +46,27 @@ def test_a_timestamp_beyond_the_year_9999_is_written_once() -> None:
     assert sorted(table.to_arrow(["id"]).column("id").to_pylist()) == [0, 1, 2, 3]
     assert cold(table).to_arrow(["id"], where="ts > TIMESTAMP '9999-01-01 00:00:00'").num_rows == 4
     assert judged_bounds(cold(table))
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pa.struct([("y", pa.int64())]),
+        pa.list_(pa.int64()),
+        pa.map_(pa.string(), pa.int64()),
+        pa.string(),
+        pa.float64(),
+        pa.decimal128(20, 0),
+        pa.bool_(),
+    ],
+)
+def test_a_column_that_came_back_as_another_type(of: pa.DataType) -> None:
+    file = BaseFile("p", BaseFileName("f-0", "0-0-0", "20250101000000000"), 10)
+    known = {"x": ColumnBounds(pa.array([1]), pa.array([5]), pa.array([0]))}
+    schema = bounds_schema(pa.schema([("x", of)]))
+    found, _ = add_up(together([with_bounds(file_columns([file]), known)], schema), schema)
+    assert ("x" in found) == (not pa.types.is_nested(of))
+    assert all(bounds.minimum.type == of for bounds in found.values())
 
 
 def judged_bounds(table: Table) -> bool:

@@ -19,9 +19,10 @@ class FailingStorage(MemoryStorage):
         super().__init__()
         self.failing: frozenset[str] = frozenset()
         self.error: type[Exception] = StorageError
+        self.about = FOLDER
 
     def _enter(self, name: str, path: str) -> None:
-        if name in self.failing and path.startswith(FOLDER):
+        if name in self.failing and path.startswith(self.about):
             raise self.error(f"cannot {name} {path}: injected; try again")
 
     def list(self, path: str) -> Any:
@@ -70,6 +71,21 @@ def test_no_error_of_the_index_is_the_writes(error: type[Exception]) -> None:
     assert index_files(table) == []
     storage.failing = frozenset()
     table.insert(rows(4))
+    assert judged(cold(table))
+
+
+def test_a_commit_is_told_of_even_if_no_snapshot_can_be_made() -> None:
+    storage = FailingStorage()
+    table = new_table(storage)
+    for number in range(4):
+        table.upsert(rows(number, number + 1, bump=number))
+    storage.failing, storage.about = frozenset({"open_output"}), f"{FOLDER}/shard"
+    for number in range(4):
+        table.insert(rows(10 + number))
+        assert judged(cold(table))
+        assert all(not part.files.column("rows").null_count for part in cold(table).snapshot().live.portions())
+    storage.failing = frozenset()
+    table.insert(rows(20))
     assert judged(cold(table))
 
 
