@@ -44,6 +44,14 @@ def load_snapshot(
     """
     config = config or store.config()
     config.check_readable(store.storage.location)
+    try:
+        return _loaded(store, config, as_of, use_index)
+    except FileNotFoundError as error:
+        _LOG.info("%s was archived while the timeline was read, which is read again", error)
+        return _loaded(store, config, as_of, use_index)
+
+
+def _loaded(store: TimelineStore, config: TableConfig, as_of: str | None, use_index: bool) -> Snapshot:
     # Before anything else is looked at: see `list_snapshot`.
     whole = store.load(config.archive_folder if use_index else None)
     if as_of is not None:

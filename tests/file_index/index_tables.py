@@ -81,9 +81,9 @@ def judged(table: Table, as_of: str | None = None) -> bool:
     return isinstance(found.live, IndexedFiles) and found.live.is_whole
 
 
-def cold(table: Table) -> Table:
+def cold(table: Table, copied: Storage | None = None) -> Table:
     """The same table for a process that has read nothing yet."""
-    copied, storage = MemoryStorage(), table.engine.storage
+    copied, storage = copied or MemoryStorage(), table.engine.storage
     folders = [""]
     while folders:
         for entry in storage.list(folders.pop()):

@@ -14,10 +14,12 @@ from index_tables import (
     begin_old,
     cold,
     complete,
+    erase,
     foreign,
     index_files,
     judged,
     new_table,
+    reopened,
     restore,
     rows,
 )
@@ -27,6 +29,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.model.instant import Action
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 
 IDS = st.lists(st.integers(1, 40), min_size=1, max_size=6, unique=True)
 STEPS = st.one_of(
@@ -172,6 +175,37 @@ def test_archived_commits_prove_nothing_until_the_next_write() -> None:
     assert not judged(cold(table))
     table.upsert(rows(70))
     assert judged(cold(table))
+
+
+class Archiving(MemoryStorage):
+    """Another program archives while the timeline is being read: once, right after it was listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def list(self, path: str) -> Any:
+        found = super().list(path)
+        if path == ".hoodie" and self.count:
+            count, self.count = self.count, 0
+            self.create(".hoodie/archived/.commits_.archive.1_1-0-1", b"#HUDI#")
+            for instant in Timeline.of_file_names(entry.name for entry in found).commits[:count]:
+                erase(self, instant)
+        return found
+
+
+@pytest.mark.parametrize("use_index", [True, False])
+def test_a_commit_that_is_archived_while_it_is_read(use_index: bool) -> None:
+    table = new_table()
+    many(table, 3)
+    many(foreign(table), 6)
+    storage = Archiving()
+    cold(table, storage)
+    storage.count = 7
+    snapshot = reopened(Table(storage), **{"lakeformat.file.index": use_index}).snapshot()
+    assert storage.count == 0
+    assert [file.name for file in snapshot.files] == [file.name for file in table.snapshot().files]
+    assert len(snapshot.timeline.commits) == 2
 
 
 def test_commits_archived_beyond_a_savepoint_that_is_gone_again() -> None:
