@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from predicate.row_oracle import truth
 
 import lakeformat
-from lakeformat import InvalidInputError, LakeformatError, Merge, SchemaMismatchError, Table, WriteConflictError
+from lakeformat import InvalidInputError, LakeformatError, Merge, SchemaMismatchError, Table
 from lakeformat.predicate import parse_where
 from lakeformat.write.clauses import Clause, Kind
+from lakeformat.write.conflict import OverlapError
 from lakeformat.write.merge_into import merge_into, plan_merge
 from lakeformat.write.prepare import prepare
 from lakeformat.write.session import WriteSession
@@ -303,7 +304,7 @@ def test_a_source_made_from_the_table_is_held_against_what_it_was_made_from(tmp_
     rows, clauses = CHANGES.slice(0, 1), (Clause(Kind.UPDATE),)
     job, plan = plan_merge(table.engine.store, seen, table.options, rows.schema, clauses, table.engine.ids)
     prepared = prepare(rows, job.prepare)
-    with refused(table, WriteConflictError, "overlaps commit", "run the write again"):
+    with refused(table, OverlapError, "overlaps commit", "run the write again"):
         merge_into(WriteSession(table.engine, job), plan, prepared, 1, seen)
     assert table.to_arrow(["t"], where="id = 1")["t"].to_pylist() == ["later"]
 
