@@ -11,6 +11,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.predicate import Always, Predicate, bind, parse_where
 from lakeformat.read.matching import find_matches
 from lakeformat.read.query import readable_schema
+from lakeformat.services.inline import check_services
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.assign import plan_assignments
 from lakeformat.write.clauses import Clause
@@ -26,7 +27,7 @@ from lakeformat.write.validators import check_validators
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Runner", "condition", "delete_where", "merge_rows", "update", "writable"]
+__all__ = ["Runner", "condition", "delete_where", "merge_rows", "update"]
 
 #: Makes, for one write, what writes its files in other processes.
 Runner: TypeAlias = Callable[[WriteJob], Handle]
@@ -41,7 +42,7 @@ def update(
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """See `lakeformat.Table.update`. ``runner``: who writes the files; None is this process."""
-    snapshot = writable(engine)
+    snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
     change = Rewrite(schema, condition(where, schema), plan_assignments(values, schema, snapshot.config))
     return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
@@ -55,7 +56,7 @@ def delete_where(
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """See `lakeformat.Table.delete`. ``runner`` as for `update`."""
-    snapshot = writable(engine)
+    snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
     change = Rewrite(schema, condition(where, schema))
     return _rewritten(engine, options, snapshot, Operation.DELETE, change, runner, hooks)
@@ -69,9 +70,9 @@ def merge_rows(
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """See `lakeformat.Merge.execute`. Memory: the source, plus per thread one row group."""
-    snapshot = writable(engine)
+    snapshot = engine.writable()
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
-    session = _session(engine, job, plan.schema, hooks)
+    session = _session(engine, job, snapshot, plan.schema, hooks)
     with reused_memory():
         source = rows.read_all()
         prepared = prepare(source, job.prepare)
@@ -79,21 +80,17 @@ def merge_rows(
         return merge_into(session, plan, prepared, source.num_rows)
 
 
-def writable(engine: Engine) -> Snapshot:
-    """The table as it stands, refused if it cannot be written to."""
-    config = engine.store.config()
-    config.check_writable(engine.storage.location)
-    return engine.snapshot(config=config)
-
-
 def condition(where: str | None, schema: pa.Schema) -> Predicate:
     """The text bound to the columns as readers see them; None is every row."""
     return Always(True) if where is None else bind(parse_where(where), readable_schema(schema, meta_columns=True))
 
 
-def _session(engine: Engine, job: WriteJob, schema: pa.Schema, arguments: HookArguments) -> WriteSession:
+def _session(
+    engine: Engine, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, arguments: HookArguments
+) -> WriteSession:
     hooks = hooks_of(job.options, **arguments)
     check_validators(hooks.validators, schema)
+    check_services(job.options, snapshot, schema)
     return WriteSession(engine, job, hooks)
 
 
@@ -106,7 +103,8 @@ def _rewritten(
     runner: Runner | None,
     hooks: HookArguments,
 ) -> WriteResult:
-    session = _session(engine, rewrite_job(snapshot, options, operation, engine.ids), change.schema, hooks)
+    job = rewrite_job(snapshot, options, operation, engine.ids)
+    session = _session(engine, job, snapshot, change.schema, hooks)
     handle = runner(session.job) if runner else None
     skipping = options["hoodie.enable.data.skipping"]
     try:

@@ -24,7 +24,7 @@ from lakeformat.services.inline import check_services, with_services
 from lakeformat.spark.cluster import SparkRewriter
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
-from lakeformat.statements import condition, delete_where, update, writable
+from lakeformat.statements import condition, delete_where, update
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.table import HistoryEntry, Table
 from lakeformat.timeline.snapshot import Snapshot
@@ -211,7 +211,7 @@ class LakehouseTable(Clustering):
         """Update by expressions: Spark reads the rows and computes; their keys bring them back."""
         from pyspark.sql import Column, functions
 
-        snapshot = writable(self._engine)
+        snapshot = self._engine.writable()
         location = self._engine.storage.location
         table, config = snapshot.columns(location), snapshot.config
         condition(where, table)  # Refused here, in plain words, and not in a task.
@@ -229,8 +229,9 @@ class LakehouseTable(Clustering):
         return self._merge(rows, (clause,), snapshot)
 
     def _merge(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot | None = None) -> WriteResult:
-        engine, snapshot = self._engine, writable(self._engine)
+        engine, snapshot = self._engine, self._engine.writable()
         job, plan = plan_merge(engine.store, snapshot, self._options, arrow_schema(rows.schema), clauses, engine.ids)
+        check_services(job.options, snapshot, plan.schema)
         session = WriteSession(engine, job)
         try:
             with reused_memory():

@@ -42,3 +42,9 @@ class Engine:
     def snapshot(self, as_of: str | None = None, config: TableConfig | None = None) -> Snapshot:
         """The table now or at an instant time, by the file index or by listing; see `load_snapshot`."""
         return load_snapshot(self.store, as_of=as_of, config=config, use_index=self.use_index)
+
+    def writable(self) -> Snapshot:
+        """The table as it stands, refused if it cannot be written to."""
+        config = self.store.config()
+        config.check_writable(self.storage.location)
+        return self.snapshot(config=config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,20 @@ def test_options_that_cannot_go_together_are_refused_before_the_write(
     assert table.history() == []
 
 
-def test_buckets_are_told_by_their_files_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "write",
+    {
+        "delete keys": lambda table: table.delete(rows(30).select(["id", "region"])),
+        "delete": lambda table: table.delete(where="x > 3"),
+        "update": lambda table: table.update({"x": 1}),
+        "merge": lambda table: table.merge(rows(30)).when_matched_delete().execute(),
+    }.values(),
+    ids=["delete keys", "delete", "update", "merge"],
+)
+def test_buckets_are_told_by_their_files_too(write: Callable[[lakeformat.Table], Any], tmp_path: Path) -> None:
     made(tmp_path / "t", **{"hoodie.index.type": "BUCKET"}).upsert(rows(30))
     with pytest.raises(InvalidOptionError, match="finds rows by the names of their files"):
-        lakeformat.open(tmp_path / "t", **INLINE).delete(rows(30).select(["id", "region"]))
+        write(lakeformat.open(tmp_path / "t", **INLINE))
 
 
 def test_what_lies_in_order_is_left_alone(tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ from lakeformat.services.cluster.settings import (
     plan_params,
     target_of_plan,
 )
-from lakeformat.statements import writable
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.write import claims
@@ -115,7 +114,7 @@ class ClusterSession:
     """
 
     def __init__(self, engine: Engine, options: Options, rewriter: Rewriter | None = None) -> None:
-        snapshot = writable(engine)
+        snapshot = engine.writable()
         self.engine, self._rewriter = engine, rewriter or rewrite_here
         # The batch that the options name has been written by now.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
