@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # Two installs into one environment must not meet.
+# Spark starts many Python processes: each would compile the package anew where this is set.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first interpreter that starts and is new enough (a shim may exist for a version that does not).
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \

@@ -68,6 +68,7 @@ class Runner:
             *("--steps", ",".join(step.name for step in steps)),
         ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Compiled once, as an installed package is.
         with log.open("wb") as output, events.open() as told:
             process = subprocess.Popen(
                 command,
