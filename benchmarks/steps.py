@@ -81,9 +81,9 @@ STEPS: Final = (
     Step("tag-simple", "tagging alone, u1, index SIMPLE", Kind.READ, runs=5, sample="u1", first_run=3),
     Step("zorder", "z-order by (x, y), files of 16 MB", Kind.LAYOUT),
     Step("point", "point query on x and y", Kind.READ, runs=5, shows_bytes=True),
-    Step("scan", "scan all columns to noop", Kind.READ, runs=4),
-    Step("native", "scan all columns, toDF()", Kind.READ, runs=4),
-    Step("agg", "sum, max of two columns", Kind.READ, runs=5),
+    Step("scan", "scan all columns to noop", Kind.READ, runs=8),
+    Step("native", "scan all columns, toDF()", Kind.READ, runs=8),
+    Step("agg", "sum, max of two columns", Kind.READ, runs=8),
     Step("count", "count rows", Kind.READ, runs=5),
     Step(
         "fresh",

@@ -44,5 +44,5 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         False,
         ("verify",),
     ),
-    Option("lakeformat.read.split.bytes", "Bytes of Parquet one Spark task reads.", Effect.READ, count, 128 << 20),
+    Option("lakeformat.read.split.bytes", "Bytes one Spark task reads, compressed.", Effect.READ, count, 128 << 20),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ __all__ = ["ReadPlan", "plan_read", "read_all"]
 _MOST_FOOTERS: Final = 1024
 #: Footers that are held at a time: each has its file's filter.
 _FOOTERS_AT_A_TIME: Final = 256
+#: Less than this to read is not worth a task of its own.
+_SMALL_SPLIT_BYTES: Final = 4 << 20
+#: The least share of a file that reading it is taken to cost, however few the columns.
+_LEAST_SHARE: Final = 1 / 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,8 @@ def plan_read(
     file; an object for each file that is kept.
 
     Args:
+        split_bytes: of the columns that are read, in each split.
+        at_least: make about this many splits, as long as each has a few megabytes to read.
         count_row_groups: open all footers, to tell how many row groups are left.
 
     Raises:
@@ -94,6 +101,11 @@ def plan_read(
     filtered = query.skipping and not isinstance(query.predicate, Always)
     kept, told, files_by_name, bytes_by_name = _kept(snapshot, query, filtered=filtered)
     files = file_objects(kept)
+    total = sum(file.size_bytes for file in files)
+    if files and (at_least > 1 or total > split_bytes):
+        share = _share_read(storage, files[0], snapshot, query)
+        split_bytes = int(split_bytes / share)
+        at_least = max(1, min(at_least, int(total * share) // _SMALL_SPLIT_BYTES))
     if filtered and not count_row_groups and sum(not each for each in told) > _MOST_FOOTERS:
         told = [True] * len(told)
     opened = [
@@ -122,6 +134,21 @@ def plan_read(
         row_groups=seen if wanted else None,
         row_groups_after=left if wanted else None,
     )
+
+
+def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: ReadQuery) -> float:
+    """The share of a table's bytes that lie in the columns read, as one footer tells."""
+    wanted = set(query.file_columns())
+    if wanted.issuperset(readable_schema(snapshot.columns(storage.location), meta_columns=True).names):
+        return 1.0
+    footer = read_metadata(storage, sample)
+    sizes = Counter[str]()
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        for chunk in map(group.column, range(group.num_columns)):
+            sizes[chunk.path_in_schema.partition(".")[0]] += chunk.total_compressed_size
+    read = sum(size for name, size in sizes.items() if name in wanted)
+    return max(_LEAST_SHARE, read / max(1, sizes.total()))
 
 
 def _kept(snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> tuple[pa.Table, list[bool], int, int]:

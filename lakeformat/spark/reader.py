@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -25,9 +25,8 @@ from lakeformat.timeline.snapshot import Snapshot
 
 __all__ = ["LakehouseReader", "SplitPartition", "make_reader", "table_schema"]
 
-#: Cut small tables into about this many tasks, as long as each has a few megabytes to read.
-_TASKS = 2
-_SMALL_SPLIT_BYTES = 4 << 20
+#: Cut small tables into about this many tasks.
+_TASKS: Final = max(2, pa.cpu_count())
 
 
 class SplitPartition(InputPartition):
@@ -88,9 +87,9 @@ class LakehouseReader(DataSourceReader):
         splits: Sequence[Split | VerifiedSplit]
         with plain_errors():
             if self._verify:
-                splits = plan_verified(storage, snapshot, query, split_bytes=limit, at_least=_tasks(snapshot))
+                splits = plan_verified(storage, snapshot, query, split_bytes=limit, at_least=_TASKS)
             else:
-                splits = plan_read(storage, snapshot, query, split_bytes=limit, at_least=_tasks(snapshot)).splits
+                splits = plan_read(storage, snapshot, query, split_bytes=limit, at_least=_TASKS).splits
         return [SplitPartition(split) for split in splits] or [SplitPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -105,12 +104,6 @@ class LakehouseReader(DataSourceReader):
     def __getstate__(self) -> dict[str, Any]:
         """Tasks need no file list: the splits name what they read."""
         return {**self.__dict__, "_snapshot": None}
-
-
-def _tasks(snapshot: Snapshot) -> int:
-    total = snapshot.live.size_bytes
-    cores: int = pa.cpu_count()
-    return max(1, min(max(_TASKS, cores), total // _SMALL_SPLIT_BYTES))
 
 
 def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, Options]:
