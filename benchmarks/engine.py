@@ -15,10 +15,16 @@ Answer = int | list[int] | None
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a step may return beside its answer: figures by name, which are the engine's own."""
+    """What a step may return beside its answer.
+
+    Attributes:
+        figures: the engine's own, by name.
+        seconds: what the part took that the step is about, where that is not all it did.
+    """
 
     answer: Answer
     figures: Mapping[str, float]
+    seconds: float | None = None
 
 
 class Engine(Protocol):

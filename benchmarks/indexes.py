@@ -1,6 +1,6 @@
 """``python -m benchmarks.indexes``: tagging u1 with each index type, for each kind of keys, in one table.
 
-Planning an upsert is what is timed: reading the rows from their file, combining and tagging them. Environment:
+An upsert is planned, and its tag step timed: from combined keys to their files, footers read included. Environment:
 ``ROWS`` (default 4,000,000). About three minutes on 2 cores. ``tag`` of the targets is AUTO here: it is the default.
 """
 

@@ -75,6 +75,7 @@ def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, 
                 break
             seconds = time.perf_counter() - started
             told = returned if isinstance(returned, Told) else Told(returned, {})
+            seconds = seconds if told.seconds is None else told.seconds
             tell(
                 "end",
                 step=step.name,

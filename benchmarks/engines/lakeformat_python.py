@@ -108,10 +108,11 @@ class Lakeformat:
         return lakeformat.open(str(self._table), **options)
 
     def _tag(self, rows: Path, index: str = "") -> Told:
-        """Plan an upsert: tagging is nearly all of it, and all of it is timed."""
+        """Plan an upsert; of its steps, tagging is what is timed: from keys to their files, footers read included."""
         table = self._open(**({"hoodie.index.type": index} if index else {}))
         tagging = table.plan_upsert(pq.read_table(rows)).tagging
-        return Told(None, {name: value for name, value in tagging.items() if name != "step"})
+        figures = {name: value for name, value in tagging.items() if name not in {"step", "seconds"}}
+        return Told(None, figures, tagging["seconds"])
 
 
 def open_engine(dataset: Dataset, table: Path) -> Lakeformat:
