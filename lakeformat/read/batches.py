@@ -1,6 +1,6 @@
 """Step 6: Arrow batches out of base files, filtered and in the shape that was asked for.
 
-Memory: one row group's pages of the columns read, plus a batch.
+Memory: one row group's pages of the columns read, plus two batches.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from lakeformat.storage.port import Storage
 __all__ = ["BATCH_ROWS", "read_split"]
 
 BATCH_ROWS = 65_536
+#: Batches of less than half of either bound are put together: each costs its consumer the same, Spark a millisecond.
+_BATCH_BYTES = 16 << 20
 #: Bytes a value, below which a chunk of texts is taken for dictionary-encoded.
 _DICTIONARY_BYTES = 2
 
 
 def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a split that match, with exactly the query's columns.
+    """The rows of a split that match, with exactly the query's columns, in batches of up to `BATCH_ROWS`.
 
     Row groups whose statistics rule out a match are skipped here, whatever the plan knew: the footer is at hand.
 
@@ -39,6 +41,29 @@ def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schem
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
     """
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in _batches(storage, split, query, table):
+        if held and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+        large = batch.num_rows >= BATCH_ROWS // 2 or batch.nbytes >= _BATCH_BYTES // 2
+        if not batch.num_columns or (large and not held):
+            yield batch
+        else:
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
+
+def _batches(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same as they come, row group by row group."""
     full = readable_schema(table, meta_columns=True)
     needed = pa.schema([
         query.schema.field(name) if name in query.schema.names else full.field(name) for name in query.file_columns()
