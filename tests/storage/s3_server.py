@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock, Thread
 from typing import Any
 
 import fsspec
-from moto.server import ThreadedMotoServer
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
 from lakeformat.storage import FsspecStorage
 
@@ -16,15 +18,23 @@ SECRET = "very-secret-canary"
 BUCKET = "lake"
 
 _NUMBERS = itertools.count()
+_TURN = Lock()
+_APPLICATION = DomainDispatcherApplication(create_backend_app)
+
+
+def _one_at_a_time(environ: Any, start_response: Any) -> Iterable[bytes]:
+    """S3 decides between conditional writes; moto looks first and writes then, with nothing to keep others out."""
+    with _TURN:
+        return list(_APPLICATION(environ, start_response))
 
 
 @contextmanager
 def s3_server() -> Iterator[Mapping[str, Any]]:
     """Start a server on a free port; gives fsspec's ``storage_options`` for it."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
+    server = make_server("127.0.0.1", 0, _one_at_a_time, threaded=True)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
     try:
         options = {
             "key": "key",
@@ -34,7 +44,8 @@ def s3_server() -> Iterator[Mapping[str, Any]]:
         fsspec.filesystem("s3", skip_instance_cache=True, **options).call_s3("create_bucket", Bucket=BUCKET)
         yield options
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()
 
 
 def new_folder(options: Mapping[str, Any]) -> FsspecStorage:
