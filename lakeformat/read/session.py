@@ -102,6 +102,7 @@ def plan_read(
     kept, told, files_by_name, bytes_by_name = _kept(snapshot, query, filtered=filtered)
     files = file_objects(kept)
     total = sum(file.size_bytes for file in files)
+    at_least = max(1, min(at_least, total // _SMALL_SPLIT_BYTES))
     if files and (at_least > 1 or total > split_bytes):
         share = _share_read(storage, files[0], snapshot, query)
         split_bytes = int(split_bytes / share)

@@ -17,7 +17,7 @@ from lakeformat.errors import StorageError
 from lakeformat.storage import FileInfo, LocalStorage
 from lakeformat.storage.port import OWN
 
-__all__ = ["Call", "CountingIds", "Crash", "Fault", "FaultyStorage", "Mode", "SteppingClock", "at"]
+__all__ = ["Call", "CountingIds", "Crash", "Fault", "FaultyStorage", "Mode", "SteppingClock", "at", "once"]
 
 T = TypeVar("T")
 
@@ -65,6 +65,18 @@ class Fault:
 def at(number: int) -> Callable[[int, Call], bool]:
     """Fail at this call."""
     return lambda index, _: index == number
+
+
+def once(when: Callable[[Call], bool], act: Callable[[Call], object]) -> Callable[[Call], None]:
+    """For `FaultyStorage.meanwhile`: act before the first such call, and never again."""
+    done: list[Call] = []
+
+    def meanwhile(call: Call) -> None:
+        if not done and when(call):
+            done.append(call)
+            act(call)
+
+    return meanwhile
 
 
 class FaultyStorage:

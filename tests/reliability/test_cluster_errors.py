@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at, once
 from reliability.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
 
 import lakeformat
@@ -75,18 +75,6 @@ def test_nothing_that_fails_after_the_commit_undoes_it(
 
 def starts(call: Call) -> bool:
     return call.name == "create" and call.path.endswith(".replacecommit.inflight")
-
-
-def once(when: Callable[[Call], bool], act: Callable[[Call], object]) -> Callable[[Call], None]:
-    """Act before the first such call, and never again."""
-    done: list[Call] = []
-
-    def meanwhile(call: Call) -> None:
-        if not done and when(call):
-            done.append(call)
-            act(call)
-
-    return meanwhile
 
 
 @pytest.mark.parametrize("act", [cluster, run_plan])

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
-from reliability.faulty import Call, FaultyStorage, SteppingClock
+from reliability.faulty import Call, FaultyStorage, SteppingClock, once
 from reliability.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 import lakeformat
@@ -96,18 +96,6 @@ def test_a_foreign_plan_of_clustering_is_nobodys_failure(template: tuple[Path, M
     NEXT.run(lakeformat.Table(storage))
     assert rows_of(storage) == NEXT.applied(before)
     assert plan.exists()
-
-
-def once(when: Callable[[Call], bool], act: Callable[[Call], None]) -> Callable[[Call], None]:
-    """Act before the first such call, and never again."""
-    done: list[Call] = []
-
-    def meanwhile(call: Call) -> None:
-        if not done and when(call):
-            done.append(call)
-            act(call)
-
-    return meanwhile
 
 
 def roll_back_pending(storage: LocalStorage) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from reliability.faulty import Call, Fault, FaultyStorage, Mode, at
+from reliability.faulty import Call, Fault, FaultyStorage, Mode, at, once
 from reliability.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
@@ -110,25 +109,13 @@ def test_a_completed_file_of_somebody_else_is_a_conflict(template: tuple[Path, M
     theirs = {"partitionToWriteStats": {}, "extraMetadata": {}, "operationType": "UPSERT"}
 
     def complete_first(call: Call) -> None:
-        if completes(0, call):
-            storage.create(call.path, json.dumps(theirs).encode())
+        storage.create(call.path, json.dumps(theirs).encode())
 
-    error = attempt(UPSERT, FaultyStorage(storage, meanwhile=once(complete_first, completes)))
+    first = once(lambda call: completes(0, call), complete_first)
+    error = attempt(UPSERT, FaultyStorage(storage, meanwhile=first))
     assert isinstance(error, WriteConflictError)
     assert "was completed by another writer" in str(error)
     assert rows_of(storage) == before
-
-
-def once(act: Callable[[Call], None], when: Callable[[int, Call], bool]) -> Callable[[Call], None]:
-    """Act before the first call that ``when`` names, and never again."""
-    done: list[Call] = []
-
-    def meanwhile(call: Call) -> None:
-        if not done and when(0, call):
-            done.append(call)
-            act(call)
-
-    return meanwhile
 
 
 def test_what_a_conflict_leaves_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
