@@ -317,12 +317,15 @@ class BloomFilter:
             found[survivors] = True
         return found
 
-    def _positions(self, hashes: UInt32s) -> UInt32s:
-        """``hashes mod bits``; numpy divides by a constant much faster than it takes remainders."""
+    def _positions(self, hashes: UInt32s) -> Int64s:
+        """``hashes mod bits``, as numpy wants its indices.
+
+        It divides by a constant much faster than it takes remainders, and converts other integers value by value.
+        """
         bits = np.uint32(self.bits)
         quotient = hashes // bits
         quotient *= bits
-        positions: UInt32s = np.subtract(hashes, quotient, out=quotient)
+        positions: Int64s = np.subtract(hashes, quotient, out=quotient).astype(np.int64)
         return positions
 
 

@@ -22,18 +22,58 @@ __all__ = ["MAXIMUM_BOUNDARIES", "Boundaries", "Ranks", "fit_boundaries", "fit_r
 #: Boundaries kept of a sample. So many are searched in a core's cache and tell 16,384 stripes of a table apart.
 MAXIMUM_BOUNDARIES: Final = 1 << 14
 
+_CELL_BITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Sorted words with their range in even cells, searched several times faster than by numpy's halving.
+
+    Attributes:
+        words: distinct, at most `MAXIMUM_BOUNDARIES`.
+        shift: log2 of a cell's width.
+        starts: for each cell, how many words lie before it.
+        strides: how far to look on from there: halves that add up to the words of the fullest cell, or more.
+    """
+
+    words: Word
+    shift: np.uint64
+    starts: npt.NDArray[np.uint16]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, words: Word) -> Cells:
+        """Cells of these words."""
+        shift = np.uint64(max(0, int(words[-1] - words[0]).bit_length() - _CELL_BITS))
+        counts = np.bincount(((words - words[0]) >> shift).astype(np.int64))
+        halves = reversed(range(int(counts.max()).bit_length()))
+        return cls(words, shift, (np.cumsum(counts) - counts).astype(np.uint16), tuple(1 << half for half in halves))
+
+    def search(self, wanted: Word) -> Rows:
+        """As ``np.searchsorted(words, wanted, "right")``."""
+        words = self.words
+        cell = (np.clip(wanted, words[0], words[-1]) - words[0]) >> self.shift
+        found = self.starts[cell.astype(np.int64)].astype(np.int64)
+        padded = np.append(words, np.full(sum(self.strides), np.iinfo(np.uint64).max, np.uint64))
+        for stride in self.strides:  # Words of later cells are greater: no need to know where this one ends.
+            found += (padded[found + (stride - 1)] <= wanted) * np.int64(stride)
+        below: Rows = np.minimum(found, len(words))
+        return below
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boundaries:
     """Distinct values in order, as a trie of words.
 
     Attributes:
+        first: the first level, to be searched.
         levels: per level the sorted distinct keys. On the first they are first words; on each further one a key is
             the position of the key before (times 2**32) and twice the position of its word among ``letters`` plus one.
         letters: per level the sorted distinct words.
         starts: per level, for each key, how many boundaries are less than all that begin like it; then their count.
     """
 
+    first: Cells
     levels: tuple[Word, ...]
     letters: tuple[Word, ...]
     starts: tuple[Rows, ...]
@@ -46,11 +86,11 @@ class Boundaries:
     def find(self, words: Words) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """For each row how many boundaries are not greater, and whether one of them is equal, as far as levels go."""
         word = words.word(0)
+        below = self.first.search(word)
+        equal = self._hits(0, below - 1, word)
         if len(self.levels) == 1:
-            below = np.searchsorted(self.levels[0], word, "right")
-            return below, self._hits(0, below - 1, word)
-        at = np.searchsorted(self.levels[0], word)
-        equal = self._hits(0, at, word)
+            return below, equal
+        at = below - equal
         found = self.starts[0][at]
         rows, group = np.flatnonzero(equal), at[equal]
         for level in range(1, len(self.levels)):
@@ -146,7 +186,7 @@ def _trie(columns: Sequence[Word]) -> Boundaries:
         letters.append(letter)
         starts.append(np.append(first, size))
         group = (np.cumsum(np.append(True, key[1:] != key[:-1])) - 1).astype(np.uint64)
-    return Boundaries(tuple(levels), tuple(letters), tuple(starts))
+    return Boundaries(Cells.of(levels[0]), tuple(levels), tuple(letters), tuple(starts))
 
 
 def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:

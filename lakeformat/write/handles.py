@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.gather import gather, replaced
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.index.footers import KeyFooter, key_footer, open_base, open_parquet
 from lakeformat.merge import MergeRule, deleted_rows, stored_wins
@@ -224,7 +225,9 @@ class _Merger:
         """What replaces the stored rows under the mask, column by column, and which of it is to be left out."""
         rule, names = self.settings.rule, self.settings.files.schema.names
         if not rule.makes_rows:
-            kept = [name for name in names if rule.columns is not None and name not in rule.columns]
+            # Keys that matched are equal, and so are the columns they were copied from.
+            copies = self.settings.files.key_texts
+            kept = [n for n in names if n in copies or (rule.columns is not None and n not in rule.columns)]
             return taken.drop_columns(kept), np.zeros(taken.num_rows, bool)
         stored = table.select(names).filter(pa.array(replaced))
         made, unwanted = rule.made(stored, taken.select(names), stored_is_newer)
@@ -242,7 +245,7 @@ class _Merger:
 
     def _taken(self, rows: npt.NDArray[np.int64], again: npt.NDArray[np.bool_]) -> pa.Table:
         """Incoming rows, those that are written once more with a sequence number of their own."""
-        taken = self.incoming.rows.take(pa.array(rows))
+        taken = gather(self.incoming.rows, rows)
         copies = int(again.sum())
         if not copies:
             return taken
@@ -270,7 +273,7 @@ class _Merger:
 def _incoming(
     source: pa.Table, rows: npt.NDArray[np.int64], task: int, first: int, settings: HandleSettings
 ) -> _Incoming:
-    taken = source.take(pa.array(rows))
+    taken = gather(source, rows)
     deleted = np.ones(len(rows), bool) if settings.delete else deleted_rows_of(taken)
     return _Incoming(stamped(taken, settings.files.schema, settings.instant_time, task, first), deleted)
 
@@ -342,9 +345,7 @@ def put_rows(
         table: one chunk a column.
         instant: the commit time of the new rows.
     """
-    place = np.arange(len(mask))
-    place[mask] = len(mask) + np.arange(rows.num_rows)
-    where, at = pa.array(mask), pa.array(place)
+    where = pa.array(mask)
     columns = []
     for field in table.schema:
         old = table.column(field.name).chunk(0)  # The table is one record batch.
@@ -357,10 +358,7 @@ def put_rows(
         new = rows.column(field.name).combine_chunks()
         if pa.types.is_dictionary(field.type):
             new = new.dictionary_encode()
-        if pa.types.is_primitive(field.type):
-            columns.append(pc.replace_with_mask(old, where, new))
-        else:  # Gathering text is three times faster than replacing it.
-            columns.append(pa.concat_arrays([old, new]).take(at))
+        columns.append(replaced(old, where, new))
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 

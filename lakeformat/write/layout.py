@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.config.callables import import_callable
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
@@ -67,14 +68,15 @@ class Layout:
             InvalidInputError: the partitioner gives no number for each row.
         """
         if self.partitioner is None:
-            yield 0, rows.take(pa.array(sort_order(rows, self.columns))) if self.columns else rows
+            yield 0, gather(one_chunk(rows), sort_order(rows, self.columns)) if self.columns else rows
             return
         numbers = _numbers(_load(self.partitioner), rows)
         ordered = sort_order(rows, self.columns) if self.columns else np.arange(rows.num_rows)
         order = ordered[np.argsort(numbers[ordered], kind="stable")]
+        rows = one_chunk(rows)
         found, starts = np.unique(numbers[order], return_index=True)
         for number, part in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-            yield number, rows.take(pa.array(part))
+            yield number, gather(rows, part)
 
 
 def plan_layout(options: Options, schema: pa.Schema, *, combine: bool) -> Layout | None:

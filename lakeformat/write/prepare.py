@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
+from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.merge import MergeRule, folded_rows, latest_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
@@ -128,9 +129,9 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
     starts = ends - np.diff(ends, prepend=0)
     # A gather from one chunk is several times faster than from many. One gather a partition, and not slices of
     # one for all: a partition that waits long must not keep the others' rows in memory.
-    whole = table.combine_chunks()
+    whole = one_chunk(table)
     return {
-        name: whole.take(pa.array(order[start:end]))
+        name: gather(whole, order[start:end])
         for name, start, end in sorted(zip(names, starts.tolist(), ends.tolist(), strict=True))
         if end > start
     }

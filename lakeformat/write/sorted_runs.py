@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.storage.port import Storage
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.keys import GeneratedKeys
@@ -146,11 +147,11 @@ def _first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[in
 def _step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> pa.Table:
     """All rows of the heads up to the last row of one of them, sorted; the heads go on behind them."""
     lengths = [cursor.head.num_rows for cursor in cursors]
-    rows = pa.concat_tables([cursor.head for cursor in cursors]).combine_chunks()
+    rows = one_chunk(pa.concat_tables([cursor.head for cursor in cursors]))
     found = order(rows)
     last = int(np.flatnonzero(found == sum(lengths[: first_end + 1]) - 1)[0])
     out = found[: last + 1]
     owners = np.repeat(np.arange(len(cursors)), lengths)[out]
     for cursor, taken in zip(cursors, np.bincount(owners, minlength=len(cursors)).tolist(), strict=True):
         cursor.drop(taken)
-    return rows.take(pa.array(out))
+    return gather(rows, out)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
+from lakeformat.codec.gather import gather
 from lakeformat.layout import Curve, cell_ends, cut
 from lakeformat.model.files import BaseFile
 from lakeformat.services.cluster.rewrite import FileMaker
@@ -121,7 +122,7 @@ def spill(
             start = 0
             for number, end in enumerate(ends):
                 if end > start:
-                    rows = block.take(pa.array(order[start:end])).append_column(_PLACE, pa.array(places[start:end]))
+                    rows = gather(block, order[start:end]).append_column(_PLACE, pa.array(places[start:end]))
                     parts = _cut(conform(rows, schema))
                     for part in parts:
                         writer.write_batch(part)

@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.codec.gather import gather
 from lakeformat.layout import Positions, cut
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource
 from lakeformat.storage.port import Storage
@@ -140,7 +142,14 @@ class MemoryRewrite:
         rows = pa.concat_tables(tables).unify_dictionaries()
         del tables
         jobs = [self.pool.submit(_one_chunk, column) for column in rows.columns]
-        return pa.Table.from_arrays(gathered(jobs), schema=rows.schema)
+        rows = pa.Table.from_arrays(gathered(jobs), schema=rows.schema)
+        # A column that the key was copied from need not be held, nor gathered, a second time.
+        keys = rows.column(RECORD_KEY)
+        columns = [
+            keys if f.name in self.settings.files.key_texts and column.equals(keys) else column
+            for f, column in zip(rows.schema, rows.columns, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 def gathered(jobs: Sequence[Future[Any]]) -> list[Any]:
@@ -168,7 +177,7 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 def _gathered(rows: pa.Table, order: Ints) -> Iterator[pa.Table]:
     for start in range(0, len(order), ROW_GROUP_ROWS):
-        yield rows.take(pa.array(order[start : start + ROW_GROUP_ROWS]))
+        yield gather(rows, order[start : start + ROW_GROUP_ROWS])
 
 
 def rows_per_file(rows: pa.Table, order: Ints, source: GroupSource, settings: RewriteSettings) -> int:

@@ -1,0 +1,84 @@
+"""Gathering and replacing give what Arrow's own kernels give, for text of one length and any other column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeformat.codec.gather import gather, gather_array, one_chunk, replaced
+
+COUNT = 200
+TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.int64()]
+
+
+@st.composite
+def columns(draw: st.DrawFn, kind: pa.DataType, rows: int = COUNT) -> pa.Array:
+    """Mostly text of one length, sliced, of every type that is gathered in a way of its own."""
+    if kind == pa.int64():
+        return pa.array(np.arange(rows))
+    width = draw(st.integers(0, 40))
+    texts = [f"{at:040}"[40 - width :] for at in range(rows + 2)]
+    odd = draw(st.sampled_from(["none", "longer", "null", "swapped"]))
+    if odd == "longer":
+        texts[draw(st.integers(0, rows + 1))] += "é"
+    elif odd == "swapped":  # The lengths differ, their sum does not.
+        texts[0], texts[1] = texts[0] + "x", texts[1][1:]
+    values = pa.array([None if odd == "null" and at == 1 else text for at, text in enumerate(texts)], pa.string())
+    return values.cast(kind).slice(draw(st.integers(0, 2)), rows)
+
+
+@given(st.data())
+def test_gathers_as_arrow_does(data: st.DataObject) -> None:
+    values = data.draw(st.sampled_from(TYPES).flatmap(columns))
+    at = np.array(data.draw(st.lists(st.integers(0, COUNT - 1), max_size=300)), np.int64)
+    found = gather_array(values, pa.array(at))
+    found.validate(full=True)
+    assert found.equals(values.take(pa.array(at)))
+
+
+@given(st.data())
+def test_replaces_as_arrow_does(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(TYPES))
+    old = data.draw(columns(kind))
+    mask = np.random.default_rng(data.draw(st.integers(0, 9))).random(COUNT) < data.draw(st.sampled_from([0, 0.5, 1]))
+    new = data.draw(columns(kind, int(mask.sum())))
+    found = replaced(old, pa.array(mask), new)
+    found.validate(full=True)
+    plain = [array.dictionary_decode() if pa.types.is_dictionary(kind) else array for array in (old, new, found)]
+    assert plain[2].equals(pc.replace_with_mask(plain[0], pa.array(mask), plain[1]))
+
+
+def test_a_null_among_the_positions_gives_a_null() -> None:
+    keys = pa.array([f"{at:08}" for at in range(COUNT)])
+    assert gather_array(keys, pa.array([3, None])).to_pylist() == ["00000003", None]
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_columns_that_share_their_memory_go_on_sharing_it(chunks: int) -> None:
+    keys = pa.chunked_array([pa.array([f"{at:08}" for at in range(COUNT)])] * chunks)
+    other = pa.chunked_array([pa.array([f"{at:08}" for at in range(COUNT)])] * chunks)
+    rows = one_chunk(pa.table({"key": keys, "id": keys, "other": other}))
+    found = gather(rows, np.arange(COUNT, dtype=np.int64)[::-1])
+    assert found.equals(pa.table({name: [f"{at:08}" for at in reversed(range(COUNT))] for name in rows.schema.names}))
+    key, copy, apart = (column.chunk(0).buffers()[2].address for column in found.columns)
+    assert key == copy != apart
+
+
+def test_rows_of_several_chunks_are_gathered_too() -> None:
+    rows = pa.table({"key": pa.chunked_array([["a", "b"], ["c"]]), "n": [1, 2, 3]})
+    assert gather(rows, np.array([2, 0], np.int64)).to_pydict() == {"key": ["c", "a"], "n": [3, 1]}
+
+
+def test_columns_without_any_value() -> None:
+    rows = pa.table({"key": pa.array([], pa.string()), "texts": pa.array([], pa.list_(pa.string()))})
+    assert gather(one_chunk(rows), np.array([], np.int64)).equals(rows.combine_chunks())
+
+
+def test_columns_of_other_memory_are_never_taken_for_each_other() -> None:
+    rows = pa.table({name: pa.array([name] * COUNT).dictionary_encode() for name in map(str, range(50))})
+    found = gather(one_chunk(rows), np.arange(COUNT, dtype=np.int64))
+    assert found.to_pydict() == rows.to_pydict()
