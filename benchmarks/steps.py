@@ -79,7 +79,7 @@ STEPS: Final = (
     Step("tag-auto", "tagging alone, u1, index AUTO", Kind.READ, runs=5, sample="u1", first_run=3),
     Step("tag-bloom", "tagging alone, u1, index BLOOM", Kind.READ, runs=5, sample="u1", first_run=3),
     Step("tag-simple", "tagging alone, u1, index SIMPLE", Kind.READ, runs=5, sample="u1", first_run=3),
-    Step("zorder", "z-order by (x, y), files of 16 MB", Kind.LAYOUT),
+    Step("zorder", "z-order by (x, y), files of 16 MB", Kind.LAYOUT, runs=2),
     Step("point", "point query on x and y", Kind.READ, runs=5, shows_bytes=True),
     Step("scan", "scan all columns to noop", Kind.READ, runs=8),
     Step("native", "scan all columns, toDF()", Kind.READ, runs=8),

@@ -43,7 +43,7 @@ def one_chunk(rows: pa.Table) -> pa.Table:
     for column in rows.columns:
         place = tuple(map(_place, column.chunks))
         if place not in found:
-            found[place] = column.combine_chunks()
+            found[place] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         columns.append(found[place])
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
