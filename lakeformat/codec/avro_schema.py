@@ -370,7 +370,7 @@ def _stored_type(data_type: pa.DataType, place: _Place) -> pa.DataType:
     if types.is_decimal(data_type):
         if data_type.precision <= _MAX_PRECISION and 0 <= data_type.scale <= data_type.precision:
             return pa.decimal128(data_type.precision, data_type.scale)
-    elif types.is_struct(data_type) and data_type.num_fields:
+    elif types.is_struct(data_type) and data_type.num_fields and not _is_variant(data_type):
         return pa.struct(_stored_fields(list(data_type), place))
     elif types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
         return pa.list_(_stored_field(data_type.value_field, "element", place.element()))
@@ -391,6 +391,12 @@ def _refuse_deep(place: _Place) -> None:
         raise SchemaMismatchError(f"column {column!r} is nested over {_MAX_NESTING} levels deep; flatten it")
 
 
+def _is_variant(data_type: pa.DataType) -> bool:
+    """Whether this is how Spark hands over its VARIANT: read again, it would be a struct of bytes."""
+    return pa.types.is_struct(data_type) and any((child.metadata or {}).get(b"variant") for child in data_type)
+
+
 def _unstorable(data_type: pa.DataType, place: _Place) -> SchemaMismatchError:
-    message = f"column {str(place)!r} has the type {str(data_type)[:120]}, which a Hudi table cannot hold"
+    name = "variant" if _is_variant(data_type) else str(data_type)[:120]
+    message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"
     return SchemaMismatchError(f"{message}; cast or drop the column")

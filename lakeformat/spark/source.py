@@ -34,9 +34,15 @@ class LakehouseSource(DataSource):
         return "lakehouse"
 
     def schema(self) -> StructType:
-        """Columns of a read without a user schema."""
+        """Columns of a read without a user schema. A table of Spark's catalog is refused: it would find no path."""
+        from lakeformat.errors import UnsupportedTableError
         from lakeformat.spark.reader import table_schema
 
+        if "provider" in self.options:  # Spark says it of its own tables alone.
+            raise UnsupportedTableError(
+                "a table in Spark's catalog gives a Python source no path when it is read; write create temporary view "
+                "... using lakehouse options (path '...'), or read by spark.read.format(\"lakehouse\")"
+            )
         return table_schema(dict(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -357,6 +357,7 @@ def test_types_are_stored_as(given_type: pa.DataType, stored: pa.DataType) -> No
         pa.decimal128(3, -1),
         pa.decimal128(3, 4),
         pa.struct([]),
+        pa.struct([("value", pa.binary()), pa.field("metadata", pa.binary(), metadata={"variant": "true"})]),
         pa.map_(pa.int32(), pa.int32()),
         pa.dictionary(pa.int8(), pa.uint64()),
         pa.run_end_encoded(pa.int16(), pa.int32()),

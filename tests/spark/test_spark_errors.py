@@ -43,6 +43,10 @@ def writing_rows(*expressions: str) -> Act:
     return lambda spark, path: write(flights(spark, ROWS).selectExpr(*expressions), path)
 
 
+def in_the_catalog(spark: SparkSession, path: Path) -> object:
+    return spark.sql(f"create table never_made using lakehouse options (path '{path}')")
+
+
 @pytest.mark.parametrize(
     ("act", "error", "text"),
     [
@@ -68,6 +72,8 @@ def writing_rows(*expressions: str) -> Act:
         (writing_rows("id", "part", "ts", "x", "x X"), "SchemaMismatchError", r"columns 'x' and 'X' have one name.*"),
         (writing_rows("string(id) id", "part", "ts", "x"), "SchemaMismatchError", r"column 'id' is string.*"),
         (writing_rows("int(null) id", "part", "ts", "x"), "InvalidInputError", r"record key column 'id' is null at .*"),
+        (writing_rows("*", "parse_json('1') v"), "SchemaMismatchError", r"column 'v' has the type variant.*cast or .*"),
+        (in_the_catalog, "UnsupportedTableError", r"a table in Spark's catalog .*; write create temporary view .*"),
     ],
     ids=lambda value: "" if callable(value) else value,
 )  # fmt: skip
@@ -154,6 +160,15 @@ def test_a_damaged_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
     refused = refusal(lambda: read(spark, tmp_path).collect())
     assert refused.error == "CorruptTableError"
     assert str(damaged.relative_to(tmp_path)) in refused.text
+
+
+def test_sql_reads_by_a_view(spark: SparkSession, table: Path) -> None:
+    spark.sql(f"create temporary view by_view using lakehouse options (path '{table}', where 'id < 4')")
+    assert spark.sql("select part, count(*), max(x) from by_view group by part order by part").collect() == [
+        ("p0", 2, 1.0),
+        ("p1", 2, 1.5),
+    ]
+    spark.catalog.dropTempView("by_view")
 
 
 def test_streams_are_refused_by_name(spark: SparkSession, table: Path, tmp_path: Path) -> None:
