@@ -41,7 +41,7 @@ def one_chunk(rows: pa.Table) -> pa.Table:
     found: dict[Any, pa.Array] = {}
     columns = []
     for column in rows.columns:
-        place = tuple(map(_place, column.chunks))
+        place = str(column.type), *map(_place, column.chunks)
         if place not in found:
             found[place] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         columns.append(found[place])

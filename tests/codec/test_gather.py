@@ -76,6 +76,8 @@ def test_rows_of_several_chunks_are_gathered_too() -> None:
 def test_columns_without_any_value() -> None:
     rows = pa.table({"key": pa.array([], pa.string()), "texts": pa.array([], pa.list_(pa.string()))})
     assert gather(one_chunk(rows), np.array([], np.int64)).equals(rows.combine_chunks())
+    none = pa.table({name: pa.chunked_array([], rows.schema.field(name).type) for name in rows.schema.names})
+    assert one_chunk(none).equals(rows)
 
 
 def test_columns_of_other_memory_are_never_taken_for_each_other() -> None:
