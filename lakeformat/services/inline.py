@@ -14,9 +14,8 @@ import pyarrow as pa
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError
-from lakeformat.index.bucket import has_bucket_files
 from lakeformat.services.cluster.plans import pending_plans
-from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of
+from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of, rows_are_bound
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.engine import Engine
@@ -24,7 +23,6 @@ from lakeformat.write.session import WriteResult
 
 __all__ = ["after_write", "check_services", "with_services"]
 
-_INDEX: Final = "hoodie.index.type"
 _LOG: Final = logging.getLogger("lakeformat.services")
 
 
@@ -47,9 +45,9 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
         return
     if options[INLINE] and options[SCHEDULE_INLINE]:
         raise InvalidOptionError(f"{INLINE}=true runs what {SCHEDULE_INLINE}=true leaves to others; set one of them")
-    if options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_file()):
+    if rows_are_bound(options, snapshot):
         raise InvalidOptionError(
-            f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; leave out "
+            f"hoodie.index.type=BUCKET finds rows by the names of their files, which clustering changes; leave out "
             f"{INLINE if options[INLINE] else SCHEDULE_INLINE}"
         )
     request_of(options).ordering.check(schema)

@@ -55,7 +55,7 @@ from lakeformat.write.rollback import revert_run, roll_back
 from lakeformat.write.session import WriteResult, WriteSession
 from lakeformat.write.stage import Written, stage_folder
 
-__all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of"]
+__all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of", "rows_are_bound"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _INDEX: Final = "hoodie.index.type"
@@ -106,6 +106,11 @@ def request_of(
     return ClusterRequest(ordering, choice, limits)
 
 
+def rows_are_bound(options: Options, snapshot: Snapshot) -> bool:
+    """Whether the table's index knows rows by their files, which clustering would change."""
+    return options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_file())
+
+
 class ClusterSession:
     """Schedules, runs and cancels clusterings of one table.
 
@@ -147,7 +152,7 @@ class ClusterSession:
         )
 
     def _check_index(self, snapshot: Snapshot) -> None:
-        if self.options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_file()):
+        if rows_are_bound(self.options, snapshot):
             raise InvalidOptionError(
                 f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "
                 "cannot be clustered, only a clustering that is planned can be cancelled"
