@@ -18,7 +18,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.base_file import KeyRange
+from lakeformat.write.base_file import KeyRange, seqnos
 from lakeformat.write.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
@@ -42,6 +42,16 @@ def only_file(table: Table) -> pq.ParquetFile:
 def java_order(text: str) -> bytes:
     """How Java compares strings: by UTF-16 units."""
     return text.encode("utf-16-be")
+
+
+@given(
+    st.integers(0, 7).flatmap(lambda digits: st.integers(max(0, 10**digits - 12_000), 10**digits + 100)),
+    st.integers(0, 25_000),
+)
+def test_sequence_numbers_count_on(first: int, count: int) -> None:
+    found = seqnos("20251120083000123", 7, first, count)
+    found.validate(full=True)
+    assert found.to_pylist() == [f"20251120083000123_7_{number}" for number in range(first, first + count)]
 
 
 TEXTS = st.text(st.sampled_from("az~é\u07ff\ud7ff\ue000\uffff\U00010000\U0010ffff"), min_size=1, max_size=4)
