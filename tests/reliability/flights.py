@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from reliability.faulty import CountingIds, SteppingClock
 
 import lakeformat
@@ -24,6 +25,7 @@ __all__ = [
     "MOVING",
     "NEXT",
     "WRITES",
+    "WRITES_BY_NIGHT",
     "Model",
     "Write",
     "copy_of",
@@ -132,6 +134,13 @@ WRITES = (
     Write("delete partitions", (0, 1), "deleted"),
     Write("sorted bulk_insert", (43, 40, 42), "sorted"),
 )
+#: The same for tests that take long: on every run the ways through the code that differ most, by night all.
+WRITES_BY_NIGHT = [
+    pytest.param(
+        write, marks=() if write.operation in {"upsert", "insert", "delete", "overwrite"} else pytest.mark.nightly
+    )
+    for write in WRITES
+]
 #: Rows move to another partition: out of one file group and into others, and one is new.
 MOVING = Write("moving upsert", (0, 1, 6, 21), "moved")
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from reliability.faulty import Call, Fault, FaultyStorage, Mode, at, once
-from reliability.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
+from reliability.flights import NEXT, WRITES, WRITES_BY_NIGHT, Model, Write, copy_of, leftovers, open_at, rows_of
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
 from lakeformat.storage import LocalStorage
@@ -34,7 +34,7 @@ def attempt(write: Write, storage: FaultyStorage) -> LakeformatError | None:
 
 
 @pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER], ids=["refused", "answer lost"])
-@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
+@pytest.mark.parametrize("write", WRITES_BY_NIGHT, ids=lambda write: write.operation)
 def test_an_error_at_every_call(write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     path, before = template
     after = write.applied(before)
