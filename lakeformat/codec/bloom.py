@@ -287,7 +287,7 @@ class BloomFilter:
             flags = np.zeros(8 * len(row), np.bool_)
             for _, chain in hash_chain_blocks(keys, self.hashes):
                 for hashes in chain:
-                    flags[self._positions(hashes)] = True
+                    flags[self._positions(hashes).astype(np.int64)] = True  # Numpy converts others value by value.
             row |= np.packbits(flags, bitorder="little")
         if self.keys_per_row is not None:
             self.used += len(keys)
@@ -317,15 +317,12 @@ class BloomFilter:
             found[survivors] = True
         return found
 
-    def _positions(self, hashes: UInt32s) -> Int64s:
-        """``hashes mod bits``, as numpy wants its indices.
-
-        It divides by a constant much faster than it takes remainders, and converts other integers value by value.
-        """
+    def _positions(self, hashes: UInt32s) -> UInt32s:
+        """``hashes mod bits``; numpy divides by a constant much faster than it takes remainders."""
         bits = np.uint32(self.bits)
         quotient = hashes // bits
         quotient *= bits
-        positions: Int64s = np.subtract(hashes, quotient, out=quotient).astype(np.int64)
+        positions: UInt32s = np.subtract(hashes, quotient, out=quotient)
         return positions
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["gather", "gather_array", "one_chunk", "replaced"]
+__all__ = ["gather", "gather_array", "one_array", "one_chunk", "replaced"]
 
 #: Fewer values are not worth a look at their lengths.
 _FEW: Final = 64
@@ -43,9 +43,14 @@ def one_chunk(rows: pa.Table) -> pa.Table:
     for column in rows.columns:
         place = str(column.type), *map(_place, column.chunks)
         if place not in found:
-            found[place] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            found[place] = one_array(column)
         columns.append(found[place])
     return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """The column's values as one array; a single chunk is not copied."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def gather_array(values: pa.Array, places: pa.Array) -> pa.Array:

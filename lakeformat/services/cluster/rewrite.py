@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.gather import gather
+from lakeformat.codec.gather import gather, one_array
 from lakeformat.layout import Positions, cut
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
@@ -141,13 +141,12 @@ class MemoryRewrite:
         tables = gathered([self.pool.submit(read, at) for at in range(len(source.files))])
         rows = pa.concat_tables(tables).unify_dictionaries()
         del tables
-        jobs = [self.pool.submit(_one_chunk, column) for column in rows.columns]
-        rows = pa.Table.from_arrays(gathered(jobs), schema=rows.schema)
+        arrays = gathered([self.pool.submit(one_array, column) for column in rows.columns])
+        names, copies = rows.schema.names, self.settings.files.key_texts
+        keys = arrays[names.index(RECORD_KEY)]
         # A column that the key was copied from need not be held, nor gathered, a second time.
-        keys = rows.column(RECORD_KEY)
         columns = [
-            keys if f.name in self.settings.files.key_texts and column.equals(keys) else column
-            for f, column in zip(rows.schema, rows.columns, strict=True)
+            keys if name in copies and array.equals(keys) else array for name, array in zip(names, arrays, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=rows.schema)
 
@@ -169,10 +168,6 @@ def _starts(rows: int, per_file: int, places: Positions | None) -> Ints:
     """Where files start but for the first: evenly, or where the curve is cut best."""
     counts = split_evenly(rows, per_file)
     return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _gathered(rows: pa.Table, order: Ints) -> Iterator[pa.Table]:
