@@ -1,5 +1,7 @@
 """Clustering on executors: small groups one task each, large ones divided into ranges of their order.
 
+Under a local master the executors are this process's own cores: it rewrites the groups itself.
+
 A large group takes three jobs: its curve and ranges are made from a sample; tasks sort its files into runs, some files
 each; tasks merge the runs of a range into base files. Rows go through the stage folder and never through the JVM.
 Memory of a task: a share of the sort buffer.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -17,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakeformat.model.files import BaseFile
-from lakeformat.services.cluster.here import Group, GroupRewrite
+from lakeformat.services.cluster.here import Group, GroupRewrite, rewrite_here
 from lakeformat.services.cluster.ranges import Ranges, Spilled, divide, merge_range, spill
+from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import open_group
 from lakeformat.spark.host import plain_errors
@@ -32,12 +36,14 @@ from lakeformat.write.stage import Run, Written
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkRewriter"]
+__all__ = ["SparkRewriter", "rewriter_for"]
 
 #: Bytes of base files that one task reads; a group of more is divided.
 _TASK_BYTES: Final = 64 << 20
 #: Share of the sort buffer that a task has.
 _SHARE: Final = 4
+#: Masters ``local`` and ``local[2]``; ``local-cluster`` has executors of its own.
+_LOCAL: Final = re.compile(r"local(\[.*\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,15 @@ class SparkRewriter:
 
     def _bundled(self, sizes: Sequence[int]) -> list[list[int]]:
         return _grouped(bundle(list(sizes), task_weight=self._task_bytes, at_least=pa.cpu_count()))
+
+
+def rewriter_for(spark: SparkSession) -> Rewriter:
+    """Executors, unless they are threads of this process's JVM: then Python workers would only add to the work."""
+    from pyspark.sql import SparkSession
+
+    if not isinstance(spark, SparkSession):  # Spark Connect: whatever the master is, it is not here.
+        return SparkRewriter(spark)
+    return rewrite_here if _LOCAL.fullmatch(spark.sparkContext.master) else SparkRewriter(spark)
 
 
 def _grouped(tasks: Sequence[int]) -> list[list[int]]:

@@ -21,7 +21,7 @@ from lakeformat.read.view import TableView
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
 from lakeformat.services.inline import check_services, with_services
-from lakeformat.spark.cluster import SparkRewriter
+from lakeformat.spark.cluster import rewriter_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
@@ -198,7 +198,7 @@ class LakehouseTable(Clustering):
         return Merge(lambda clauses: self._served(self._merge(rows, clauses)))
 
     def _rewriter(self) -> Rewriter:
-        return SparkRewriter(self._spark)
+        return rewriter_for(self._spark)
 
     def _served(self, result: WriteResult) -> WriteResult:
         """The result of a write, with what services after it did."""

@@ -103,6 +103,8 @@ for write in (way for way in (save, exchange) if way.__name__ in ways.split()):
         save(rows(0, 1), path, "bulk_insert")
         changes = rows(1500, 2)
         write(changes.mapInArrow(troubled(path), changes.schema), path, operation)
+        if write is exchange:
+            LakehouseTable.forPath(spark, path).cluster(by=["x", "id"])
 spark.stop()
 """
 SPECULATION = {
@@ -164,6 +166,8 @@ def assert_exact_after(
     flags = ("first", "second", "failed") if "failing" in trouble else ("first", "second")
     for path, expected in ((folder / f"{w}-{o}", n) for w in ways for o, n in written.items()):
         assert all((folder / f"{path.name}-{flag}").exists() for flag in flags)
+        history = [entry.operation for entry in lakeformat.open(path).history()]
+        assert ("cluster" in history) == path.name.startswith("exchange")
         table = lakeformat.open(path).to_arrow(["id", "ts"])
         assert table.num_rows == expected
         assert sorted(table.filter(pc.field("ts") == 2)["id"].to_pylist()) == list(range(1500, 4500))

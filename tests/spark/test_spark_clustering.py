@@ -100,7 +100,19 @@ def test_attempts_that_fail_leave_nothing(task_bytes: int, spark: SparkSession, 
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_a_plan_is_run_by_tasks_and_a_bad_one_is_refused(spark: SparkSession, path: Path) -> None:
+def test_a_local_master_has_no_executors_to_ask(spark: SparkSession, path: Path) -> None:
+    before = seen(path)
+    context = spark.sparkContext
+    context.setJobGroup("clustering", "")
+    try:
+        assert table_at(spark, path).cluster(["x", "ts"]).report["rows"] == {"rewritten": len(STORED)}
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert context.statusTracker().getJobIdsForGroup("clustering") == []
+    assert seen(path) == before
+
+
+def test_a_plan_is_run_and_a_bad_one_is_refused(spark: SparkSession, path: Path) -> None:
     before = seen(path)
     table = table_at(spark, path)
     planned = table.schedule_clustering("x", partitions="p1")

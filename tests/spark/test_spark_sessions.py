@@ -62,6 +62,8 @@ table.bulk_insert(frame)
 table.upsert(frame.selectExpr("id + 5 as id", "part", "-x as x"))
 path += "-exchanged"
 answers.append(found())
+clustered = table.cluster(by=["x", "id"], curve="z-order").report["rows"]
+answers.append(found())
 scan = table.toDF(["id", "part", "x"], "part = 'p0' and x <= 0")
 answers.append(sorted(map(list, scan.where("not x > 1").collect())))
 try:
@@ -70,7 +72,7 @@ except Exception as error:
     text = str(error)
 spark.stop()
 refusals = [line for line in text.splitlines() if line.startswith("lakeformat.errors.")]
-print(json.dumps({"answers": answers, "refusals": refusals}))
+print(json.dumps({"answers": answers, "clustered": clustered, "refusals": refusals}))
 """
 
 
@@ -80,7 +82,8 @@ def test_spark_connect_writes_and_reads_registered_or_not(tmp_path: Path) -> Non
     answer = json.loads(run_application(CONNECT, path, cwd=tmp_path))
     # The second write has keys 5 to 14 with the other parities: in p0 there is one row of the first with x = 0.
     rows = [[0, "p0", 0.0], *([n + 5, "p0", -n / 2] for n in range(0, 10, 2))]
-    assert answer["answers"] == [rows] * 4
+    assert answer["answers"] == [rows] * 5
+    assert answer["clustered"] == {"rewritten": 20}
     assert answer["refusals"] == [
         f"lakeformat.errors.TableNotFoundError: no table at {path}-exchanged-not-there (there is no "
         ".hoodie/hoodie.properties); check the path, or write to it first"
