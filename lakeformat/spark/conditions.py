@@ -28,7 +28,7 @@ from lakeformat.predicate import (
 )
 from lakeformat.predicate.nodes import bound_literal
 
-__all__ = ["column_of", "condition_of"]
+__all__ = ["column_of", "condition_of", "quoted"]
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": lambda left, right: left == right,
@@ -43,7 +43,12 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 def column_of(path: str) -> Column:
     """A column, or a field of a struct, by its path."""
-    return functions.col(".".join(f"`{part.replace('`', '``')}`" for part in path_parts(path)))
+    return functions.col(quoted(path))
+
+
+def quoted(path: str) -> str:
+    """The same as SQL text."""
+    return ".".join(f"`{part.replace('`', '``')}`" for part in path_parts(path))
 
 
 def condition_of(predicate: Predicate) -> Column:

@@ -24,7 +24,7 @@ from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split, pack
-from lakeformat.spark.conditions import column_of, condition_of
+from lakeformat.spark.conditions import column_of, condition_of, quoted
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import Batches, numbered, numbers, task_errors
 from lakeformat.spark.types import spark_schema
@@ -80,29 +80,33 @@ def native_scan(
     if foreign:
         splits = pack([kept[file.path] for file in files if file.path in foreign], split_bytes, pa.cpu_count())
         frame = frame.union(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
-    frame = frame.select(*(_guarded(field) for field in schema))
+    guards = {field.name: guard for field in schema if (guard := _guarded(field)) is not None}
+    if guards:
+        frame = frame.withColumns(guards)
     if query.predicate != Always(True):
         frame = frame.where(condition_of(query.predicate))
+    if query.schema.names == wanted.names:
+        return frame  # Each column named costs a few calls into the JVM.
     return frame.select(*(column_of(column_path([name])) for name in query.schema.names))
 
 
-def _guarded(field: StructField) -> Column:
-    """The column itself, but out of reach of Spark's skipping where it may hold NaN.
+def _guarded(field: StructField) -> Column | None:
+    """The column itself, but out of reach of Spark's skipping; None if it cannot hold NaN.
 
     Statistics of Parquet leave NaN out, and Spark, to which NaN is greater than everything, skips by them all the
     same: ``x > 100`` would lose it. A filter on an expression is not pushed into the scan.
     """
-    column = column_of(column_path([field.name]))
     if type(field.dataType) in _FLOATS:
-        return _not_pushed(column, field.dataType).alias(field.name)
-    paths = list(_floats(field.dataType, ()))
-    for path, of in paths:
-        column = column.withField(column_path(path), _not_pushed(column_of(column_path([field.name, *path])), of))
-    return column.alias(field.name) if paths else column
+        return _not_pushed([field.name], field.dataType)
+    guarded: Column | None = None
+    for path, of in _floats(field.dataType, ()):
+        column = column_of(column_path([field.name])) if guarded is None else guarded
+        guarded = column.withField(column_path(path), _not_pushed([field.name, *path], of))
+    return guarded
 
 
-def _not_pushed(column: Column, of: DataType) -> Column:
-    return functions.nanvl(column, functions.lit("NaN").cast(of))
+def _not_pushed(path: Sequence[str], of: DataType) -> Column:
+    return functions.expr(f"nanvl({quoted(column_path(path))}, cast('NaN' as {of.simpleString()}))")
 
 
 def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], DataType]]:
