@@ -17,8 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from lakeformat.model.files import BaseFile
 from lakeformat.services.cluster.here import Group, GroupRewrite, rewrite_here
 from lakeformat.services.cluster.ranges import Ranges, Spilled, divide, merge_range, spill
@@ -26,7 +24,7 @@ from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import open_group
 from lakeformat.spark.host import plain_errors
-from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, numbered, numbers, written
+from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, cores, numbered, numbers, written
 from lakeformat.storage.port import Storage
 from lakeformat.write.engine import Engine
 from lakeformat.write.memory import reused_memory
@@ -140,11 +138,11 @@ class SparkRewriter:
             yield from map(asdict, files)
 
         per_task = max((int(one.per_file) for one in ranges.values()), default=1)
-        tasks = _grouped(bundle(weights, task_weight=per_task, at_least=pa.cpu_count()))
+        tasks = _grouped(bundle(weights, task_weight=per_task, at_least=cores(self._spark)))
         return [written(answer) for answer in self._run(tasks, merged)]
 
     def _bundled(self, sizes: Sequence[int]) -> list[list[int]]:
-        return _grouped(bundle(list(sizes), task_weight=self._task_bytes, at_least=pa.cpu_count()))
+        return _grouped(bundle(list(sizes), task_weight=self._task_bytes, at_least=cores(self._spark)))
 
 
 def rewriter_for(spark: SparkSession) -> Rewriter:

@@ -18,7 +18,7 @@ from lakeformat.codec.conform import conform
 from lakeformat.index.port import TagCounts
 from lakeformat.index.tagging import TagSettings
 from lakeformat.spark.host import plain_errors
-from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, numbered, numbers, written
+from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, cores, numbered, numbers, written
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.spark.writer import DirectSparkWriter, StagedWriter
 from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["SparkExchange"]
 
 #: Bytes of base files that one task rewrites.
-_TASK_BYTES: Final = 64 << 20
+_TASK_BYTES: Final = 128 << 20
 #: Rows that a task merges from sorted runs, about.
 _SORTED_ROWS: Final = 1_000_000
 
@@ -56,9 +56,8 @@ class SparkExchange:
 
     @property
     def width(self) -> int:
-        """Tasks to make at least: the cores here, which on a cluster is few."""
-        cores: int = pa.cpu_count()
-        return cores
+        """Tasks to make at least."""
+        return cores(self._spark)
 
     def stage(self, rows: DataFrame) -> list[StagedTask]:
         """Prepare the input, one stage file a task. The input is evaluated here, once."""

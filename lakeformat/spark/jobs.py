@@ -23,7 +23,18 @@ from lakeformat.write.stage import Written
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ANSWER", "Batches", "answers", "attempt", "collected", "numbered", "numbers", "task_errors", "written"]
+__all__ = [
+    "ANSWER",
+    "Batches",
+    "answers",
+    "attempt",
+    "collected",
+    "cores",
+    "numbered",
+    "numbers",
+    "task_errors",
+    "written",
+]
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
@@ -45,6 +56,15 @@ def task_errors() -> Iterator[None]:
             raise
         name, text = found[-1]
         raise getattr(errors, name)(text) from None
+
+
+def cores(spark: SparkSession) -> int:
+    """Tasks that the executors run at once, as far as this process is told; else its own cores."""
+    from pyspark.sql import SparkSession
+
+    here: int = pa.cpu_count()
+    # Spark Connect does not tell.
+    return max(here, spark.sparkContext.defaultParallelism) if isinstance(spark, SparkSession) else here
 
 
 def numbered(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:

@@ -26,7 +26,7 @@ from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split, pack
 from lakeformat.spark.conditions import column_of, condition_of, quoted
 from lakeformat.spark.host import plain_errors
-from lakeformat.spark.jobs import Batches, numbered, numbers, task_errors
+from lakeformat.spark.jobs import Batches, cores, numbered, numbers, task_errors
 from lakeformat.spark.types import spark_schema
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
@@ -78,7 +78,7 @@ def native_scan(
     else:
         frame = spark.createDataFrame([], schema)
     if foreign:
-        splits = pack([kept[file.path] for file in files if file.path in foreign], split_bytes, pa.cpu_count())
+        splits = pack([kept[file.path] for file in files if file.path in foreign], split_bytes, cores(spark))
         frame = frame.union(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
     guards = {field.name: guard for field in schema if (guard := _guarded(field)) is not None}
     if guards:

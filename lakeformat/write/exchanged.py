@@ -37,8 +37,10 @@ __all__ = ["Exchange", "ExchangedSession", "RouteTasks"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
-#: Base files, and rows for them, that one task handles, in bytes.
-_TASK_BYTES: Final = 64 << 20
+#: Base files, and rows for them, that one task merges, in bytes: what Spark gives the task of a scan.
+_TASK_BYTES: Final = 128 << 20
+#: Base files whose footers and keys one task searches, in bytes of the whole files.
+_TAG_TASK_BYTES: Final = 512 << 20
 #: Base files of one partition that are searched together; a larger partition is searched in several tasks.
 _UNIT_BYTES: Final = 1 << 30
 
@@ -201,7 +203,7 @@ class ExchangedSession:
                 unit_bytes=self._unit_bytes,
             )
             weights = [sum(file.size_bytes for file in unit.files) for unit in units]
-            tasks = bundle(weights, task_weight=_TASK_BYTES, at_least=self.exchange.width)
+            tasks = bundle(weights, task_weight=_TAG_TASK_BYTES, at_least=self.exchange.width)
             results = self.exchange.tag(units, tasks, staged) if units else []
             counted.update(TagCounts.total(result.counts for result in results))
             counted["units"] = len(units)
