@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from lakeformat.errors import SchemaMismatchError
 
 __all__ = ["conform", "conform_array", "read_schema"]
+
+_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def read_schema(schema: pa.Schema) -> pa.Schema:
@@ -69,10 +71,7 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if values.type.equals(kind):
         return values
     if pa.types.is_dictionary(values.type):
-        # One value throughout, as commit times and file names often are, is laid out without looking at indices.
-        constant = len(values.dictionary) == 1 and not values.null_count
-        plain = pa.repeat(values.dictionary[0], len(values)) if constant else values.dictionary_decode()
-        return conform_array(plain, kind)
+        return conform_array(_decoded(values), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         return _struct(values, kind)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
@@ -84,6 +83,15 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         values = _rebased(values.cast(pa.list_(values.type.value_type)))
         return _relisted(values, conform_array(values.values, kind.value_type), kind)
     return values.cast(kind, safe=True)
+
+
+def _decoded(values: pa.DictionaryArray) -> pa.Array:
+    plain = _VIEWS.get(values.type.value_type)
+    if plain is not None:  # Arrow takes no views by index.
+        values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(plain))
+    # One value throughout, as commit times and file names often are, is laid out without looking at indices.
+    constant = len(values.dictionary) == 1 and not values.null_count
+    return pa.repeat(values.dictionary[0], len(values)) if constant else values.dictionary_decode()
 
 
 def _is_any_list(kind: pa.DataType) -> bool:

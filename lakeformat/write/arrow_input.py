@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.codec.conform import conform
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
 __all__ = ["arrow_reader"]
@@ -17,15 +18,34 @@ def arrow_reader(rows: Any) -> pa.RecordBatchReader:
 
     Raises:
         InvalidInputError: they are no Arrow data.
-        SchemaMismatchError: on reading, a batch has other columns than the first.
+        SchemaMismatchError: a frame's column has values of several types; on reading, a batch has other columns than
+            the first.
     """
+    reader = _reader(rows)
+    schema = pa.schema([_without_views(field) for field in reader.schema], reader.schema.metadata)
+    if schema.equals(reader.schema):
+        return reader
+    return pa.RecordBatchReader.from_batches(schema, (conform(batch, schema) for batch in reader))
+
+
+def _without_views(field: pa.Field) -> pa.Field:
+    """Categories of polars are dictionaries of views, of which Arrow takes no value by index: plain columns."""
+    of_views = pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type)
+    return field.with_type(pa.string()) if of_views else field
+
+
+def _reader(rows: Any) -> pa.RecordBatchReader:
     if isinstance(rows, pa.RecordBatchReader):
         return rows
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         return table.to_reader()
     if hasattr(rows, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(rows)
+        try:
+            return pa.RecordBatchReader.from_stream(rows)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            reason = "; ".join(map(str, reversed(error.args)))
+            raise SchemaMismatchError(f"the frame is no Arrow data: {reason}; convert the column first") from None
     if isinstance(rows, Iterator) or (isinstance(rows, Sequence) and rows):
         batches = iter(rows)
         first = next(batches, None)

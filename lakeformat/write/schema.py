@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from lakeformat.model.record import IS_DELETED, META_COLUMNS
 
 __all__ = ["check_key_types", "check_ordering", "evolve", "field_type", "incoming_schema", "required_as"]
 
+#: Column of a pandas index without a name.
+_ROW_NUMBERS = re.compile(r"__index_level_\d+__")
 _INTEGERS = (pa.int32(), pa.int64())
 _RANK = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
 
@@ -19,12 +22,18 @@ _RANK = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
     """The columns of the input that are stored, with the types that are stored, all nullable.
 
-    Meta columns of a row read from some Hudi table are dropped (``_hoodie_is_deleted`` is the user's own).
+    Meta columns of a row read from some Hudi table are dropped (``_hoodie_is_deleted`` is the user's own), and so
+    are the row numbers that pandas adds to a frame which has lost rows.
 
     Raises:
         SchemaMismatchError: a type cannot be stored, or a name stands twice (also but for its case).
     """
-    kept = [field for field in schema if field.name not in META_COLUMNS]
+    of_pandas = b"pandas" in (schema.metadata or {})
+    kept = [
+        field
+        for field in schema
+        if field.name not in META_COLUMNS and not (of_pandas and _ROW_NUMBERS.fullmatch(field.name))
+    ]
     seen: dict[str, str] = {}
     for field in kept:
         other = seen.setdefault(field.name.lower(), field.name)

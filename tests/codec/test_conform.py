@@ -157,3 +157,20 @@ def test_readers_get_nullable_fields_and_microseconds() -> None:
             ("m", pa.map_(pa.string(), pa.timestamp("us", "UTC"))),
         ]
     )
+
+
+@given(
+    st.lists(st.none() | st.sampled_from(["x", "a longer text than a view holds"]), max_size=6),
+    st.integers(0, 3),
+    st.sampled_from([(pa.string_view(), pa.string()), (pa.binary_view(), pa.binary()), (pa.string(), pa.string())]),
+)
+def test_categories_become_their_values(texts: list[str | None], head: int, kinds: tuple[Any, Any]) -> None:
+    """Frames of polars hand out dictionaries of views, which Arrow itself does not decode."""
+    given_type, wanted = kinds
+    plain = pa.array(texts, pa.string())
+    encoded = plain.dictionary_encode()
+    coded = pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(wanted).cast(given_type))
+    expected = plain.cast(wanted)
+    assert conform_array(coded.slice(head), wanted).equals(expected.slice(head))
+    nested = pa.StructArray.from_arrays([coded], ["c"])
+    assert conform_array(nested, pa.struct([("c", wanted)])).field(0).equals(expected)

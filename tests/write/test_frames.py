@@ -1,0 +1,106 @@
+"""Frames of pandas, polars and duckdb go into tables as they are, and come out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import hudi_rs
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat import SchemaMismatchError, Table
+
+ROWS: dict[str, list[Any]] = {
+    "id": [1, 2, 3],
+    "text": ["a", None, "c"],
+    "kind": ["x", "y", "x"],
+    "list": [[1], None, [2, 3]],
+    "inner": [{"a": 1, "b": "p"}, {"a": 2, "b": None}, {"a": 3, "b": "q"}],
+}
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("text", pa.string()),
+        ("kind", pa.string()),
+        ("list", pa.list_(pa.int64())),
+        ("inner", pa.struct([("a", pa.int64()), ("b", pa.string())])),
+    ]
+)
+
+
+NAMES = ["pandas", "polars", "polars categorical", "polars enum", "duckdb", "arrow views"]
+
+
+def frame(name: str) -> Any:
+    plain = pa.table(ROWS, schema=SCHEMA)
+    match name:
+        case "pandas":
+            return plain.to_pandas().astype({"kind": "category"})
+        case "polars":
+            return pl.DataFrame(ROWS)
+        case "polars categorical":
+            return pl.DataFrame(ROWS).with_columns(pl.col("kind").cast(pl.Categorical))
+        case "polars enum":
+            return pl.DataFrame(ROWS).with_columns(pl.col("kind").cast(pl.Enum(["x", "y"])))
+        case "duckdb":
+            return duckdb.sql("select * from plain")  # It finds variables by their names.
+    return plain.set_column(1, "text", plain["text"].cast(pa.string_view()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("key", ["id", "kind,id"])
+def test_a_frame_is_stored_as_its_rows(name: str, key: str, tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path, SCHEMA, record_key=key, partition_by="kind")
+    table.upsert(frame(name))
+    assert table.upsert(frame(name)).report["rows"]["updated"] == 3
+    assert table.to_arrow(meta_columns=False).sort_by("id").to_pydict() == ROWS
+    hudi_rs.assert_same_rows(table)
+    assert table.merge(frame(name)).when_matched_delete("source.id = 2").execute().report["rows"]["deleted"] == 1
+    assert table.delete(frame(name)).report["rows"]["deleted"] == 2
+
+
+def people(tmp_path: Path) -> tuple[Table, pd.DataFrame]:
+    frame = pd.DataFrame({"id": [1, 2, 3, 4], "v": [0.5, None, 1.5, 2.5]})
+    return lakeformat.create(tmp_path, pa.Schema.from_pandas(frame), record_key="id"), frame
+
+
+def test_row_numbers_of_pandas_are_no_column(tmp_path: Path) -> None:
+    """Of a frame that lost rows pandas hands out the old positions as ``__index_level_0__``."""
+    table, frame = people(tmp_path)
+    table.upsert(frame[frame["id"] > 2])
+    table.upsert(pa.Table.from_pandas(frame[frame["id"] == 1]))
+    assert table.schema.names == ["id", "v"]
+    assert table.to_arrow(meta_columns=False).sort_by("id").to_pylist() == [
+        {"id": 1, "v": 0.5},
+        {"id": 3, "v": 1.5},
+        {"id": 4, "v": 2.5},
+    ]
+    other = lakeformat.create(tmp_path / "other", pa.Schema.from_pandas(frame[frame["id"] > 2]), record_key="id")
+    assert other.schema.names == ["id", "v"]
+
+
+def test_an_index_with_a_name_is_a_column(tmp_path: Path) -> None:
+    table, frame = people(tmp_path)
+    table.upsert(frame.set_index("id"))
+    assert sorted(table.to_arrow(["id"])["id"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_a_frame_of_mixed_values_is_refused(tmp_path: Path) -> None:
+    table, _ = people(tmp_path)
+    with pytest.raises(SchemaMismatchError, match="column v") as refused:
+        table.upsert(pd.DataFrame({"id": [1, 2], "v": [1, "x"]}))
+    assert "\n" not in str(refused.value)
+    assert table.history() == []
+
+
+def test_frames_are_read_from_a_table(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path, SCHEMA, record_key="id")
+    table.upsert(pl.DataFrame(ROWS))
+    read = pl.DataFrame(table.to_batches(meta_columns=False)).sort("id")
+    assert read.to_dict(as_series=False) == ROWS
+    assert duckdb.from_arrow(table.to_batches(["id"])).sum("id").fetchall() == [(6,)]
