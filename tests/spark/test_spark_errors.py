@@ -35,6 +35,10 @@ def reading_as(schema: str) -> Act:
     return lambda spark, path: spark.read.format("lakehouse").schema(schema).load(str(path)).collect()
 
 
+def reading_twice(spark: SparkSession, path: Path) -> object:
+    return spark.read.format("lakehouse").load([str(path), str(path)]).collect()
+
+
 def writing(mode: str = "append", **options: str) -> Act:
     return lambda spark, path: write(flights(spark, ROWS), path, mode, **options)
 
@@ -58,6 +62,7 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
         (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: .*"),
         (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r".*='yesterday' is no instant; write .*"),
         (reading(**{"hoodie.datasource.query.type": "incremental"}), "InvalidOptionError", r".*write one of snapshot"),
+        (reading_twice, "InvalidOptionError", r"several paths given; one load reads one table.*"),
         (reading_as("id long, y int"), "SchemaMismatchError", r".*names 'y', which the table lacks.*leave it out"),
         (reading_as("id int"), "SchemaMismatchError", r".*'id' as int32, which cannot hold the table's int64.*"),
         (reading_as("x string"), "SchemaMismatchError", r".*'x' as string, which cannot hold the table's double.*"),
