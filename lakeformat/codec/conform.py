@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["conform", "conform_array", "read_schema"]
+__all__ = ["VIEWS", "conform", "conform_array", "read_schema"]
 
-_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+#: Of which Arrow takes no value by index, and what holds the same.
+VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def read_schema(schema: pa.Schema) -> pa.Schema:
@@ -86,8 +87,8 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decoded(values: pa.DictionaryArray) -> pa.Array:
-    plain = _VIEWS.get(values.type.value_type)
-    if plain is not None:  # Arrow takes no views by index.
+    plain = VIEWS.get(values.type.value_type)
+    if plain is not None:
         values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(plain))
     # One value throughout, as commit times and file names often are, is laid out without looking at indices.
     constant = len(values.dictionary) == 1 and not values.null_count

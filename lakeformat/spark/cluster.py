@@ -24,7 +24,18 @@ from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import open_group
 from lakeformat.spark.host import plain_errors
-from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, cores, numbered, numbers, written
+from lakeformat.spark.jobs import (
+    ANSWER,
+    Batches,
+    answers,
+    attempt,
+    collected,
+    context_of,
+    cores,
+    numbered,
+    numbers,
+    written,
+)
 from lakeformat.storage.port import Storage
 from lakeformat.write.engine import Engine
 from lakeformat.write.memory import reused_memory
@@ -147,11 +158,8 @@ class SparkRewriter:
 
 def rewriter_for(spark: SparkSession) -> Rewriter:
     """Executors, unless they are threads of this process's JVM: then Python workers would only add to the work."""
-    from pyspark.sql import SparkSession
-
-    if not isinstance(spark, SparkSession):  # Spark Connect: whatever the master is, it is not here.
-        return SparkRewriter(spark)
-    return rewrite_here if _LOCAL.fullmatch(spark.sparkContext.master) else SparkRewriter(spark)
+    context = context_of(spark)
+    return rewrite_here if context is not None and _LOCAL.fullmatch(context.master) else SparkRewriter(spark)
 
 
 def _grouped(tasks: Sequence[int]) -> list[list[int]]:

@@ -25,7 +25,7 @@ from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, routed_schem
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.claims import Pulse
 from lakeformat.write.commit import OpenCommit
-from lakeformat.write.exchanged import RouteTasks
+from lakeformat.write.exchanged import TASK_BYTES, RouteTasks
 from lakeformat.write.handles import HandleSettings
 from lakeformat.write.job import WriteJob
 from lakeformat.write.layout import Layout
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkExchange"]
 
-#: Bytes of base files that one task rewrites.
-_TASK_BYTES: Final = 128 << 20
 #: Rows that a task merges from sorted runs, about.
 _SORTED_ROWS: Final = 1_000_000
 
@@ -187,7 +185,7 @@ class SparkExchange:
         if not buckets:
             return []
         weights = [bucket.base.size_bytes if bucket.base else 0 for bucket in buckets]
-        groups = _groups(bundle(weights, task_weight=_TASK_BYTES, at_least=self.width))
+        groups = _groups(bundle(weights, task_weight=TASK_BYTES, at_least=self.width))
         storage = self._engine.storage
         settings = replace(handles, folder=f"{stage_folder(self._job.write_id)}/files")
 

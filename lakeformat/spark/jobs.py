@@ -21,6 +21,7 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.write.stage import Written
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "answers",
     "attempt",
     "collected",
+    "context_of",
     "cores",
     "numbered",
     "numbers",
@@ -58,13 +60,18 @@ def task_errors() -> Iterator[None]:
         raise getattr(errors, name)(text) from None
 
 
-def cores(spark: SparkSession) -> int:
-    """Tasks that the executors run at once, as far as this process is told; else its own cores."""
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """The context in this process; None over Spark Connect, where it is elsewhere."""
     from pyspark.sql import SparkSession
 
+    return spark.sparkContext if isinstance(spark, SparkSession) else None
+
+
+def cores(spark: SparkSession) -> int:
+    """Tasks that the executors run at once, as far as this process is told; else its own cores."""
     here: int = pa.cpu_count()
-    # Spark Connect does not tell.
-    return max(here, spark.sparkContext.defaultParallelism) if isinstance(spark, SparkSession) else here
+    context = context_of(spark)
+    return here if context is None else max(here, context.defaultParallelism)
 
 
 def numbered(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:

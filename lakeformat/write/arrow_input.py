@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeformat.codec.conform import conform
+from lakeformat.codec.conform import VIEWS, conform
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
 __all__ = ["arrow_reader"]
@@ -29,9 +29,9 @@ def arrow_reader(rows: Any) -> pa.RecordBatchReader:
 
 
 def _without_views(field: pa.Field) -> pa.Field:
-    """Categories of polars are dictionaries of views, of which Arrow takes no value by index: plain columns."""
-    of_views = pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type)
-    return field.with_type(pa.string()) if of_views else field
+    """Categories of polars are dictionaries of views: plain columns."""
+    plain = VIEWS.get(field.type.value_type) if pa.types.is_dictionary(field.type) else None
+    return field if plain is None else field.with_type(plain)
 
 
 def _reader(rows: Any) -> pa.RecordBatchReader:

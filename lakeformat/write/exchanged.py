@@ -33,12 +33,12 @@ from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_byt
 from lakeformat.write.stage import StagedTask, Written, rows_by_partition, stage_folder, staged_batches
 from lakeformat.write.tag_units import TagFile
 
-__all__ = ["Exchange", "ExchangedSession", "RouteTasks"]
+__all__ = ["TASK_BYTES", "Exchange", "ExchangedSession", "RouteTasks"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
 #: Base files, and rows for them, that one task merges, in bytes: what Spark gives the task of a scan.
-_TASK_BYTES: Final = 128 << 20
+TASK_BYTES: Final = 128 << 20
 #: Base files whose footers and keys one task searches, in bytes of the whole files.
 _TAG_TASK_BYTES: Final = 512 << 20
 #: Base files of one partition that are searched together; a larger partition is searched in several tasks.
@@ -171,7 +171,7 @@ class ExchangedSession:
             if plan.buckets:
                 first = AFTER_TASKS if written else 0
                 buckets = BucketSettings(plan.buckets, job.prepare, job.combine, handles, first)
-                tasks = bundle(_weights(plan), task_weight=_TASK_BYTES, at_least=self.exchange.width)
+                tasks = bundle(_weights(plan), task_weight=TASK_BYTES, at_least=self.exchange.width)
                 tags = _tags(len(staged), units, results)
                 written += self.exchange.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
