@@ -5,7 +5,8 @@ Memory: one row group's pages of the columns read, plus two batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -30,20 +31,30 @@ _BATCH_BYTES = 16 << 20
 _DICTIONARY_BYTES = 2
 
 
-def read_split(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_split(
+    storage: Storage,
+    split: Split,
+    query: ReadQuery,
+    table: pa.Schema,
+    *,
+    footers: Mapping[str, pq.FileMetaData] = MappingProxyType({}),
+    threads: bool = True,
+) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a split that match, with exactly the query's columns, in batches of up to `BATCH_ROWS`.
 
     Row groups whose statistics rule out a match are skipped here, whatever the plan knew: the footer is at hand.
 
     Args:
         table: the table's schema, without meta columns.
+        footers: by path, those that are at hand.
+        threads: decode columns side by side; see `row_batches`.
 
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in _batches(storage, split, query, table):
+    for batch in _batches(storage, split, query, table, footers, threads=threads):
         if held and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > _BATCH_BYTES):
             yield _joined(held)
             held, rows, size = [], 0, 0
@@ -62,7 +73,15 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return whole
 
 
-def _batches(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(
+    storage: Storage,
+    split: Split,
+    query: ReadQuery,
+    table: pa.Schema,
+    footers: Mapping[str, pq.FileMetaData],
+    *,
+    threads: bool,
+) -> Iterator[pa.RecordBatch]:
     """The same as they come, row group by row group."""
     full = readable_schema(table, meta_columns=True)
     needed = pa.schema([
@@ -71,7 +90,8 @@ def _batches(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema)
     filtered = query.predicate != Always(True)
     for part in split.parts:
         try:
-            with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
+            known = footers.get(part.path)
+            with storage.open_input(part.path) as source, open_parquet(source, part.path, metadata=known) as parquet:
                 present = set(parquet.schema_arrow.names)
                 columns = [name for name in needed.names if name in present]
                 groups: Sequence[int] | None = part.row_groups
@@ -82,7 +102,7 @@ def _batches(storage: Storage, split: Split, query: ReadQuery, table: pa.Schema)
                         continue
                 repeated = _repeated_texts(footer, columns)
                 again = open_parquet(source, part.path, metadata=footer, read_dictionary=repeated)
-                batches = row_batches(again, part.path, BATCH_ROWS, columns=columns, row_groups=groups)
+                batches = row_batches(again, part.path, BATCH_ROWS, columns=columns, row_groups=groups, threads=threads)
                 for batch in batches:
                     shaped = conform(batch, needed)
                     if filtered:

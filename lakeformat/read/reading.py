@@ -10,10 +10,11 @@ from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import parse_as_of
+from lakeformat.read.everything import read_all
 from lakeformat.read.history import HistoryEntry, read_history
 from lakeformat.read.layout_report import report_layout
 from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
-from lakeformat.read.session import ReadPlan, plan_read, read_all
+from lakeformat.read.session import ReadPlan, plan_read
 from lakeformat.read.verify import read_verified
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.engine import Engine

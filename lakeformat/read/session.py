@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,6 @@ from lakeformat.index.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, may_match
 from lakeformat.predicate.nodes import leaves
-from lakeformat.read.batches import read_split
 from lakeformat.read.pruning import prune_by_name, reading_keys
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split, pack
@@ -26,7 +25,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.live import FILE_COLUMNS, file_objects
 from lakeformat.timeline.snapshot import Snapshot
 
-__all__ = ["ReadPlan", "plan_read", "read_all"]
+__all__ = ["ReadPlan", "group_bytes", "plan_read"]
 
 
 #: More files than this are left to the tasks that read them, which open their footers anyway.
@@ -198,17 +197,11 @@ def _by_footers(
             seen, left = seen + len(flags), left + int(flags.sum())
             for at, file in enumerate(some):
                 keep = np.flatnonzero(flags[owner == at]).tolist()
-                found.append([FilePart(file.path, _group_bytes(footers[at], group), (group,)) for group in keep])
+                found.append([FilePart(file.path, group_bytes(footers[at], group), (group,)) for group in keep])
     return found, seen, left
 
 
-def _group_bytes(footer: pq.FileMetaData, group: int) -> int:
+def group_bytes(footer: pq.FileMetaData, group: int) -> int:
+    """Compressed bytes of a row group."""
     row_group = footer.row_group(group)
     return sum(row_group.column(column).total_compressed_size for column in range(row_group.num_columns))
-
-
-def read_all(storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-    """All splits one after the other."""
-    if snapshot.schema is not None:
-        for split in plan.splits:
-            yield from read_split(storage, split, query, snapshot.schema)

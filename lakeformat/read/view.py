@@ -11,8 +11,9 @@ from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import resolve
 from lakeformat.index.footers import read_metadata
 from lakeformat.predicate import Predicate
+from lakeformat.read.everything import read_all
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
-from lakeformat.read.session import plan_read, read_all
+from lakeformat.read.session import plan_read
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
 

@@ -22,6 +22,7 @@ from lakeformat.spark.host import open_engine, plain_errors
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.storage import Storage
 from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.memory import reused_memory
 
 __all__ = ["LakehouseReader", "SplitPartition", "make_reader", "table_schema"]
 
@@ -67,6 +68,7 @@ class LakehouseReader(DataSourceReader):
         self._split_bytes: int = options["lakeformat.read.split.bytes"]
         self._verify: bool = options["lakeformat.read.verify"]
         self._snapshot: Snapshot | None = snapshot
+        self._few = False
         self._table = snapshot.columns(storage.location)
 
     @property
@@ -90,6 +92,7 @@ class LakehouseReader(DataSourceReader):
                 splits = plan_verified(storage, snapshot, query, split_bytes=limit, at_least=_TASKS)
             else:
                 splits = plan_read(storage, snapshot, query, split_bytes=limit, at_least=_TASKS).splits
+        self._few = len(splits) < _TASKS
         return [SplitPartition(split) for split in splits] or [SplitPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -97,9 +100,11 @@ class LakehouseReader(DataSourceReader):
         split = partition.value
         if split is None:
             return
-        read: Any = read_verified_split if isinstance(split, VerifiedSplit) else read_split
-        with plain_errors():
-            yield from read(self._storage, split, self._query, self._table)
+        with plain_errors(), reused_memory():
+            if isinstance(split, VerifiedSplit):
+                yield from read_verified_split(self._storage, split, self._query, self._table)
+            else:
+                yield from read_split(self._storage, split, self._query, self._table, threads=self._few)
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks need no file list: the splits name what they read."""

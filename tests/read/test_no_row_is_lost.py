@@ -12,8 +12,9 @@ from predicate.row_oracle import truth
 from random_tables import Draw, RandomTable, draws
 
 from lakeformat.predicate import bind
+from lakeformat.read.everything import read_all
 from lakeformat.read.query import ReadQuery, readable_schema
-from lakeformat.read.session import plan_read, read_all
+from lakeformat.read.session import plan_read
 from lakeformat.read.verify import read_verified
 
 #: A case is a table and a filter.

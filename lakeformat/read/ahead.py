@@ -1,0 +1,75 @@
+"""Several iterators run at once by threads; their values come out in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+__all__ = ["in_order"]
+
+T = TypeVar("T")
+_END: Final = object()
+
+
+@dataclass(eq=False)
+class _Stream(Generic[T]):
+    """One iterator: values that are ready, and the step that makes the next. No two steps of it run at once."""
+
+    values: Generator[T, None, None]
+    ready: deque[T] = field(default_factory=deque)
+    step: Future[T | object] | None = None
+    ended: bool = False
+
+    def collect(self) -> None:
+        """Take what the step has made, if it is done; raises what it raised."""
+        if self.step is not None and self.step.done():
+            value = self.step.result()
+            self.step = None
+            if value is _END:
+                self.ended = True
+            else:
+                self.ready.append(value)  # type: ignore[arg-type]
+
+
+def in_order(streams: Iterable[Generator[T, None, None]], *, threads: int, held: int) -> Iterator[T]:
+    """All values of the first stream, then all of the second, and so on.
+
+    A step of a thread makes one value, so that none waits for whoever takes them: a caller that stops in the middle,
+    or ends its process, leaves no thread behind. When it closes this iterator, the streams are closed.
+
+    Memory: at most ``held`` values that nobody has asked for yet, and one in the making per thread.
+
+    Raises:
+        Exception: what a stream raises, maybe before the values of those ahead of it.
+    """
+    coming = iter(streams)
+    active: deque[_Stream[T]] = deque()
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            while True:
+                for stream in active:
+                    stream.collect()
+                running = sum(not stream.ended for stream in active)
+                active.extend(map(_Stream, islice(coming, threads - running)))
+                if not active:
+                    return
+                head = active[0]
+                room = held - sum(len(stream.ready) + (stream.step is not None) for stream in active)
+                for stream in active:
+                    # The first may always go on: what is held behind it waits for its values.
+                    if not stream.ended and stream.step is None and (room > 0 or (stream is head and not head.ready)):
+                        stream.step = pool.submit(next, stream.values, _END)
+                        room -= 1
+                if head.ready:
+                    yield head.ready.popleft()
+                elif head.ended:
+                    active.popleft()
+                else:
+                    wait([stream.step for stream in active if stream.step], return_when=FIRST_COMPLETED)
+    finally:
+        for stream in active:
+            stream.values.close()

@@ -1,0 +1,73 @@
+"""A planned read in one process: splits in pieces, which threads read side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from itertools import chain, islice
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.index.footers import open_parquet
+from lakeformat.read.ahead import in_order
+from lakeformat.read.batches import read_split
+from lakeformat.read.query import ReadQuery
+from lakeformat.read.session import ReadPlan, group_bytes
+from lakeformat.read.splits import FilePart, Split, pack
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.snapshot import Snapshot
+
+__all__ = ["read_all"]
+
+#: What a thread reads in one go, compressed; larger files are cut between their row groups.
+_PIECE_BYTES: Final = 16 << 20
+_MOST_THREADS: Final = 8
+#: Batches that wait for whoever reads them, per thread.
+_HELD: Final = 4
+
+Footers = Mapping[str, pq.FileMetaData]
+
+
+def read_all(storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    """The rows of all splits, in the order of the plan, whatever the number of cores.
+
+    Memory: for each thread, of which there is one per core and at most `_MOST_THREADS`, the pages of one row group and
+    `_HELD` batches of up to `BATCH_ROWS` rows; the footers of one split.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged; names the file.
+    """
+    schema = snapshot.schema
+    if schema is None:
+        return
+    pieces = (piece for split in plan.splits for piece in _pieces(storage, split))
+    threads = min(_MOST_THREADS, pa.cpu_count())
+    first = list(islice(pieces, 2))
+    alone = len(first) < 2 or threads < 2
+
+    def opened(piece: Split, footers: Footers) -> Generator[pa.RecordBatch, None, None]:
+        return read_split(storage, piece, query, schema, footers=footers, threads=alone)
+
+    streams = (opened(piece, footers) for piece, footers in chain(first, pieces))
+    if alone:
+        for stream in streams:
+            yield from stream
+    else:
+        yield from in_order(streams, threads=threads, held=_HELD * threads)
+
+
+def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:
+    """The split in portions of about `_PIECE_BYTES`, and the footers that had to be opened to cut it."""
+    footers: dict[str, pq.FileMetaData] = {}
+    parts: list[FilePart] = []
+    for part in split.parts:
+        if part.size_bytes <= _PIECE_BYTES or (part.row_groups and len(part.row_groups) == 1):
+            parts.append(part)
+            continue
+        with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
+            footer = footers[part.path] = parquet.metadata
+        groups = range(footer.num_row_groups) if part.row_groups is None else part.row_groups
+        parts += [FilePart(part.path, group_bytes(footer, group), (group,)) for group in groups]
+    for piece in pack(parts, _PIECE_BYTES):
+        yield piece, {part.path: footers[part.path] for part in piece.parts if part.path in footers}
