@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import timezone, tzinfo
 from typing import Final
 
-from lakeformat.errors import CorruptTableError, UnsupportedTableError, nearest
+from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError, nearest
+from lakeformat.model.keys import KeyGeneratorKind
 
 __all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "table_checksum"]
 
@@ -24,6 +25,9 @@ RECORD_FIELDS: Final = "hoodie.table.recordkey.fields"
 PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
 ORDERING: Final = "hoodie.table.precombine.field"
 KEY_GENERATOR: Final = "hoodie.table.keygenerator.class"
+#: Hudi 1.x's names for the same two, in tables of version 6 that it makes, too.
+ORDERING_1X: Final = "hoodie.table.ordering.fields"
+KEY_GENERATOR_1X: Final = "hoodie.table.keygenerator.type"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
 ZONE: Final = "hoodie.table.timeline.timezone"
@@ -103,13 +107,17 @@ class TableConfig:
 
     @property
     def ordering_field(self) -> str | None:
-        """The ordering (precombine) column."""
-        return self.get(ORDERING) or None
+        """The ordering (precombine) column; the first of several, with which no writer of ours goes on."""
+        return next(iter(self._ordering_fields), None)
+
+    @property
+    def _ordering_fields(self) -> tuple[str, ...]:
+        return self._fields(ORDERING) or self._fields(ORDERING_1X)
 
     @property
     def key_generator(self) -> str:
-        """Class name of the key generator, ``""`` where the table does not say."""
-        return self.get(KEY_GENERATOR)
+        """Class name or type of the key generator, ``""`` where the table does not say."""
+        return self.get(KEY_GENERATOR) or self.get(KEY_GENERATOR_1X)
 
     @property
     def hive_style(self) -> bool:
@@ -192,6 +200,15 @@ class TableConfig:
         for key, supported, default in _WRITABLE:
             if self.get(key, default).lower() not in supported:
                 raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported")
+        if len(self._ordering_fields) > 1:
+            several = ",".join(self._ordering_fields)
+            raise UnsupportedTableError(
+                f"{where}: writing with {ORDERING_1X}={several} is not supported, only one field"
+            )
+        try:
+            KeyGeneratorKind.parse(self.key_generator or KeyGeneratorKind.SIMPLE.value)
+        except InvalidOptionError as error:
+            raise UnsupportedTableError(f"{where}: {error}") from None
 
 
 _READABLE: Final = (

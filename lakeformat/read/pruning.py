@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.errors import InvalidOptionError
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 from lakeformat.model.table_config import TableConfig
@@ -17,9 +18,15 @@ __all__ = ["prune_by_name", "reading_keys"]
 
 
 def reading_keys(config: TableConfig) -> KeySettings:
-    """How partition paths are to be read. Types of custom generators are not stored: those paths tell nothing."""
+    """How partition paths are to be read.
+
+    Those of custom generators, whose types are not stored, and of generators that are not Hudi's tell nothing.
+    """
     fields = config.partition_fields
-    kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
+    try:
+        kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
+    except InvalidOptionError:
+        kind = KeyGeneratorKind.CUSTOM
     part = PartitionKind.UNKNOWN if kind is KeyGeneratorKind.CUSTOM else PartitionKind.SIMPLE
     return KeySettings(
         kind,
