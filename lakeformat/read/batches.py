@@ -22,7 +22,7 @@ from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import Split
 from lakeformat.storage.port import Storage
 
-__all__ = ["BATCH_ROWS", "read_split"]
+__all__ = ["BATCH_ROWS", "read_split", "vanished"]
 
 BATCH_ROWS = 65_536
 #: Batches of less than half of either bound are put together: each costs its consumer the same, Spark a millisecond.
@@ -68,6 +68,13 @@ def read_split(
         yield _joined(held)
 
 
+def vanished(path: str) -> CorruptTableError:
+    """For a base file that was planned to be read, and is not there."""
+    return CorruptTableError(
+        f"{path} vanished while it was read; read again, or keep more history (hoodie.cleaner.commits.retained)"
+    )
+
+
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return whole
@@ -110,10 +117,7 @@ def _batches(
                     if shaped.num_rows:
                         yield shaped.select(query.schema.names) if len(needed) > len(query.schema) else shaped
         except FileNotFoundError:
-            raise CorruptTableError(
-                f"{part.path} vanished while it was read; read again, or keep more history "
-                "(hoodie.cleaner.commits.retained)"
-            ) from None
+            raise vanished(part.path) from None
 
 
 def _repeated_texts(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.index.footers import open_parquet
 from lakeformat.read.ahead import in_order
-from lakeformat.read.batches import read_split
+from lakeformat.read.batches import read_split, vanished
 from lakeformat.read.query import ReadQuery
 from lakeformat.read.session import ReadPlan, group_bytes
 from lakeformat.read.splits import FilePart, Split, pack
@@ -65,8 +65,11 @@ def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:
         if part.size_bytes <= _PIECE_BYTES or (part.row_groups and len(part.row_groups) == 1):
             parts.append(part)
             continue
-        with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
-            footer = footers[part.path] = parquet.metadata
+        try:
+            with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
+                footer = footers[part.path] = parquet.metadata
+        except FileNotFoundError:
+            raise vanished(part.path) from None
         groups = range(footer.num_row_groups) if part.row_groups is None else part.row_groups
         parts += [FilePart(part.path, group_bytes(footer, group), (group,)) for group in groups]
     for piece in pack(parts, _PIECE_BYTES):
