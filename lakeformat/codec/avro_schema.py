@@ -1,4 +1,4 @@
-"""Arrow schemas to and from the Avro schema text of a Hudi table, and the types that lakeformat stores.
+"""Arrow schemas to and from the Avro schema text of a Hudi table.
 
 The text stands in commit metadata (``extraMetadata.schema``), in ``hoodie.table.create.schema`` and in the
 Parquet footer (``parquet.avro.schema``), laid out as Hudi's Spark ``SchemaConverters`` does: a struct is a
@@ -20,23 +20,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.codec.stored_types import (
+    MAX_NESTING,
+    MAX_PRECISION,
+    ROOT,
+    Place,
+    refuse_deep,
+    refuse_repeated,
+    unstorable,
+)
 from lakeformat.errors import CorruptTableError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.model.record import META_COLUMNS
 
-__all__ = ["arrow_type_for_storage", "from_avro", "storage_schema", "to_avro", "with_meta", "without_meta"]
+__all__ = ["from_avro", "to_avro", "with_meta", "without_meta"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MASK: Final = "__"  # Hudi: ``HoodieAvroUtils.sanitizeName``.
-_MAX_NESTING: Final = 64
 _MAX_NODES: Final = 100_000
-_MAX_PRECISION: Final = 38
 
 _PRIMITIVES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -57,41 +62,6 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
 }
 _TO_PRIMITIVE: Final = {pa.int8(): "int", pa.int16(): "int", **{t: name for name, t in _PRIMITIVES.items()}}
 _TO_LOGICAL: Final = {arrow: avro for avro, arrow in _LOGICAL.items() if avro[1] != "uuid"}
-_STORED: Final = frozenset([*_PRIMITIVES.values(), pa.date32(), pa.timestamp("us")])
-_WIDENED: Final[Mapping[pa.DataType, pa.DataType]] = {
-    narrow: stored
-    for stored, group in (
-        (pa.int32(), (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())),
-        (pa.int64(), (pa.uint32(),)),
-        (pa.float32(), (pa.float16(),)),
-        (pa.date32(), (pa.date64(),)),
-        (pa.string(), (pa.large_string(), pa.string_view())),
-        (pa.binary(), (pa.large_binary(), pa.binary_view())),
-    )
-    for narrow in group
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in a schema a type stands: the names that lead to it, Avro's namespace there, and how deep."""
-
-    path: tuple[str, ...] = ()
-    namespace: str = ""
-    depth: int = 0
-
-    def field(self, name: str, namespace: str = "") -> _Place:
-        return _Place((*self.path, name), namespace, self.depth + 1)
-
-    def element(self) -> _Place:
-        """Elements of lists and values of maps go by their column's name."""
-        return replace(self, depth=self.depth + 1)
-
-    def __str__(self) -> str:
-        return ".".join(self.path)
-
-
-_ROOT: Final = _Place()
 
 
 def to_avro(schema: pa.Schema, *, table_name: str) -> str:
@@ -104,7 +74,7 @@ def to_avro(schema: pa.Schema, *, table_name: str) -> str:
         SchemaMismatchError: A column's name or type has no place in an Avro schema; the message names it.
     """
     table = _sanitised(table_name)
-    record = _record(list(schema), f"{table}_record", f"hoodie.{table}", _ROOT)
+    record = _record(list(schema), f"{table}_record", f"hoodie.{table}", ROOT)
     return json.dumps(record, separators=(",", ":"))
 
 
@@ -126,7 +96,7 @@ def from_avro(text: str, *, name: str) -> pa.Schema:
         tree = json.loads(text)
         if not isinstance(tree, dict) or tree.get("type") != "record":
             raise CorruptTableError(f"the Avro schema in {name} is not a record; restore the file")
-        root = _Parser(name).type_of(tree, _ROOT)
+        root = _Parser(name).type_of(tree, ROOT)
     except RecursionError:  # JSON nested by the thousand, or a caller that left us no stack.
         raise UnsupportedTableError(f"the schema in {name} is nested too deeply; flatten the table") from None
     except ValueError as error:
@@ -145,33 +115,6 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*meta, *without_meta(schema)])
 
 
-def storage_schema(schema: pa.Schema) -> pa.Schema:
-    """``schema`` in the types that lakeformat stores; nullability is kept, metadata dropped.
-
-    Raises:
-        SchemaMismatchError: A column's type cannot be stored, or a name occurs twice; the message names it.
-    """
-    return pa.schema(_stored_fields(list(schema), _ROOT))
-
-
-def arrow_type_for_storage(data_type: pa.DataType, *, column: str = "value") -> pa.DataType:
-    """The type in which a column of ``data_type`` is stored.
-
-    Small and unsigned integers widen to int32 or int64, float16 to float32; large, view and fixed-size forms
-    become the plain one; dates become date32; times of day with a zone are kept in UTC, all timestamps in
-    microseconds; a dictionary is replaced by its values' type; decimals up to 38 digits are decimal128.
-
-    Args:
-        data_type: Any Arrow type.
-        column: The column's name, for messages.
-
-    Raises:
-        SchemaMismatchError: No stored type holds all its values (uint64, decimals over 38 digits), or none
-            fits (time, duration, interval, union, null and extension types, maps whose keys are no strings).
-    """
-    return _stored_type(data_type, _ROOT.field(column))
-
-
 def _sanitised(table_name: str) -> str:
     if not table_name:
         raise SchemaMismatchError("a table without a name has no Avro schema; set hoodie.table.name")
@@ -179,14 +122,14 @@ def _sanitised(table_name: str) -> str:
     return first + re.sub(r"[^A-Za-z0-9_]", _MASK, table_name[1:])
 
 
-def _record(fields: Sequence[pa.Field], name: str, namespace: str, place: _Place) -> dict[str, Any]:
-    _refuse_repeated(fields, place)
+def _record(fields: Sequence[pa.Field], name: str, namespace: str, place: Place) -> dict[str, Any]:
+    refuse_repeated(fields, place)
     inner = f"{namespace}.{name}"
     avro_fields = [_field_to_avro(field, place.field(field.name, inner)) for field in fields]
     return {"type": "record", "name": name, "namespace": namespace, "fields": avro_fields}
 
 
-def _field_to_avro(field: pa.Field, place: _Place) -> dict[str, Any]:
+def _field_to_avro(field: pa.Field, place: Place) -> dict[str, Any]:
     if not _NAME.fullmatch(field.name):
         raise SchemaMismatchError(
             f"column {str(place)!r} cannot be stored: Avro names hold only ASCII letters, digits and _ "
@@ -200,13 +143,13 @@ def _field_to_avro(field: pa.Field, place: _Place) -> dict[str, Any]:
     return avro
 
 
-def _nullable_to_avro(field: pa.Field, place: _Place) -> Any:
+def _nullable_to_avro(field: pa.Field, place: Place) -> Any:
     avro = _type_to_avro(field.type, place)
     return ["null", avro] if field.nullable else avro
 
 
-def _type_to_avro(data_type: pa.DataType, place: _Place) -> Any:
-    _refuse_deep(place)
+def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
+    refuse_deep(place)
     if primitive := _TO_PRIMITIVE.get(data_type):
         return primitive
     if pa.types.is_timestamp(data_type) and data_type.tz is not None:
@@ -226,7 +169,7 @@ def _type_to_avro(data_type: pa.DataType, place: _Place) -> Any:
         return {"type": "array", "items": _nullable_to_avro(data_type.value_field, place.element())}
     if pa.types.is_map(data_type) and data_type.key_type == pa.string():
         return {"type": "map", "values": _nullable_to_avro(data_type.item_field, place.element())}
-    raise _unstorable(data_type, place)
+    raise unstorable(data_type, place)
 
 
 class _Parser:
@@ -237,7 +180,7 @@ class _Parser:
         self._named: dict[str, tuple[pa.DataType, int]] = {}
         self._nodes = 0
 
-    def type_of(self, avro: Any, place: _Place) -> pa.DataType:
+    def type_of(self, avro: Any, place: Place) -> pa.DataType:
         """The Arrow type of any Avro type but a union."""
         self._count(1, place)
         match avro:
@@ -267,7 +210,7 @@ class _Parser:
                 return self.type_of(inner, place.element())
         raise self._unsupported(avro, place)
 
-    def _record(self, avro: dict[str, Any], place: _Place) -> pa.DataType:
+    def _record(self, avro: dict[str, Any], place: Place) -> pa.DataType:
         before = self._nodes
         inner = self._full_name(avro, place).rpartition(".")[0]
         avro_fields = avro.get("fields")
@@ -284,7 +227,7 @@ class _Parser:
             raise self._corrupt(place, "has two fields of one name")
         return self._remember(avro, place, pa.struct(fields), cost=self._nodes - before)
 
-    def _field(self, name: str, avro: Any, place: _Place) -> pa.Field:
+    def _field(self, name: str, avro: Any, place: Place) -> pa.Field:
         """A union with null, in either order, is a nullable field; no other union has an Arrow type."""
         if not isinstance(avro, list):
             return pa.field(name, self.type_of(avro, place), nullable=False)
@@ -293,45 +236,45 @@ class _Parser:
             raise self._unsupported(avro, place)
         return pa.field(name, self.type_of(others[0], place), nullable=len(others) < len(avro))
 
-    def _decimal(self, avro: dict[str, Any], place: _Place) -> pa.DataType:
+    def _decimal(self, avro: dict[str, Any], place: Place) -> pa.DataType:
         match avro.get("precision"), avro.get("scale", 0):
-            case int(precision), int(scale) if 0 < precision <= _MAX_PRECISION and 0 <= scale <= precision:
+            case int(precision), int(scale) if 0 < precision <= MAX_PRECISION and 0 <= scale <= precision:
                 return pa.decimal128(precision, scale)
         raise self._unsupported(avro, place)
 
-    def _reference(self, name: str, place: _Place) -> pa.DataType:
+    def _reference(self, name: str, place: Place) -> pa.DataType:
         known = self._named.get(_qualified(name, place.namespace)) or self._named.get(name)
         if known is None:  # Unknown, or not finished: a record inside itself.
             raise self._unsupported(name, place)
         self._count(known[1], place)
         return known[0]
 
-    def _remember(self, avro: Any, place: _Place, data_type: pa.DataType, cost: int = 0) -> pa.DataType:
+    def _remember(self, avro: Any, place: Place, data_type: pa.DataType, cost: int = 0) -> pa.DataType:
         self._named[self._full_name(avro, place)] = (data_type, cost)
         return data_type
 
-    def _full_name(self, avro: Any, place: _Place) -> str:
+    def _full_name(self, avro: Any, place: Place) -> str:
         match avro.get("name"), avro.get("namespace", place.namespace):
             case str(name), str(namespace) if name:
                 return _qualified(name, namespace)
         raise self._corrupt(place, f"has a named type without a name: {_brief(avro)}")
 
-    def _count(self, nodes: int, place: _Place) -> None:
+    def _count(self, nodes: int, place: Place) -> None:
         """Bound what a few references to references may unfold to."""
         self._nodes += nodes
-        if place.depth > _MAX_NESTING or self._nodes > _MAX_NODES:
-            limits = f"{_MAX_NESTING} levels or {_MAX_NODES} types"
+        if place.depth > MAX_NESTING or self._nodes > _MAX_NODES:
+            limits = f"{MAX_NESTING} levels or {_MAX_NODES} types"
             column = ".".join(place.path[:3])
             message = f"column {column!r} in {self._source} is nested over {limits}; flatten the column"
             raise UnsupportedTableError(message)
 
-    def _unsupported(self, avro: Any, place: _Place) -> UnsupportedTableError:
+    def _unsupported(self, avro: Any, place: Place) -> UnsupportedTableError:
         return UnsupportedTableError(
             f"column {str(place)!r} in {self._source} has the Avro type {_brief(avro)}, which is "
             "not supported; convert or drop the column with Apache Hudi"
         )
 
-    def _corrupt(self, place: _Place, what: str) -> CorruptTableError:
+    def _corrupt(self, place: Place, what: str) -> CorruptTableError:
         where = f"column {str(place)!r}" if place.path else "the Avro schema"
         return CorruptTableError(f"{where} in {self._source} {what}; restore the file")
 
@@ -343,60 +286,3 @@ def _qualified(name: str, namespace: str) -> str:
 def _brief(avro: Any) -> str:
     text = json.dumps(avro)
     return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _stored_fields(fields: Sequence[pa.Field], place: _Place) -> list[pa.Field]:
-    _refuse_repeated(fields, place)
-    return [_stored_field(field, field.name, place.field(field.name)) for field in fields]
-
-
-def _stored_field(field: pa.Field, name: str, place: _Place) -> pa.Field:
-    return pa.field(name, _stored_type(field.type, place), nullable=field.nullable)
-
-
-def _stored_type(data_type: pa.DataType, place: _Place) -> pa.DataType:
-    _refuse_deep(place)
-    types = pa.types
-    if data_type in _STORED:
-        return data_type
-    if data_type in _WIDENED:
-        return _WIDENED[data_type]
-    if types.is_timestamp(data_type):
-        return pa.timestamp("us", data_type.tz and "UTC")
-    if types.is_fixed_size_binary(data_type):
-        return pa.binary()
-    if types.is_dictionary(data_type):
-        return _stored_type(data_type.value_type, place.element())
-    if types.is_decimal(data_type):
-        if data_type.precision <= _MAX_PRECISION and 0 <= data_type.scale <= data_type.precision:
-            return pa.decimal128(data_type.precision, data_type.scale)
-    elif types.is_struct(data_type) and data_type.num_fields and not _is_variant(data_type):
-        return pa.struct(_stored_fields(list(data_type), place))
-    elif types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
-        return pa.list_(_stored_field(data_type.value_field, "element", place.element()))
-    elif types.is_map(data_type) and _stored_type(data_type.key_type, place.element()) == pa.string():
-        return pa.map_(pa.string(), _stored_field(data_type.item_field, "value", place.element()))
-    raise _unstorable(data_type, place)
-
-
-def _refuse_repeated(fields: Sequence[pa.Field], place: _Place) -> None:
-    for name, times in Counter(field.name for field in fields).items():
-        if times > 1:
-            raise SchemaMismatchError(f"column {str(place.field(name))!r} occurs {times} times; rename it")
-
-
-def _refuse_deep(place: _Place) -> None:
-    if place.depth > _MAX_NESTING:
-        column = place.path[0]
-        raise SchemaMismatchError(f"column {column!r} is nested over {_MAX_NESTING} levels deep; flatten it")
-
-
-def _is_variant(data_type: pa.DataType) -> bool:
-    """Whether this is how Spark hands over its VARIANT: read again, it would be a struct of bytes."""
-    return pa.types.is_struct(data_type) and any((child.metadata or {}).get(b"variant") for child in data_type)
-
-
-def _unstorable(data_type: pa.DataType, place: _Place) -> SchemaMismatchError:
-    name = "variant" if _is_variant(data_type) else str(data_type)[:120]
-    message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"
-    return SchemaMismatchError(f"{message}; cast or drop the column")

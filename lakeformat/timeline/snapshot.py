@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.codec.avro_records import decode_clean
-from lakeformat.codec.avro_schema import from_avro, storage_schema, without_meta
+from lakeformat.codec.avro_schema import from_avro, without_meta
+from lakeformat.codec.stored_types import storage_schema
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.avro_schema import arrow_type_for_storage
 from lakeformat.codec.conform import conform_array
+from lakeformat.codec.stored_types import arrow_type_for_storage
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 from lakeformat.model.table_config import TableConfig

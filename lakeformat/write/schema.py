@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
-from lakeformat.codec.avro_schema import arrow_type_for_storage, storage_schema
+from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 

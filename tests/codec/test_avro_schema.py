@@ -16,14 +16,8 @@ from fixture_tables import FIXTURES, names
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.avro_schema import (
-    arrow_type_for_storage,
-    from_avro,
-    storage_schema,
-    to_avro,
-    with_meta,
-    without_meta,
-)
+from lakeformat.codec.avro_schema import from_avro, to_avro, with_meta, without_meta
+from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.model.record import META_COLUMNS
 

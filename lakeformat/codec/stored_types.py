@@ -1,0 +1,163 @@
+"""The types that lakeformat stores: what each Arrow type becomes on disk, and which have no place there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.errors import SchemaMismatchError
+
+__all__ = [
+    "MAX_NESTING",
+    "MAX_PRECISION",
+    "ROOT",
+    "Place",
+    "arrow_type_for_storage",
+    "refuse_deep",
+    "refuse_repeated",
+    "storage_schema",
+    "unstorable",
+]
+
+MAX_NESTING: Final = 64
+MAX_PRECISION: Final = 38
+
+_STORED: Final = frozenset(
+    [
+        pa.bool_(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.binary(),
+        pa.string(),
+        pa.date32(),
+        pa.timestamp("us"),
+    ]
+)
+_WIDENED: Final[Mapping[pa.DataType, pa.DataType]] = {
+    narrow: stored
+    for stored, group in (
+        (pa.int32(), (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())),
+        (pa.int64(), (pa.uint32(),)),
+        (pa.float32(), (pa.float16(),)),
+        (pa.date32(), (pa.date64(),)),
+        (pa.string(), (pa.large_string(), pa.string_view())),
+        (pa.binary(), (pa.large_binary(), pa.binary_view())),
+    )
+    for narrow in group
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a schema a type stands: the names that lead to it, Avro's namespace there, and how deep."""
+
+    path: tuple[str, ...] = ()
+    namespace: str = ""
+    depth: int = 0
+
+    def field(self, name: str, namespace: str = "") -> Place:
+        """The column or field ``name`` here."""
+        return Place((*self.path, name), namespace, self.depth + 1)
+
+    def element(self) -> Place:
+        """Elements of lists and values of maps go by their column's name."""
+        return replace(self, depth=self.depth + 1)
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+ROOT: Final = Place()
+
+
+def storage_schema(schema: pa.Schema) -> pa.Schema:
+    """``schema`` in the types that lakeformat stores; nullability is kept, metadata dropped.
+
+    Raises:
+        SchemaMismatchError: A column's type cannot be stored, or a name occurs twice; the message names it.
+    """
+    return pa.schema(_stored_fields(list(schema), ROOT))
+
+
+def arrow_type_for_storage(data_type: pa.DataType, *, column: str = "value") -> pa.DataType:
+    """The type in which a column of ``data_type`` is stored.
+
+    Small and unsigned integers widen to int32 or int64, float16 to float32; large, view and fixed-size forms
+    become the plain one; dates become date32; times of day with a zone are kept in UTC, all timestamps in
+    microseconds; a dictionary is replaced by its values' type; decimals up to 38 digits are decimal128.
+
+    Args:
+        data_type: Any Arrow type.
+        column: The column's name, for messages.
+
+    Raises:
+        SchemaMismatchError: No stored type holds all its values (uint64, decimals over 38 digits), or none
+            fits (time, duration, interval, union, null and extension types, maps whose keys are no strings).
+    """
+    return _stored_type(data_type, ROOT.field(column))
+
+
+def _stored_fields(fields: Sequence[pa.Field], place: Place) -> list[pa.Field]:
+    refuse_repeated(fields, place)
+    return [_stored_field(field, field.name, place.field(field.name)) for field in fields]
+
+
+def _stored_field(field: pa.Field, name: str, place: Place) -> pa.Field:
+    return pa.field(name, _stored_type(field.type, place), nullable=field.nullable)
+
+
+def _stored_type(data_type: pa.DataType, place: Place) -> pa.DataType:
+    refuse_deep(place)
+    types = pa.types
+    if data_type in _STORED:
+        return data_type
+    if data_type in _WIDENED:
+        return _WIDENED[data_type]
+    if types.is_timestamp(data_type):
+        return pa.timestamp("us", data_type.tz and "UTC")
+    if types.is_fixed_size_binary(data_type):
+        return pa.binary()
+    if types.is_dictionary(data_type):
+        return _stored_type(data_type.value_type, place.element())
+    if types.is_decimal(data_type):
+        if data_type.precision <= MAX_PRECISION and 0 <= data_type.scale <= data_type.precision:
+            return pa.decimal128(data_type.precision, data_type.scale)
+    elif types.is_struct(data_type) and data_type.num_fields and not _is_variant(data_type):
+        return pa.struct(_stored_fields(list(data_type), place))
+    elif types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
+        return pa.list_(_stored_field(data_type.value_field, "element", place.element()))
+    elif types.is_map(data_type) and _stored_type(data_type.key_type, place.element()) == pa.string():
+        return pa.map_(pa.string(), _stored_field(data_type.item_field, "value", place.element()))
+    raise unstorable(data_type, place)
+
+
+def refuse_repeated(fields: Sequence[pa.Field], place: Place) -> None:
+    """Raises `SchemaMismatchError` for a name that occurs twice at ``place``."""
+    for name, times in Counter(field.name for field in fields).items():
+        if times > 1:
+            raise SchemaMismatchError(f"column {str(place.field(name))!r} occurs {times} times; rename it")
+
+
+def refuse_deep(place: Place) -> None:
+    """Raises `SchemaMismatchError` below `MAX_NESTING` levels."""
+    if place.depth > MAX_NESTING:
+        column = place.path[0]
+        raise SchemaMismatchError(f"column {column!r} is nested over {MAX_NESTING} levels deep; flatten it")
+
+
+def _is_variant(data_type: pa.DataType) -> bool:
+    """Whether this is how Spark hands over its VARIANT: read again, it would be a struct of bytes."""
+    return pa.types.is_struct(data_type) and any((child.metadata or {}).get(b"variant") for child in data_type)
+
+
+def unstorable(data_type: pa.DataType, place: Place) -> SchemaMismatchError:
+    """The refusal of a type that no table holds."""
+    name = "variant" if _is_variant(data_type) else str(data_type)[:120]
+    message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"
+    return SchemaMismatchError(f"{message}; cast or drop the column")
