@@ -68,7 +68,7 @@ class LakehouseReader(DataSourceReader):
         self._split_bytes: int = options["lakeformat.read.split.bytes"]
         self._verify: bool = options["lakeformat.read.verify"]
         self._snapshot: Snapshot | None = snapshot
-        self._few = False
+        self._few = False  # Fewer splits than cores: then each task decodes columns side by side.
         self._table = snapshot.columns(storage.location)
 
     @property
