@@ -201,14 +201,13 @@ class TableConfig:
             if self.get(key, default).lower() not in supported:
                 raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported")
         if len(self._ordering_fields) > 1:
-            several = ",".join(self._ordering_fields)
-            raise UnsupportedTableError(
-                f"{where}: writing with {ORDERING_1X}={several} is not supported, only one field"
-            )
-        try:
-            KeyGeneratorKind.parse(self.key_generator or KeyGeneratorKind.SIMPLE.value)
-        except InvalidOptionError as error:
-            raise UnsupportedTableError(f"{where}: {error}") from None
+            key = ORDERING if self.get(ORDERING) else ORDERING_1X
+            raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported, only one field")
+        if self.key_generator:
+            try:
+                KeyGeneratorKind.parse(self.key_generator)
+            except InvalidOptionError as error:
+                raise UnsupportedTableError(f"{where}: {error}") from None
 
 
 _READABLE: Final = (

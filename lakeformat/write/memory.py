@@ -1,4 +1,4 @@
-"""Where a write's buffers come from."""
+"""Where the buffers of a write come from, and those of a Spark task that reads."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.codec import properties
 from lakeformat.errors import UnsupportedTableError
+from lakeformat.model.table_config import PROPERTIES_PATH
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("day", pa.int64()), ("x", pa.int64())])
 DAY = 86_400_000
@@ -37,21 +39,19 @@ def rows(first: int, count: int, ts: int, x: int) -> pa.Table:
     return pa.table([ids, [ts] * count, days, [x] * count], schema=SCHEMA)
 
 
-def properties(path: Path) -> dict[str, str]:
-    lines = (path / ".hoodie" / "hoodie.properties").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+def stored(path: Path) -> dict[str, str]:
+    return properties.decode((path / PROPERTIES_PATH).read_bytes(), name=PROPERTIES_PATH)
 
 
 def save(path: Path, values: dict[str, str]) -> None:
-    text = "".join(f"{key}={value}\n" for key, value in values.items())
-    (path / ".hoodie" / "hoodie.properties").write_text(text)
+    (path / PROPERTIES_PATH).write_bytes(properties.encode(values, comments=[]))
 
 
 def made_by_1x(path: Path, **options: str) -> None:
     """Twenty rows with ordering value 5, and properties in the names of Hudi 1.x."""
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day", ordering="ts", **options)
     table.upsert(rows(0, 20, 5, 0))
-    values = properties(path)
+    values = stored(path)
     for old, names in RENAMED.items():
         new, value = names[values.pop(old)]
         values[new] = value
@@ -96,7 +96,7 @@ def test_options_are_held_against_the_newer_names_too(tmp_path: Path) -> None:
 
 def test_several_ordering_fields_are_read_only(tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t")
-    save(tmp_path / "t", properties(tmp_path / "t") | {"hoodie.table.ordering.fields": "ts,x"})
+    save(tmp_path / "t", stored(tmp_path / "t") | {"hoodie.table.ordering.fields": "ts,x"})
     table = lakeformat.open(tmp_path / "t")
     assert table.to_arrow().num_rows == 20
     with pytest.raises(UnsupportedTableError, match=r"hoodie\.table\.ordering\.fields=ts,x"):
@@ -107,7 +107,7 @@ def test_several_ordering_fields_are_read_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type"])
 def test_a_key_generator_of_ones_own_is_read_only(name: str, tmp_path: Path) -> None:
     made_by_1x(tmp_path / "t")
-    values = properties(tmp_path / "t")
+    values = stored(tmp_path / "t")
     del values["hoodie.table.keygenerator.type"]
     save(tmp_path / "t", values | {name: "com.example.YearOfDay"})
     table = lakeformat.open(tmp_path / "t")
