@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from lakeformat.codec.conform import read_schema
 from lakeformat.errors import SchemaMismatchError, nearest
@@ -25,8 +25,27 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Exactly what Spark expects of batches with this schema, names of list elements included."""
-    return to_arrow_schema(schema, **_ZONE)
+    """Exactly what Spark expects of batches with this schema, names of list elements included.
+
+    Raises:
+        SchemaMismatchError: a type that Spark cannot turn into Arrow's.
+    """
+    try:
+        return to_arrow_schema(schema, **_ZONE)
+    except (TypeError, ValueError):
+        for field in schema:
+            _check_arrow(field)
+        raise
+
+
+def _check_arrow(field: StructField) -> None:
+    try:
+        to_arrow_schema(StructType([field]), **_ZONE)
+    except (TypeError, ValueError) as error:
+        raise SchemaMismatchError(
+            f"column {field.name!r} has the type {field.dataType.simpleString()}, which a Hudi table cannot hold; "
+            "cast or drop the column"
+        ) from error
 
 
 def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:

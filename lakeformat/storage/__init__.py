@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+from lakeformat.errors import InvalidOptionError
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
 from lakeformat.storage.port import Clock, FileInfo, Ids, Storage
@@ -27,11 +28,26 @@ __all__ = [
 
 
 def open_storage(path: str | os.PathLike[str], *, sync: bool = False, **options: Any) -> Storage:
-    """The storage for a path or URL: plain paths and ``file:`` are local, the rest goes through fsspec."""
+    """The storage for a path or URL: plain paths and ``file:`` are local, the rest goes through fsspec.
+
+    As in Hadoop's ``Path`` nothing of a URL is decoded or cut off, so that one text names one table to Spark and to us.
+
+    Raises:
+        InvalidOptionError: a ``file:`` URL without a full path, or with a host.
+    """
     text = os.fspath(path)
     scheme = urlsplit(text).scheme
     if scheme == "file":
-        text = unquote(urlsplit(text).path)
+        text = _local_path(text)
     elif len(scheme) > 1:
         return FsspecStorage(text, options)
     return LocalStorage(os.path.abspath(os.path.expanduser(text)), sync)
+
+
+def _local_path(url: str) -> str:
+    path = url[len("file:") :]
+    if path.startswith("//"):
+        path = path[2:]
+    if not path.startswith("/"):
+        raise InvalidOptionError(f"{url!r} names no local path; write file:/// and the path from the root")
+    return path

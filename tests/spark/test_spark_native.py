@@ -85,6 +85,17 @@ def test_conditions_select_the_rows_that_plain_python_selects(spark: SparkSessio
     assert len(wanted) > len(CONDITIONS) * 2 // 3
 
 
+def test_one_url_names_one_folder_to_spark_and_to_us(spark: SparkSession, tmp_path: Path) -> None:
+    url, rows = f"file://{tmp_path}/a%20b#c?d", spark.createDataFrame([(1, "p", 2, 0.5)], COLUMNS)
+    rows.write.parquet(f"{url}/plain")
+    rows.write.format("lakehouse").options(recordkey="id").mode("append").save(f"{url}/table")
+    assert {file.name for file in (tmp_path / "a%20b#c?d").iterdir()} == {"plain", "table"}
+    source = spark.read.format("lakehouse").load(f"{url}/table")
+    ours = LakehouseTable.forPath(spark, f"{url}/table").toDF()
+    assert lines(ours) == lines(source)
+    assert lines(ours.select(rows.columns)) == lines(rows)
+
+
 def test_columns_filters_and_instants(spark: SparkSession, tmp_path: Path) -> None:
     write(
         spark.createDataFrame([(n, "a" if n < 5 else "b", 1, n / 2) for n in range(10)], COLUMNS),

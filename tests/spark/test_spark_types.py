@@ -136,6 +136,8 @@ def test_names_that_need_quotes(registered: SparkSession, tmp_path: Path) -> Non
     ("expression", "reason"),
     [
         ("INTERVAL '1' DAY", "column 'c' has the type duration"),
+        ("INTERVAL '1-2' YEAR TO MONTH", "column 'c' has the type interval year to month"),
+        ("array()", "column 'c' has the type array<void>"),
         ("map(1, 'x')", "column 'c'"),
         ("named_struct('bad name', 1)", "column 'c.bad name' cannot be stored"),
         ("NULL", "column 'c' has the type null"),

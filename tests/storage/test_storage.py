@@ -17,7 +17,7 @@ from storage.contract import StorageContract, stream
 from storage.s3_server import SECRET, new_folder, s3_server
 
 import lakeformat
-from lakeformat.errors import LockTimeoutError, StorageError, UnsupportedTableError
+from lakeformat.errors import InvalidOptionError, LockTimeoutError, StorageError, UnsupportedTableError
 from lakeformat.storage import FsspecStorage, LocalStorage, MemoryStorage, open_storage
 
 #: Options that make a client give up at the first failure.
@@ -227,7 +227,10 @@ class TestLocalStorageWithoutHardLinks(StorageContract):
     ("path", "location"),
     [
         ("/data/t", "/data/t"),
-        ("file:///data/a%20b", "/data/a b"),
+        ("file:///data/t", "/data/t"),
+        ("file:/data/t/", "/data/t"),
+        ("FILE:///data/t", "/data/t"),
+        ("file:///data/a%20b?c#d", "/data/a%20b?c#d"),  # As Spark and Hadoop read it: nothing is decoded.
         ("s3://bucket/t", "s3://bucket/t"),
         ("s3://user:pass@bucket/t", "s3://bucket/t"),
         ("abfs://box@account.dfs.core.windows.net/t", "abfs://box@account.dfs.core.windows.net/t"),
@@ -235,3 +238,9 @@ class TestLocalStorageWithoutHardLinks(StorageContract):
 )
 def test_paths_and_urls(path: str, location: str) -> None:
     assert open_storage(path).location == location
+
+
+@pytest.mark.parametrize("url", ["file://data/t", "file://localhost/data/t", "file:data/t", "file:"])
+def test_a_file_url_that_names_a_host_or_no_full_path_is_refused(url: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"^'file:.*; write file:///"):
+        open_storage(url)
