@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,26 +61,28 @@ def fields(text: str) -> tuple[str, ...]:
 
 def count(text: str) -> int:
     """A number from 0 up."""
-    value = int(text.strip())
-    if value < 0:
-        raise ValueError("write a number from 0 up")
-    return value
+    with suppress(ValueError):
+        value = int(text.strip())
+        if value >= 0:
+            return value
+    raise ValueError("write a whole number from 0 up")
 
 
 def positive(text: str) -> int:
     """A number from 1 up."""
     value = count(text)
     if not value:
-        raise ValueError("write a number from 1 up")
+        raise ValueError("write a whole number from 1 up")
     return value
 
 
 def share(text: str) -> float:
     """A number between 0 and 1."""
-    value = float(text)
-    if not 0 < value < 1:
-        raise ValueError("write a number between 0 and 1")
-    return value
+    with suppress(ValueError):
+        value = float(text)
+        if 0 < value < 1:
+            return value
+    raise ValueError("write a number between 0 and 1")
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

@@ -16,9 +16,9 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.datasource.query.type",
-        "Only snapshot so far.",
+        "snapshot, or read_optimized, which of copy-on-write tables is the same.",
         Effect.READ,
-        one_of("snapshot"),
+        one_of("snapshot", "read_optimized"),
         "snapshot",
         ("hoodie.datasource.view.type",),
     ),

@@ -62,9 +62,10 @@ def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCapture
     [
         ("operation", "merge", "write one of upsert, insert"),
         ("hive_style", "yes", "write true or false"),
-        ("hoodie.parquet.max.file.size", "big", "'big'"),
+        ("hoodie.parquet.max.file.size", "120MB", "write a whole number from 0 up"),
         ("hoodie.parquet.max.file.size", "-1", "from 0 up"),
-        ("hoodie.parquet.max.file.size", "1.5", "'1.5'"),
+        ("hoodie.parquet.max.file.size", "1.5", "write a whole number from 0 up"),
+        ("hoodie.index.bloom.fpp", "1 %", "between 0 and 1"),
         ("hoodie.index.bloom.fpp", "0", "between 0 and 1"),
         ("hoodie.index.bloom.fpp", "1", "between 0 and 1"),
         ("hoodie.index.bloom.fpp", "nan", "between 0 and 1"),

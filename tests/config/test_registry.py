@@ -83,6 +83,11 @@ def test_values_come_as_texts_numbers_flags_and_lists() -> None:
     assert options["hoodie.datasource.write.operation"] == "bulk_insert"
 
 
+def test_a_read_optimized_query_of_a_copy_on_write_table_is_a_snapshot() -> None:
+    options = resolve({"hoodie.datasource.view.type": "READ_OPTIMIZED"}, effects=[Effect.READ])
+    assert options["hoodie.datasource.query.type"] == "read_optimized"
+
+
 def test_only_options_of_the_wanted_kind_are_read() -> None:
     options = resolve({"where": "a > 1", "operation": "insert"}, effects=[Effect.READ])
     assert options["where"] == "a > 1"
