@@ -111,7 +111,7 @@ class CommitStateUnknownError(LakeformatError):
     """The commit may or may not be visible; all files are kept. The message says how to find out."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the closest of ``known``, or ``""`` where none is close."""
-    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """``"; did you mean 'x'?"`` for the closest of ``known``, or ``""`` where none is close: ``likeness``, 0 to 1."""
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f"; did you mean {match[0]!r}?" if match else ""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lakeformat.config.option import Effect, Option
-from lakeformat.config.registry import IGNORED, OPTIONS, REFUSED
+from lakeformat.config.registry import OPTIONS
+from lakeformat.config.unbuilt import FAMILIES, IGNORED, REFUSED
 from lakeformat.errors import InvalidOptionError, nearest
 
 __all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve"]
@@ -23,6 +24,8 @@ _BY_NAME: Final[Mapping[str, Option]] = {
 }
 #: What Spark itself puts among the options of a source.
 _SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema"})
+#: How alike two names are (0 to 1) of which one must be meant for the other.
+_MISSPELT: Final = 0.9
 _SECRETS: Final = ("secret", "password", "token", "credential", "key_id", "access_key", "sas")
 
 
@@ -100,12 +103,17 @@ def _check_other(name: str, text: str) -> None:
     if name in REFUSED:
         if text.strip().lower() != REFUSED[name].lower():
             raise InvalidOptionError(f"option {name}={text} asks for what lakeformat does not do; leave it out")
-    elif name in IGNORED or name in _SPARKS:
+    elif name in IGNORED or name in _SPARKS or _of_a_family(name):
         _LOG.debug("option %s has no effect here", name)
     elif name.startswith("hoodie."):
-        _LOG.warning("option %s is not known and has no effect%s", name, nearest(name, _BY_NAME))
+        known = (*_BY_NAME, *REFUSED, *IGNORED)
+        _LOG.warning("option %s is not known and has no effect%s", name, nearest(name, known))
     elif not name.startswith(("spark.", "fs.")):
         raise InvalidOptionError(f"unknown option {name!r}{nearest(name, _BY_NAME)}; see the README's table of options")
+
+
+def _of_a_family(name: str) -> bool:
+    return name.startswith(FAMILIES) and not nearest(name, (*_BY_NAME, *REFUSED), _MISSPELT)
 
 
 def _redacted(name: str, text: str) -> str:

@@ -36,7 +36,13 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "hoodie.table.ordering.fields",
         "Column that tells the newer of two rows with one key.",
         Effect.TABLE,
-        aliases=("ordering", WRITE + "precombine.field", "hoodie.table.precombine.field", "precombine"),
+        aliases=(
+            "ordering",
+            WRITE + "precombine.field",
+            "hoodie.table.precombine.field",
+            "precombine",
+            "hoodie.payload.ordering.field",
+        ),
     ),
     Option(
         WRITE + "keygenerator.class",

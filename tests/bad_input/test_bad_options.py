@@ -51,7 +51,34 @@ def test_an_unknown_option_of_hudi_is_told_once_and_passed_over(caplog: pytest.L
     assert "did you mean 'hoodie.parquet.max.file.size'?" in text
 
 
-@pytest.mark.parametrize("name", ["hoodie.upsert.shuffle.parallelism", "path", "fs.s3a.endpoint", "spark.x"])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("hoodie.upsert.shufle.parallelism", "hoodie.upsert.shuffle.parallelism"),
+        ("hoodie.populate.meta.field", "hoodie.populate.meta.fields"),
+        ("hoodie.write.lock.wait.time_ms", "hoodie.write.lock.wait_time_ms"),
+        ("hoodie.datasource.hive_sync.enabled", "hoodie.datasource.hive_sync.enable"),
+    ],
+)
+def test_the_nearest_name_may_be_one_without_effect(name: str, meant: str, caplog: pytest.LogCaptureFixture) -> None:
+    resolve({name: "7"})
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert f"did you mean {meant!r}?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hoodie.upsert.shuffle.parallelism",
+        "hoodie.datasource.hive_sync.partition_extractor_class",
+        "hoodie.cleaner.policy",
+        "hoodie.metadata.enable",
+        "hoodie.write.lock.zookeeper.url",
+        "path",
+        "fs.s3a.endpoint",
+        "spark.x",
+    ],
+)
 def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({name: "7"}).values == {}
     assert caplog.records == []
@@ -95,6 +122,7 @@ def test_a_bad_value(name: str, value: str, advice: str) -> None:
         ("hoodie.datasource.hive_sync.enable", "TRUE"),
         ("hoodie.write.concurrency.mode", "OPTIMISTIC_CONCURRENCY_CONTROL"),
         (f"{W}drop.partition.columns", "true"),
+        (f"{W}keygenerator.consistent.logical.timestamp.enabled", "true"),
     ],
 )
 def test_a_promise_that_is_not_kept_is_not_made(name: str, value: Any) -> None:

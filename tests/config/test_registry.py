@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from lakeformat.config.option import Effect, Option
-from lakeformat.config.registry import IGNORED, OPTIONS, REFUSED, options_table
+from lakeformat.config.registry import OPTIONS, options_table
 from lakeformat.config.resolve import resolve
+from lakeformat.config.unbuilt import FAMILIES, IGNORED, REFUSED
 
 README = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- options:begin -->", "<!-- options:end -->"
@@ -26,6 +27,7 @@ def test_every_name_means_one_option() -> None:
     times = Counter(name.lower() for option in OPTIONS for name in names(option))
     times.update(name.lower() for name in (*IGNORED, *REFUSED))
     assert [name for name, count in times.items() if count > 1] == []
+    assert not [name for name in IGNORED if name.startswith(FAMILIES)]
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
