@@ -14,6 +14,7 @@ __all__ = ["OPTIONS", "options_table"]
 
 OPTIONS: Final[tuple[Option, ...]] = (*TABLE_OPTIONS, *WRITE_OPTIONS, *CLUSTERING_OPTIONS, *READ_OPTIONS)
 
+
 def options_table() -> str:
     """The options as a Markdown table, for the README."""
     rows = ["| option | short names | default | what it does |", "|---|---|---|---|"]
