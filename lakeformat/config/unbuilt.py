@@ -32,7 +32,8 @@ IGNORED: Final = frozenset({
     "hoodie.simple.index.parallelism", "hoodie.simple.index.use.caching", "hoodie.table.base.file.format",
     "hoodie.table.timeline.timezone", "hoodie.timeline.layout.version", "hoodie.upsert.shuffle.parallelism",
     "hoodie.write.auto.upgrade", "hoodie.write.buffer.limit.bytes", "hoodie.write.executor.type",
-    "hoodie.write.markers.type", "hoodie.write.status.storage.level", "hoodie.write.track.event.time.watermark",
+    "hoodie.write.lock.num_retries", "hoodie.write.markers.type", "hoodie.write.status.storage.level",
+    "hoodie.write.track.event.time.watermark",
 })  # fmt: skip
 
 #: What the names of whole families of such options begin with.
@@ -42,7 +43,7 @@ FAMILIES: Final = (
     "hoodie.datasource.hive_sync.", "hoodie.datasource.meta.sync.", "hoodie.deltastreamer.", "hoodie.embed.",
     "hoodie.filesystem.", "hoodie.log.", "hoodie.logfile.", "hoodie.markers.", "hoodie.memory.", "hoodie.meta.sync.",
     "hoodie.metadata.", "hoodie.metrics.", "hoodie.spark.sql.", "hoodie.sql.", "hoodie.streamer.",
-    "hoodie.write.concurrency.early.conflict.", "hoodie.write.lock.",
+    "hoodie.write.concurrency.early.conflict.",
 )  # fmt: skip
 
 #: Options that promise something which is not built, and the one value each may have all the same.

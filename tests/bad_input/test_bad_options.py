@@ -56,7 +56,10 @@ def test_an_unknown_option_of_hudi_is_told_once_and_passed_over(caplog: pytest.L
     [
         ("hoodie.upsert.shufle.parallelism", "hoodie.upsert.shuffle.parallelism"),
         ("hoodie.populate.meta.field", "hoodie.populate.meta.fields"),
-        ("hoodie.write.lock.wait.time_ms", "hoodie.write.lock.wait_time_ms"),
+        (
+            "hoodie.metadata.index.column.stats.max.columns.to.indx",
+            "hoodie.metadata.index.column.stats.max.columns.to.index",
+        ),
         ("hoodie.datasource.hive_sync.enabled", "hoodie.datasource.hive_sync.enable"),
     ],
 )
@@ -73,7 +76,7 @@ def test_the_nearest_name_may_be_one_without_effect(name: str, meant: str, caplo
         "hoodie.datasource.hive_sync.partition_extractor_class",
         "hoodie.cleaner.policy",
         "hoodie.metadata.enable",
-        "hoodie.write.lock.zookeeper.url",
+        "hoodie.write.lock.num_retries",
         "path",
         "fs.s3a.endpoint",
         "spark.x",
@@ -82,6 +85,11 @@ def test_the_nearest_name_may_be_one_without_effect(name: str, meant: str, caplo
 def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({name: "7"}).values == {}
     assert caplog.records == []
+
+
+def test_a_lock_that_is_not_taken_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    resolve({"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"})
+    assert "hoodie.write.lock.provider is not known and has no effect" in caplog.text
 
 
 @pytest.mark.parametrize(
