@@ -156,8 +156,9 @@ def _is_variant(data_type: pa.DataType) -> bool:
     return pa.types.is_struct(data_type) and any((child.metadata or {}).get(b"variant") for child in data_type)
 
 
-def unstorable(data_type: pa.DataType, place: Place) -> SchemaMismatchError:
-    """The refusal of a type that no table holds."""
-    name = "variant" if _is_variant(data_type) else str(data_type)[:120]
+def unstorable(data_type: pa.DataType | str, place: Place) -> SchemaMismatchError:
+    """The refusal of a type that no table holds; one that Arrow does not have comes by its name."""
+    is_variant = isinstance(data_type, pa.DataType) and _is_variant(data_type)
+    name = "variant" if is_variant else str(data_type)[:120]
     message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"
     return SchemaMismatchError(f"{message}; cast or drop the column")

@@ -59,21 +59,22 @@ def fields(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def count(text: str) -> int:
-    """A number from 0 up."""
+def _at_least(least: int, text: str) -> int:
     with suppress(ValueError):
         value = int(text.strip())
-        if value >= 0:
+        if value >= least:
             return value
-    raise ValueError("write a whole number from 0 up")
+    raise ValueError(f"write a whole number from {least} up")
+
+
+def count(text: str) -> int:
+    """A number from 0 up."""
+    return _at_least(0, text)
 
 
 def positive(text: str) -> int:
     """A number from 1 up."""
-    value = count(text)
-    if not value:
-        raise ValueError("write a whole number from 1 up")
-    return value
+    return _at_least(1, text)
 
 
 def share(text: str) -> float:

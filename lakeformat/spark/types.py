@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from lakeformat.codec.conform import read_schema
+from lakeformat.codec.stored_types import Place, unstorable
 from lakeformat.errors import SchemaMismatchError, nearest
 from lakeformat.write.schema import evolve
 
@@ -30,22 +31,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     Raises:
         SchemaMismatchError: a type that Spark cannot turn into Arrow's.
     """
-    try:
-        return to_arrow_schema(schema, **_ZONE)
-    except (TypeError, ValueError):
-        for field in schema:
-            _check_arrow(field)
-        raise
+    return pa.schema([_arrow_field(field) for field in schema])
 
 
-def _check_arrow(field: StructField) -> None:
+def _arrow_field(field: StructField) -> pa.Field:
     try:
-        to_arrow_schema(StructType([field]), **_ZONE)
+        return to_arrow_schema(StructType([field]), **_ZONE).field(0)
     except (TypeError, ValueError) as error:
-        raise SchemaMismatchError(
-            f"column {field.name!r} has the type {field.dataType.simpleString()}, which a Hudi table cannot hold; "
-            "cast or drop the column"
-        ) from error
+        raise unstorable(field.dataType.simpleString(), Place((field.name,))) from error
 
 
 def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
