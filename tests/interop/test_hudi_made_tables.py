@@ -31,6 +31,7 @@ KEYGEN: Final = "org.apache.hudi.keygen."
 #: The options that Hudi is given, and we are, but for what the table stores.
 #: Days as ``yyyyMM``: Hudi 0.15 reads a custom generator's folders as the column's type, here long.
 CASES: Final[Mapping[str, Mapping[str, str]]] = {
+    "not partitioned": {f"{W}partitionpath.field": ""},
     "simple": {f"{W}partitionpath.field": "part"},
     "complex, hive style": {
         f"{W}partitionpath.field": "part,day",

@@ -61,7 +61,11 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
         (reading(columns="id,id"), "InvalidInputError", r"columns=id,id names a column twice; name each once"),
         (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: .*"),
         (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r".*='yesterday' is no instant; write .*"),
-        (reading(**{"hoodie.datasource.query.type": "incremental"}), "InvalidOptionError", r".*one of snapshot.*"),
+        (
+            reading(**{"hoodie.datasource.query.type": "incremental"}),
+            "InvalidOptionError",
+            r".*write one of snapshot, read_optimized",
+        ),
         (reading_twice, "InvalidOptionError", r"several paths given; one load reads one table.*"),
         (reading_as("id long, y int"), "SchemaMismatchError", r".*names 'y', which the table lacks.*leave it out"),
         (reading_as("id int"), "SchemaMismatchError", r".*'id' as int32, which cannot hold the table's int64.*"),
