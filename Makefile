@@ -17,11 +17,12 @@ RUN := $(VENV)/bin/python
 # Word-splitting is off: a JAVA_HOME may hold spaces. A failure stops the recipe before Spark starts.
 WITH_JAVA := JAVA_HOME="$$($(RUN) tools/setup_java.py)" && export JAVA_HOME &&
 PYTEST := $(RUN) -m pytest
-MAIN_TESTS := not interop and not nightly
+MAIN_TESTS := not slow and not interop and not nightly
+SLOW_TESTS := slow and not interop and not nightly
 # As many workers as cores, up to four; tests that share a Spark run in one of them (see conftest.py).
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: help setup demo test check interop bench jar test-matrix nightly clean
+.PHONY: help setup demo test test-slow check interop bench jar test-matrix nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -34,8 +35,11 @@ demo: $(VENV)/.stamp-demo ## the main job: a year of real flights through a tabl
 	@rm -rf build/demo
 	$(WITH_JAVA) $(RUN) -m lakeformat.demo --path build/demo/flights
 
-test: $(VENV)/.stamp-test ## all tests but the interop and nightly ones
+test: $(VENV)/.stamp-test ## the tests: ten minutes on two cores
 	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(PARALLEL) $(ARGS)
+
+test-slow: $(VENV)/.stamp-test ## the tests that take longer: crashes at every call of every operation, long random runs, Spark Connect, the jar
+	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.stamp-check ## format, lint, types, layers: under a minute
 	@doubled="$$(find tests -name 'test_*.py' -exec basename {} \; | sort | uniq -d)"; test -z "$$doubled" || \
@@ -47,7 +51,7 @@ check: $(VENV)/.stamp-check ## format, lint, types, layers: under a minute
 
 interop: $(VENV)/.stamp-test ## the same tables through Apache Hudi's own Spark bundles
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py
-	$(WITH_JAVA) $(PYTEST) -m interop tests/interop $(PARALLEL) $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m "interop and not nightly" tests/interop $(PARALLEL) $(ARGS)
 
 bench: $(VENV)/.stamp-bench ## the benchmarks
 	$(WITH_JAVA) $(RUN) -m benchmarks $(ARGS)
@@ -58,7 +62,8 @@ jar: $(RUN) ## the jar for spark-submit --packages, in a Maven layout under buil
 test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its own environment
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
 
-nightly: $(VENV)/.stamp-test test-matrix ## test-matrix and the long tests
+nightly: $(VENV)/.stamp-test test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
+	$(WITH_JAVA) $(RUN) tools/interop_setup.py
 	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly $(ARGS)
 
 clean: ## remove the environments, caches and everything built

@@ -30,7 +30,7 @@ IVY: Final = ROOT / ".cache" / "ivy"
 STAMP: Final = VENV / "interop-stamp.json"
 
 #: Hudi's last release that writes table version 6 by itself, and a 1.x release that still can.
-HUDI_VERSIONS: Final = ("0.15.0", "1.1.1")
+HUDI_VERSIONS: Final = ("0.15.0", "1.2.0")
 GROUP: Final = "org.apache.hudi"
 BUNDLE: Final = "hudi-spark3.5-bundle_2.12"
 REQUIREMENTS: Final = ("pyspark==3.5.7", 'setuptools<81; python_version >= "3.12"')

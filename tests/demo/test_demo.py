@@ -28,6 +28,7 @@ def flights() -> Flights:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_main_job_ends_with_three_readers_agreeing(tmp_path: Path, flights: Flights) -> None:
     run = run_demo("--rows", str(ROWS), "--path", str(tmp_path / "flights"), cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -7,13 +7,14 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PYTHON: Final = ROOT / ".venv-interop" / "bin" / "python"
@@ -38,7 +39,7 @@ BLOOM_ONLY: Final[Mapping[str, str]] = {
 #: What a version adds to every write: 1.x would upgrade the table otherwise.
 VERSION_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "0.15.0": {},
-    "1.1.1": {"hoodie.write.table.version": "6"},
+    "1.2.0": {"hoodie.write.table.version": "6"},
 }
 
 #: Table property -> write option, where a table remembers what a writer must be told.
@@ -51,6 +52,13 @@ REMEMBERED: Final[Mapping[str, str]] = {
     "hoodie.datasource.write.hive_style_partitioning": "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode": "hoodie.datasource.write.partitionpath.urlencode",
 }
+
+
+def the_rest_by_night(cases: Iterable[Any], on_every_run: Container[str]) -> list[Any]:
+    """The cases as parameters: those of these names on every run, the others by `make nightly`."""
+    marks = {True: (), False: (pytest.mark.nightly,)}
+    named = [(case, getattr(case, "name", case)) for case in cases]
+    return [pytest.param(case, id=name, marks=marks[name in on_every_run]) for case, name in named]
 
 
 def bundle_path(version: str) -> Path:

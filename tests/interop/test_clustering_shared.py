@@ -41,7 +41,7 @@ def last_operation(path: Path) -> str:
 
 
 def call(hudi: Hudi, path: Path, arguments: str) -> None:
-    """Hudi's own procedure; 1.1.1 must be told to leave the table's version."""
+    """Hudi's own procedure; 1.2.0 must be told to leave the table's version."""
     options = "hoodie.metadata.enable=false,hoodie.write.table.version=6,hoodie.write.auto.upgrade=false"
     if hudi.version == "0.15.0":
         options = "hoodie.metadata.enable=false"

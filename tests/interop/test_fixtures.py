@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from fixture_tables import expected, names, unpack
-from hudi_spark import Hudi
+from hudi_spark import Hudi, the_rest_by_night
 
 pytestmark = pytest.mark.interop
 
@@ -42,7 +42,7 @@ def as_json_rows(table: pa.Table) -> list[dict[str, Any]]:
     return [encoded(row) for row in ordered.to_pylist(maps_as_pydicts="strict")]
 
 
-@pytest.mark.parametrize("name", names("hudi_v6"))
+@pytest.mark.parametrize("name", the_rest_by_night(names("hudi_v6"), {"hudi_v6/cow_all_types"}))
 def test_hudi_reads_the_fixture(hudi: Hudi, name: str, tmp_path: Path) -> None:
     table, oracle = unpack(name, tmp_path), expected(name)
     assert as_json_rows(hudi.read(table)) == oracle["snapshot"]

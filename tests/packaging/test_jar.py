@@ -13,7 +13,7 @@ import pytest
 
 from tools.build_jar import ARTIFACT, GROUP, ROOT, build
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 # Runs at the start of every Python of the application, driver and workers alike, and takes the checkout
 # off the path: an editable install (a finder or a path entry) would otherwise hide the jar.

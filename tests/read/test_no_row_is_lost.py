@@ -22,6 +22,7 @@ TABLES, FILTERS = 50, 102
 CASES = 5_000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_no_matching_row_is_lost_and_no_other_is_found() -> None:
     cases = skipped = 0

@@ -134,6 +134,8 @@ WRITES = (
     Write("delete partitions", (0, 1), "deleted"),
     Write("sorted bulk_insert", (43, 40, 42), "sorted"),
 )
+#: The same, of which a first look at the tests takes the upsert alone.
+UPSERT_FIRST = [pytest.param(write, marks=() if write.operation == "upsert" else pytest.mark.slow) for write in WRITES]
 #: The same for tests that take long: on every run the ways through the code that differ most, by night all.
 WRITES_BY_NIGHT = [
     pytest.param(

@@ -33,6 +33,7 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
 def test_a_crash_in_a_clustering(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     """The next writer upserts to the files that were being rewritten, and nothing is left."""
@@ -54,6 +55,7 @@ def test_a_crash_in_a_clustering(mode: Mode, template: tuple[Path, Model], tmp_p
             hudi_rs.assert_same_rows(open_at(storage, "reader"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
 def test_a_crash_in_the_run_of_a_plan(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     """The plan is there afterwards, as it was, and can be run; or its run was over."""
@@ -81,6 +83,7 @@ def test_a_crash_in_the_run_of_a_plan(mode: Mode, template: tuple[Path, Model], 
             hudi_rs.assert_same_rows(open_at(storage, "reader"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
 def test_a_crash_in_scheduling_and_in_cancelling(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     """A plan is there or is not; either way it can be made, and cancelled, by the next one."""

@@ -48,6 +48,7 @@ def planned(template: Path, folder: Path) -> tuple[Path, str]:
     return Path(storage.root), time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raises", [KeyboardInterrupt, MemoryError, StorageError])
 @pytest.mark.parametrize("act", [cluster, run_plan])
 def test_nothing_that_fails_after_the_commit_undoes_it(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from reliability.crashing import assert_recovered, calls_of, crashed, failures_of, worth_it
 from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at
-from reliability.flights import WRITES, WRITES_BY_NIGHT, Model, Write, copy_of
+from reliability.flights import UPSERT_FIRST, WRITES, WRITES_BY_NIGHT, Model, Write, copy_of
 
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
@@ -19,11 +19,12 @@ TWICE_EVERY = 4
 
 
 @pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
+@pytest.mark.parametrize("write", UPSERT_FIRST, ids=lambda write: write.operation)
 def test_a_crash_at_every_call(write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     assert failures_of(write, mode, template, tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES_BY_NIGHT, ids=lambda write: write.operation)
 def test_a_second_crash_in_the_recovery(write: Write, template: tuple[Path, Model], tmp_path: Path) -> None:
     path, before = template

@@ -17,6 +17,7 @@ BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2}
 PAST = (Write("bulk_insert", tuple(range(40)), "first"), Write("upsert", (0, 4, 8, 41), "second"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
 def test_a_crash_while_rows_move(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     assert failures_of(MOVING, mode, template, tmp_path) == []
@@ -29,6 +30,7 @@ def bucketed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
     return path, model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("write", [Write("upsert", (1, 3, 4, 51, 54), "upserted"), Write("insert", (60, 61), "new")])
 def test_a_crash_between_buckets(write: Write, mode: Mode, bucketed: tuple[Path, Model], tmp_path: Path) -> None:

@@ -77,7 +77,9 @@ def test_a_folder_that_may_not_be_written(template: tuple[Path, Model], open_fol
     assert leftovers(storage) == []
 
 
-@pytest.mark.parametrize("limit_bytes", [1, 40, 300, 900, 2_000, 20_000, 100_000])
+@pytest.mark.parametrize(
+    "limit_bytes", [1, 900, 100_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (40, 300, 2_000, 20_000))]
+)
 def test_a_disk_that_takes_no_more(limit_bytes: int, template: tuple[Path, Model], tmp_path: Path) -> None:
     """The limit hits another file each time: a claim, the timeline, a footer, the middle of a data file."""
     path, before = template

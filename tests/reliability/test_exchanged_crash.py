@@ -33,6 +33,7 @@ def grow_old(root: Path) -> None:
         os.utime(path, (1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
 def test_a_crash_at_every_call(write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import hudi_rs
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -36,8 +37,9 @@ Key = tuple[str | None, int]
 Model = dict[Key, Row]
 
 STEPS: Final = 25
-#: Steps that the default number of examples takes at least.
-FEWEST_STEPS: Final = 2_000
+#: Examples (None: the profile's own number) and the steps they take at least.
+FIRST_LOOK: Final = (10, 200)
+WHOLE: Final = (None, 2_000)
 
 COLUMNS: Final = {"id": pa.int64(), "region": pa.string(), "ts": pa.int64(), "v": pa.string()}
 ADDED: Final = {"more": pa.float64(), "tags": pa.list_(pa.string()), "_hoodie_is_deleted": pa.bool_()}
@@ -309,12 +311,15 @@ class TableMachine(RuleBasedStateMachine):
         assert self.read() == self.model
 
 
-def test_tables_follow_a_dictionary() -> None:
+@pytest.mark.parametrize(("examples", "fewest_steps"), [FIRST_LOOK, pytest.param(*WHOLE, marks=pytest.mark.slow)])
+def test_tables_follow_a_dictionary(examples: int | None, fewest_steps: int) -> None:
     TableMachine.steps = 0
     run_state_machine_as_test(
         TableMachine,
         settings=settings(
-            stateful_step_count=STEPS, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+            max_examples=examples or settings.default.max_examples,
+            stateful_step_count=STEPS,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )
-    assert TableMachine.steps >= FEWEST_STEPS
+    assert TableMachine.steps >= fewest_steps

@@ -33,6 +33,7 @@ def attempt(write: Write, storage: FaultyStorage) -> LakeformatError | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("write", WRITES_BY_NIGHT, ids=lambda write: write.operation)
 def test_an_error_at_every_call(write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:

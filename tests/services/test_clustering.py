@@ -51,8 +51,12 @@ def plan_of(path: Path, instant: str) -> ClusteringPlan:
 
 
 @pytest.mark.parametrize("buffer", BUFFERS)
-@pytest.mark.parametrize("curve", ["linear", "z-order", "hilbert"])
-@pytest.mark.parametrize("by", [("x", "y"), ("city",), ("at.z", "x", "id")], ids=",".join)
+@pytest.mark.parametrize("curve", ["linear", "hilbert", pytest.param("z-order", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "by",
+    [("at.z", "x", "id"), *(pytest.param(by, marks=pytest.mark.slow) for by in (("x", "y"), ("city",)))],
+    ids=",".join,
+)
 def test_rows_stay_what_they_are(by: Sequence[str], curve: str, buffer: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", **{BUFFER: buffer})
     before, commits, old = seen(table), [entry.instant_time for entry in table.history()], file_names(table)

@@ -14,7 +14,9 @@ import lakeformat
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
+@pytest.mark.parametrize(
+    "operation", ["upsert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("insert", "bulk_insert"))]
+)
 def test_a_replayed_batch_of_a_stream_is_written_once(spark: SparkSession, tmp_path: Path, operation: str) -> None:
     source, target = tmp_path / "source", tmp_path / "table"
     for number in range(3):

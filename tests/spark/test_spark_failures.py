@@ -129,6 +129,7 @@ def test_a_commit_that_fails_undoes_itself(spark: SparkSession, tmp_path: Path) 
 EXCHANGED = {**FLIGHTS, **EAGER}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
 def test_first_attempts_that_fail_leave_nothing_on_the_exchanged_way(
     operation: str, spark: SparkSession, tmp_path: Path
@@ -165,6 +166,7 @@ def test_attempts_that_fail_while_files_are_written_leave_nothing(spark: SparkSe
     assert [file for file in leftovers(tmp_path) if "/stage/" not in file] == []  # As below.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert", "overwrite"])
 def test_an_exchanged_job_that_fails_leaves_the_table_as_it_was(
     operation: str, spark: SparkSession, tmp_path: Path

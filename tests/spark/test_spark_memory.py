@@ -15,6 +15,7 @@ import lakeformat
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
 ]
 

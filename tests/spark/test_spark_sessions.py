@@ -76,6 +76,7 @@ print(json.dumps({"answers": answers, "clustered": clustered, "refusals": refusa
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
 def test_spark_connect_writes_and_reads_registered_or_not(tmp_path: Path) -> None:
     path = tmp_path / "t"

@@ -84,7 +84,9 @@ def apart(batches: Sequence[Sequence[Row]], numbers: Iterator[int]) -> list[list
     return [[(i, p, t, float(n) if (n := next(numbers)) % 4 else None) for i, p, t, _ in rows] for rows in batches]
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(
+    "sizes", ["many files", *(pytest.param(n, marks=pytest.mark.slow) for n in ("one file", "no small files"))]
+)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=6)
 @given(writes=WRITES, last=st.sampled_from([Operation.UPSERT, Operation.DELETE, Operation.INSERT_OVERWRITE_TABLE]))
