@@ -22,7 +22,7 @@ def open_engine(options: Mapping[str, str]) -> tuple[Engine, Options]:
         raise InvalidOptionError("several paths given; one load reads one table, so load each and union the frames")
     if not path:
         raise InvalidOptionError("no path given; write .load(path) or .save(path)")
-    resolved = resolve(options)
+    resolved = resolve(options, table=path)
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
     return Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX]), resolved
 
