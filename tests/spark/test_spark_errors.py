@@ -134,12 +134,6 @@ def test_no_table(session: SparkSession, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_path(spark: SparkSession) -> None:
-    writer = flights(spark, ROWS).write.format("lakehouse").options(**FLIGHTS).mode("append")
-    for act in (spark.read.format("lakehouse").load, writer.save):
-        assert refusal(act) == Refusal("InvalidOptionError", "no path given; write .load(path) or .save(path)")
-
-
 @pytest.mark.parametrize("name", ["hudi_v8_v9/v9_cow_commit_time", "hudi_v8_v9/v9_mor_commit_time"])
 def test_a_newer_table_is_refused_by_its_version_and_not_touched(
     name: str, spark: SparkSession, tmp_path: Path
