@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog, which give a Python source no path: refused before they are made, or when they are read."""
+"""Tables of Spark's catalog give a Python source no path: refused before they are made, or when they are read."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_table_that_cannot_be_read_says_so(made: str, spark: SparkSession, dat
         spark.sql(f"create table {name} {COLUMNS} using lakehouse{options}")
     assert entries(spark, database) == ["there"]
     assert refusal(lambda: spark.table(name).collect()) == NO_PATH
-    assert refusal(lambda: spark.sql(f"insert into {name} select * from source")) == NO_PATH
+    assert refusal(lambda: spark.sql(f"insert into {name} table source")) == NO_PATH
 
     spark.sql(f"drop table {name}")  # What the refusal says to do.
     spark.sql(f"create temporary view by_path using lakehouse options (path '{path}')")
