@@ -9,12 +9,12 @@ from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import Final
 
-from lakeformat.config.answer_table import PASSED, REFUSED, TOLD
+from lakeformat.config.answer_table import OPEN, PASSED, REFUSED, TOLD
 from lakeformat.config.hudi import hudi_names
 from lakeformat.config.option import Option
 from lakeformat.config.registry import OPTIONS
 
-__all__ = ["BY_NAME", "TIMESTAMP_PREFIXES", "Answer", "Kind", "answer_to", "other_families"]
+__all__ = ["BY_NAME", "TIMESTAMP_PREFIXES", "Answer", "Kind", "answer_to", "open_families"]
 
 #: Options of the timestamp-based key generator, read by `TimestampSettings.from_options`.
 TIMESTAMP_PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
@@ -78,6 +78,8 @@ def answer_to(name: str) -> Answer | None:
         return Answer(Kind.OBEYED, ours.doc)
     if name.startswith(TIMESTAMP_PREFIXES):
         return Answer(Kind.OBEYED, "Part of the timestamp-based key generator.") if theirs else None
+    if theirs is None and not any(fnmatchcase(name, family) for family in OPEN.split()):
+        return None
     key = theirs.key.lower() if theirs else name
     answer = next((answer for pattern, answer in _table() if fnmatchcase(key, pattern)), None)
     if answer is None or answer.kind is not Kind.REFUSED:
@@ -86,7 +88,7 @@ def answer_to(name: str) -> Answer | None:
     return replace(answer, harmless=answer.harmless | {"", default})
 
 
-def other_families() -> list[tuple[str, Answer]]:
-    """Names in the tables that fit none of Hudi's listed options: of other bundles or of releases between."""
-    known = [option.key.lower() for option in hudi_names().values()]
-    return sorted(row for row in _table() if not any(fnmatchcase(key, row[0]) for key in known))
+def open_families() -> list[tuple[str, Answer]]:
+    """`OPEN` with what becomes of its names that Hudi does not list."""
+    answers = ((family, answer_to(family.replace("*", "..."))) for family in sorted(OPEN.split()))
+    return [(family, answer) for family, answer in answers if answer]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from lakeformat.config.answers import Answer, Kind, answer_to, other_families
+from lakeformat.config.answers import Answer, Kind, answer_to, open_families
 from lakeformat.config.hudi import HudiOption, hudi_options
 
 __all__ = ["OPTIONS_BEGIN", "OPTIONS_END", "hudi_page"]
@@ -28,9 +28,9 @@ releases dropped. Each option has one answer, under any of its names and in any 
 - **refused** ({refused}): without it rows, or files that later writes rely on, would be others. Hudi's default, and
   the values named with it, are taken all the same, so jobs that spell them out run.
 
-A name that neither lakeformat nor Hudi knows logs a warning with the nearest known one, if there is one close by; it is
-refused if it looks like the option of the record key, the partitions or the ordering field and none of its true names
-is given.
+Any other name that begins with `hoodie.` logs a warning, with the known name that is nearly the same if there is one. It is
+refused if it looks like the option of the record key, the partitions or the ordering field while none of its true names
+is given. The families at the end are taken as a whole.
 """
 
 
@@ -43,9 +43,9 @@ def hudi_page() -> str:
         _PREFACE.format(newest=releases[-1], oldest=releases[0], **kinds),
         *_table("option | older names | Hudi's default | answer", (_row(*row) for row in options)),
         "",
-        "Names that are not in that list:",
+        "Names beginning so that are not in that list, of Hudi's other bundles or of releases between:",
         "",
-        *_table("options | answer", (f"`{name}` | {_answered(None, answer)}" for name, answer in other_families())),
+        *_table("options | answer", (f"`{name}` | {_answered(None, answer)}" for name, answer in open_families())),
     ]
     return "\n".join(lines) + "\n"
 

@@ -12,7 +12,7 @@ import pytest
 
 from lakeformat import InvalidOptionError
 from lakeformat.config import answer_table
-from lakeformat.config.answers import BY_NAME, Kind, answer_to
+from lakeformat.config.answers import BY_NAME, Kind, answer_to, open_families
 from lakeformat.config.hudi import hudi_names, hudi_options
 from lakeformat.config.pages import hudi_page
 from lakeformat.config.resolve import resolve
@@ -142,3 +142,11 @@ def test_the_page_is_as_it_is_made_now() -> None:
     )
     for option in hudi_options():
         assert sum(line.startswith(f"| `{option.key}` |") for line in shown) == 1
+
+
+def test_a_family_that_is_open_has_an_answer_for_any_name(caplog: pytest.LogCaptureFixture) -> None:
+    assert {family for family, _ in open_families()} == set(answer_table.OPEN.split())
+    resolve({"hoodie.metrics.of.another.bundle": 1, "hoodie.write.lock.dynamodb.table": "locks"})
+    assert warnings(caplog) == []
+    with pytest.raises(InvalidOptionError, match="asks for what lakeformat does not do"):
+        resolve({"hoodie.parquet.encryption.kms": "x"})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fixture_tables import unpack
-from lakehouse import FLIGHT_COLUMNS, FLIGHTS, Refusal, commits, contents, flights, leftovers, read, refusal, write
+from lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
