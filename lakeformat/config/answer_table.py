@@ -172,7 +172,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "partial updates go by another option", "set lakeformat.write.partial.update", ""),
     "hoodie.partition.ttl.*": ("no partition expires", "remove old ones by operation delete_partition", ""),
     "hoodie.errortable.enable": ("there is no table of bad rows, and one of them fails the write", "", ""),
-    "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "read it and write its rows", ""),
+    "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "write rows that are read from there", ""),
     "hoodie.bulkinsert.overwrite.operation.type": (
         "bulk_insert adds rows", "write operation insert_overwrite or insert_overwrite_table", ""),
     "hoodie.static.overwrite.partition.paths": (

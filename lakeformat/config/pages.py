@@ -28,8 +28,8 @@ releases dropped. Each option has one answer, under any of its names and in any 
 - **refused** ({refused}): without it rows, or files that later writes rely on, would be others. Hudi's default, and
   the values named with it, are taken all the same, so jobs that spell them out run.
 
-Any other name that begins with `hoodie.` logs a warning, with the known name that is nearly the same if there is one. It
-is refused if it looks like the option of the record key, the partitions or the ordering field while none of its true
+Any other name that begins with `hoodie.` logs a warning, with the known name that is nearly the same if there is one.
+It is refused if it looks like the option of the record key, the partitions or the ordering field while none of its true
 names is given. The families at the end are taken as a whole.
 """
 
