@@ -79,6 +79,8 @@ def _holder(jvm: Any, field: Any) -> Any:
 def listed(release: str) -> dict[str, tuple[str, list[str]]]:
     """The options of a release, by the environment that has the Spark its bundle is for."""
     jar = interop_setup.jar_path(release)
+    if not interop_setup.STAMP.exists():
+        raise interop_setup.SetupError(f"there is no {interop_setup.VENV.name}; run tools/interop_setup.py first")
     if not jar.exists():
         interop_setup.fetch_jar(release)
     command = [interop_setup.VENV / "bin" / "python", __file__, "bundle", jar]

@@ -25,7 +25,7 @@ releases dropped. Each option has one answer, under any of its names and in any 
 - **passed over** ({passed}): it tunes what is not there, or works otherwise; rows are the same.
 - **passed over, with a warning** ({told}): something that it asks for does not happen. One warning per table and
   process says what; none comes where the option is off.
-- **refused** ({refused}): without it rows, or files that later writes rely on, would be others. Hudi's default, and
+- **refused** ({refused}): rows, or files that later writes rely on, would not be what it asks for. Hudi's default, and
   the values named with it, are taken all the same, so jobs that spell them out run.
 
 Any other name that begins with `hoodie.` logs a warning, with the known name that is nearly the same if there is one.

@@ -162,11 +162,12 @@ def _hint(name: str) -> str:
 
 def _tell(table: str, about: str, text: str) -> None:
     if table:
-        if (table, about) in _TOLD:
+        known = (table.rstrip("/"), about)
+        if known in _TOLD:
             return
         if len(_TOLD) >= _TOLD_AT_MOST:
             _TOLD.clear()
-        _TOLD.add((table, about))
+        _TOLD.add(known)
         text = f"table {table}: {text}"
     _LOG.warning("%s", text)
 

@@ -128,7 +128,7 @@ def test_a_table_is_told_of_once_per_process(tmp_path: Path, caplog: pytest.LogC
     cleaning = {"hoodie.clean.automatic": "true", "hoodie.datasource.hive_sync.enable": "true"}
     for _ in range(3):
         resolve(cleaning, table=f"{tmp_path}/a")
-    resolve({"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS"}, table=f"{tmp_path}/a")
+    resolve({"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS"}, table=f"{tmp_path}/a/")
     assert len(warnings(caplog)) == 2
     assert all(text.startswith(f"table {tmp_path}/a: no effect of hoodie.") for text in warnings(caplog))
     resolve(cleaning, table=f"{tmp_path}/b")
