@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,11 +55,14 @@ class Options:
         return Options({**self.values, **values}, self.extra_metadata, self.timestamp)
 
 
-def resolve(raw: Mapping[str, Any], *, effects: Iterable[Effect] = tuple(Effect), table: str = "") -> Options:
+def resolve(
+    raw: Mapping[str, Any], *, effects: Iterable[Effect] = tuple(Effect), table: str = "", reads: bool = False
+) -> Options:
     """Parse options given under Hudi's names or short aliases, in any case.
 
     Args:
         table: the table's path; of one table the same is told once per process.
+        reads: for a read alone: what a write would not do is not told.
 
     Raises:
         InvalidOptionError: a bad value, an unknown option of ours (with the nearest known), one option given
@@ -96,7 +99,9 @@ def resolve(raw: Mapping[str, Any], *, effects: Iterable[Effect] = tuple(Effect)
         values[option.key], said[option.key] = value, (name, text)
     timestamp = {name: others.pop(name) for name in list(others) if _of_timestamps(name)}
     missing = [role for role, (key, _) in _ROLES.items() if Effect.TABLE in allowed and not values.get(key)]
-    _pass_over(others, missing, table)
+    for says, names in _pass_over(others, missing, table).items():
+        if not reads:
+            _tell(table, says, f"no effect of {', '.join(names)}: {says}")
     return Options(values, extra, timestamp)
 
 
@@ -117,8 +122,8 @@ def _of_timestamps(name: str) -> bool:
     return True
 
 
-def _pass_over(options: Mapping[str, str], missing: Iterable[str], table: str) -> None:
-    """Refuse options that lakeformat does not have, tell of them, or do neither."""
+def _pass_over(options: Mapping[str, str], missing: Iterable[str], table: str) -> Mapping[str, Sequence[str]]:
+    """Refuse options that lakeformat does not have, or pass them over: what a write will not do, and for whom."""
     told: dict[str, list[str]] = {}
     for name, text in options.items():
         answer = answer_to(name)
@@ -136,8 +141,7 @@ def _pass_over(options: Mapping[str, str], missing: Iterable[str], table: str) -
                 f"option {name}={_redacted(name, text)} asks for what lakeformat does not do: {answer.says}; "
                 f"leave it out{cure}"
             )
-    for says, names in told.items():
-        _tell(table, says, f"no effect of {', '.join(names)}: {says}")
+    return told
 
 
 def _check_unknown(name: str, missing: Iterable[str], table: str) -> None:

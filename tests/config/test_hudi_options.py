@@ -131,6 +131,8 @@ def test_a_table_is_told_of_once_per_process(tmp_path: Path, caplog: pytest.LogC
     resolve({"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS"}, table=f"{tmp_path}/a/")
     assert len(warnings(caplog)) == 2
     assert all(text.startswith(f"table {tmp_path}/a: no effect of hoodie.") for text in warnings(caplog))
+    resolve(cleaning, table=f"{tmp_path}/b", reads=True)
+    assert len(warnings(caplog)) == 2
     resolve(cleaning, table=f"{tmp_path}/b")
     assert len(warnings(caplog)) == 4
 

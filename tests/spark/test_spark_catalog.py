@@ -21,19 +21,20 @@ NO_PATH = Refusal(
 )
 
 
-@pytest.fixture
-def database(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
-    """A database of its own, with the rows as view ``source`` and a table of them at ``t``."""
-    spark.sql(f"create database catalogued location '{tmp_path / 'warehouse'}'")
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A table of `ROWS`, which are also the view ``source``, beside an empty database ``catalogued``."""
+    folder = tmp_path_factory.mktemp("catalog")
+    spark.sql(f"create database catalogued location '{folder / 'warehouse'}'")
     flights(spark, ROWS).createOrReplaceTempView("source")
-    write(flights(spark, ROWS), tmp_path / "t")
-    yield "catalogued"
+    write(flights(spark, ROWS), folder / "t")
+    yield folder / "t"
     spark.catalog.dropTempView("source")
     spark.sql("drop database catalogued cascade")
 
 
-def entries(spark: SparkSession, database: str) -> list[str]:
-    return [table.name for table in spark.catalog.listTables(database) if not table.isTemporary]
+def entries(spark: SparkSession) -> list[str]:
+    return [table.name for table in spark.catalog.listTables("catalogued") if not table.isTemporary]
 
 
 @pytest.mark.parametrize(
@@ -47,33 +48,32 @@ def entries(spark: SparkSession, database: str) -> list[str]:
         "saveAsTable",
     ],
 )
-def test_what_can_be_refused_leaves_no_entry(made: str, spark: SparkSession, database: str, tmp_path: Path) -> None:
-    path, name = tmp_path / "t", f"{database}.never"
-    before = commits(path)
+def test_what_can_be_refused_leaves_no_entry(made: str, spark: SparkSession, table: Path) -> None:
+    name, before = "catalogued.never", commits(table)
     if made == "saveAsTable":
         writer = spark.table("source").write.format("lakehouse").options(**FLIGHTS)
         refused = refusal(lambda: writer.saveAsTable(name))
     else:
-        refused = refusal(lambda: spark.sql(made.format(name=name, path=path)))
+        refused = refusal(lambda: spark.sql(made.format(name=name, path=table)))
     if "select" in made or made == "saveAsTable":
         assert refused == NO_PATH
     else:
         assert refused.error == "UnsupportedTableError"
         assert "write create temporary view ... using lakehouse options (path '...')" in refused.text
-    assert entries(spark, database) == []
-    assert commits(path) == before
+    assert entries(spark) == []
+    assert commits(table) == before
 
 
 @pytest.mark.parametrize("made", ["columns", "columns and path", "saveAsTable"])
-def test_a_table_that_cannot_be_read_says_so(made: str, spark: SparkSession, database: str, tmp_path: Path) -> None:
-    path, name = tmp_path / "t", f"{database}.there"
+def test_a_table_that_cannot_be_read_says_so(made: str, spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    path, name = table, "catalogued.there"
     if made == "saveAsTable":
         path = tmp_path / "saved"
         spark.table("source").write.format("lakehouse").options(path=str(path), **FLIGHTS).saveAsTable(name)
     else:
         options = f" options (path '{path}')" if "path" in made else ""
         spark.sql(f"create table {name} {COLUMNS} using lakehouse{options}")
-    assert entries(spark, database) == ["there"]
+    assert entries(spark) == ["there"]
     assert refusal(lambda: spark.table(name).collect()) == NO_PATH
     assert refusal(lambda: spark.sql(f"insert into {name} table source")) == NO_PATH
 
