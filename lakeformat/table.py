@@ -102,7 +102,7 @@ def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
 def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     given = dict(options)
     storage_options = given.pop("storage_options", {})
-    resolved = resolve(given)
+    resolved = resolve(given, table=os.fspath(path))
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"], **storage_options)
     return Table(storage, resolved)
 

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.config.option import Effect, Option
-from lakeformat.config.registry import OPTIONS
-from lakeformat.config.unbuilt import FAMILIES, IGNORED, REFUSED
+from lakeformat.config.answers import BY_NAME, TIMESTAMP_PREFIXES, Kind, answer_to
+from lakeformat.config.hudi import hudi_names
+from lakeformat.config.option import WRITE, Effect
 from lakeformat.errors import InvalidOptionError, nearest
 
 __all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve"]
 
 _LOG: Final = logging.getLogger("lakeformat.config")
 
-#: Options of the timestamp-based key generator, read by `TimestampSettings.from_options`.
-TIMESTAMP_PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
-
-_BY_NAME: Final[Mapping[str, Option]] = {
-    name.lower(): option for option in OPTIONS for name in (option.key, *option.aliases)
-}
 #: What Spark itself puts among the options of a source.
 _SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema"})
-#: How alike two names are (0 to 1) of which one must be meant for the other.
+#: How alike two of Hudi's long names are (0 to 1) of which one must be meant for the other.
 _MISSPELT: Final = 0.9
-_SECRETS: Final = ("secret", "password", "token", "credential", "key_id", "access_key", "sas")
+#: What a table is made without if the option's name is misspelt -> the option, and what a name like it contains.
+_ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "a record key": (WRITE + "recordkey.field", ("recordkey", "primarykey")),
+    "partitions": (WRITE + "partitionpath.field", ("partitionpath", "partitionfield", "partitionby")),
+    "an ordering field": ("hoodie.table.ordering.fields", ("precombine", "orderingfield")),
+}
+_SECRETS: Final = ("secret", "password", "token", "credential", "key_id", "access_key", "sas", "encryption")
+
+#: Of which table what has been told already; in this process.
+_TOLD: Final[set[tuple[str, str]]] = set()
+_TOLD_AT_MOST: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Options:
     def __getitem__(self, key: str) -> Any:
         if key in self.values:
             return self.values[key]
-        return _BY_NAME[key.lower()].default
+        return BY_NAME[key.lower()].default
 
     def given(self, key: str) -> bool:
         """Whether the user set the option."""
@@ -51,30 +55,35 @@ class Options:
         return Options({**self.values, **values}, self.extra_metadata, self.timestamp)
 
 
-def resolve(raw: Mapping[str, Any], *, effects: Iterable[Effect] = tuple(Effect)) -> Options:
+def resolve(
+    raw: Mapping[str, Any], *, effects: Iterable[Effect] = tuple(Effect), table: str = "", reads: bool = False
+) -> Options:
     """Parse options given under Hudi's names or short aliases, in any case.
+
+    Args:
+        table: the table's path; of one table the same is told once per process.
+        reads: for a read alone: what a write would not do is not told.
 
     Raises:
         InvalidOptionError: a bad value, an unknown option of ours (with the nearest known), one option given
-            twice with different values, or an option that asks for what is not built. An unknown ``hoodie.*``
+            twice with different values, an option that asks for what is not built, or a name like that of the
+            record key's, partitions' or ordering option where that is not given. Any other unknown ``hoodie.*``
             option only logs a warning, so that jobs written for other releases run.
     """
     allowed = frozenset(effects)
     texts = [(str(name).lower(), _text(value)) for name, value in raw.items() if value is not None]
-    prefix = dict(texts).get("hoodie.datasource.write.commitmeta.key.prefix", "_")
+    prefix = dict(texts).get("hoodie.datasource.write.commitmeta.key.prefix", "_").lower()
     values: dict[str, Any] = {}
     said: dict[str, tuple[str, str]] = {}
     extra: dict[str, str] = {}
-    timestamp: dict[str, str] = {}
+    others: dict[str, str] = {}
     for name, text in texts:
-        option = _BY_NAME.get(name)
+        option = BY_NAME.get(name)
         if option is None:
-            if name.startswith(TIMESTAMP_PREFIXES):
-                timestamp[name] = text
-            elif prefix and name.startswith(prefix):
+            if prefix and name.startswith(prefix):
                 extra[name] = _redacted(name, text)
             else:
-                _check_other(name, text)
+                others[name] = text
             continue
         if option.effect not in allowed:
             continue
@@ -88,6 +97,11 @@ def resolve(raw: Mapping[str, Any], *, effects: Iterable[Effect] = tuple(Effect)
                 f"options {other}={other_text!r} and {name}={text!r} mean the same and differ; give one of them"
             )
         values[option.key], said[option.key] = value, (name, text)
+    timestamp = {name: others.pop(name) for name in list(others) if _of_timestamps(name)}
+    missing = [role for role, (key, _) in _ROLES.items() if Effect.TABLE in allowed and not values.get(key)]
+    for says, names in _pass_over(others, missing, table).items():
+        if not reads:
+            _tell(table, says, f"no effect of {', '.join(names)}: {says}")
     return Options(values, extra, timestamp)
 
 
@@ -99,21 +113,67 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _check_other(name: str, text: str) -> None:
-    if name in REFUSED:
-        if text.strip().lower() != REFUSED[name].lower():
-            raise InvalidOptionError(f"option {name}={text} asks for what lakeformat does not do; leave it out")
-    elif name in IGNORED or name in _SPARKS or _of_a_family(name):
-        _LOG.debug("option %s has no effect here", name)
-    elif name.startswith("hoodie."):
-        known = (*_BY_NAME, *REFUSED, *IGNORED)
-        _LOG.warning("option %s is not known and has no effect%s", name, nearest(name, known))
-    elif not name.startswith(("spark.", "fs.")):
-        raise InvalidOptionError(f"unknown option {name!r}{nearest(name, _BY_NAME)}; see the README's table of options")
+def _of_timestamps(name: str) -> bool:
+    if not name.startswith(TIMESTAMP_PREFIXES):
+        return False
+    if answer_to(name) is None:  # It would change the partitions' folders.
+        known = [known for known in hudi_names() if known.startswith(TIMESTAMP_PREFIXES)]
+        raise InvalidOptionError(f"unknown option {name!r}{nearest(name, known)}; see OPTIONS.md")
+    return True
 
 
-def _of_a_family(name: str) -> bool:
-    return name.startswith(FAMILIES) and not nearest(name, (*_BY_NAME, *REFUSED), _MISSPELT)
+def _pass_over(options: Mapping[str, str], missing: Iterable[str], table: str) -> Mapping[str, Sequence[str]]:
+    """Refuse options that lakeformat does not have, or pass them over: what a write will not do, and for whom."""
+    told: dict[str, list[str]] = {}
+    for name, text in options.items():
+        answer = answer_to(name)
+        harmless = answer is not None and text.strip().lower() in answer.harmless
+        if answer is None:
+            _check_unknown(name, missing, table)
+        elif answer.kind is Kind.PASSED:
+            if name not in hudi_names() and (hint := _hint(name)):
+                _tell(table, name, f"option {name} is not known and has no effect{hint}")
+        elif answer.kind is Kind.TOLD and not harmless:
+            told.setdefault(answer.says, []).append(name)
+        elif not harmless:
+            cure = f" and {answer.cure}" if answer.cure else ""
+            raise InvalidOptionError(
+                f"option {name}={_redacted(name, text)} asks for what lakeformat does not do: {answer.says}; "
+                f"leave it out{cure}"
+            )
+    return told
+
+
+def _check_unknown(name: str, missing: Iterable[str], table: str) -> None:
+    if name in _SPARKS or name.startswith(("spark.", "fs.")):
+        return
+    if not name.startswith("hoodie."):
+        raise InvalidOptionError(f"unknown option {name!r}{nearest(name, BY_NAME)}; see the README's table of options")
+    for role in missing:
+        key, stems = _ROLES[role]
+        squeezed = name.replace(".", "").replace("_", "")
+        names = (key, *BY_NAME[key].aliases)
+        if any(stem in squeezed for stem in stems) or nearest(name, names, _MISSPELT):
+            raise InvalidOptionError(
+                f"option {name} is not known, and no other option names {role}; did you mean {key!r}?"
+            )
+    _tell(table, name, f"option {name} is not known and has no effect{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    return nearest(name, (*BY_NAME, *hudi_names()), _MISSPELT)
+
+
+def _tell(table: str, about: str, text: str) -> None:
+    if table:
+        known = (table.rstrip("/"), about)
+        if known in _TOLD:
+            return
+        if len(_TOLD) >= _TOLD_AT_MOST:
+            _TOLD.clear()
+        _TOLD.add(known)
+        text = f"table {table}: {text}"
+    _LOG.warning("%s", text)
 
 
 def _redacted(name: str, text: str) -> str:

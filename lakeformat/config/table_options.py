@@ -54,6 +54,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         WRITE + "keygenerator.type",
         "The same by a short name: SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.",
         Effect.TABLE,
+        aliases=("hoodie.table.keygenerator.type",),
     ),
     Option(WRITE + "hive_style_partitioning", "Name folders column=value.", Effect.TABLE, flag, False, ("hive_style",)),
     Option(

@@ -15,14 +15,14 @@ from lakeformat.write.session import Engine
 __all__ = ["open_engine", "plain_errors"]
 
 
-def open_engine(options: Mapping[str, str]) -> tuple[Engine, Options]:
-    """The table's engine and the parsed options of a Spark read or write."""
+def open_engine(options: Mapping[str, str], *, reads: bool = False) -> tuple[Engine, Options]:
+    """The table's engine and the parsed options of a Spark read or write; a read is not told what a write would be."""
     path = next((value for key, value in options.items() if key.lower() == "path"), None)
     if not path and "paths" in {key.lower() for key in options}:
         raise InvalidOptionError("several paths given; one load reads one table, so load each and union the frames")
     if not path:
         raise InvalidOptionError("no path given; write .load(path) or .save(path)")
-    resolved = resolve(options)
+    resolved = resolve(options, table=path, reads=reads)
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
     return Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX]), resolved
 

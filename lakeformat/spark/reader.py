@@ -112,7 +112,7 @@ class LakehouseReader(DataSourceReader):
 
 
 def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, Options]:
-    engine, resolved = open_engine(options)
+    engine, resolved = open_engine(options, reads=True)
     snapshot = engine.snapshot(as_of_option(resolved))
     query = resolve_query(snapshot.columns(engine.storage.location), resolved)
     return engine.storage, snapshot, query, resolved

@@ -49,13 +49,26 @@ class LakehouseSource(DataSource):
         """A batch reader."""
         from lakeformat.spark.reader import make_reader
 
+        self._refuse_catalog()
         return make_reader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer; called when the write runs, never by EXPLAIN."""
         from lakeformat.spark.writer import make_writer
 
+        self._refuse_catalog()
         return make_writer(dict(self.options), schema, overwrite)
+
+    def _refuse_catalog(self) -> None:
+        """Of a table in its catalog Spark hands over nothing at all; ``load()`` without a path ends in `schema`."""
+        from lakeformat.errors import InvalidOptionError
+
+        if not any(self.options.get(name) for name in ("path", "paths")):
+            raise InvalidOptionError(
+                "no path given; Spark gives a Python source none of a table in its catalog, which can be neither read "
+                "nor written: drop that table (its files stay), and write .load(path), .save(path) or create temporary "
+                "view ... using lakehouse options (path '...')"
+            )
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name.
         """Refused by name."""

@@ -76,7 +76,7 @@ class LakehouseTable(Clustering):
         Raises:
             InvalidOptionError: an option is unknown or bad.
         """
-        resolved = resolve(options)
+        resolved = resolve(options, table=path)
         storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
         return cls(spark, Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX]), resolved)
 

@@ -12,6 +12,8 @@ from refusal import ROWS, SCHEMA, named, new_table, refused
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError
+from lakeformat.config.answers import Kind, answer_to
+from lakeformat.config.hudi import hudi_names
 from lakeformat.config.resolve import resolve
 
 W = "hoodie.datasource.write."
@@ -74,7 +76,6 @@ def test_the_nearest_name_may_be_one_without_effect(name: str, meant: str, caplo
     [
         "hoodie.upsert.shuffle.parallelism",
         "hoodie.datasource.hive_sync.partition_extractor_class",
-        "hoodie.cleaner.policy",
         "hoodie.metadata.enable",
         "hoodie.write.lock.num_retries",
         "path",
@@ -87,9 +88,53 @@ def test_options_for_others_are_passed_over(name: str, caplog: pytest.LogCapture
     assert caplog.records == []
 
 
-def test_a_lock_that_is_not_taken_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    resolve({"hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"})
-    assert "hoodie.write.lock.provider is not known and has no effect" in caplog.text
+ROLES = {
+    f"{W}recordkey.field": [
+        f"{W}recordkey.fields", f"{W}recordkey.fileds", f"{W}recrodkey.field", f"{W}record.key.field",
+        "hoodie.table.recordkey.field", "Hoodie.DataSource.Write.RecordKey",
+    ],
+    f"{W}partitionpath.field": [
+        f"{W}partitionpath.fields", f"{W}partition.path.field", f"{W}partitionpth.field", f"{W}partition.field",
+        "hoodie.table.partition.field",
+    ],
+    "hoodie.table.ordering.fields": [
+        f"{W}precombine.fields", f"{W}precombine.key", f"{W}pre_combine.field", f"{W}ordering.fields",
+        "hoodie.table.ordering.field", "hoodie.payload.ordering.fields",
+    ],
+}  # fmt: skip
+LOOKALIKES = [(key, name) for key, names in ROLES.items() for name in names]
+
+
+@pytest.mark.parametrize(("key", "name"), LOOKALIKES, ids=lambda text: text)
+def test_a_table_is_not_made_without_what_a_misspelt_option_names(
+    key: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = {other: "id" for other in ROLES if other != key}
+    with pytest.raises(LakeformatError) as caught:
+        lakeformat.create(tmp_path / "t", SCHEMA, **others, **{name: "id"})
+    named(caught, InvalidOptionError, f"option {name.lower()} is not known", f"did you mean {key!r}?")
+    assert not (tmp_path / "t").exists()
+    assert caplog.records == []
+    resolve({**others, key: "id", name: "id"})
+    assert f"{name.lower()} is not known and has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name", ["hoodie.keygen.timebased.input.timezon", "hoodie.deltastreamer.keygen.timebased.zone"]
+)
+def test_a_misspelt_option_of_folders_is_refused(name: str) -> None:
+    with pytest.raises(LakeformatError) as caught:
+        resolve({name: "UTC"})
+    named(caught, InvalidOptionError, f"unknown option {name!r}", "did you mean 'hoodie.")
+
+
+def test_an_unrelated_option_is_never_proposed(caplog: pytest.LogCaptureFixture) -> None:
+    """Of names that Hudi has none is called unknown, and none that is unlike an unknown one is proposed."""
+    resolve({name: "false" for name in hudi_names() if answer_to(name).kind in {Kind.PASSED, Kind.TOLD}})
+    assert caplog.records == []
+    resolve({"hoodie.write.quorum": "1", "hoodie.datasource.write.colour": "1", "hoodie.parquet.tint": "1"})
+    assert len(caplog.records) == 3
+    assert all(record.getMessage().endswith("is not known and has no effect") for record in caplog.records)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +172,20 @@ def test_a_bad_value(name: str, value: str, advice: str) -> None:
         ("hoodie.clustering.async.enabled", "true"),
         ("hoodie.table.cdc.enabled", True),
         ("hoodie.populate.meta.fields", "false"),
-        ("hoodie.datasource.hive_sync.enable", "TRUE"),
+        ("hoodie.datasource.clustering.async.enable", "true"),
+        ("hoodie.write.lock.provider", "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"),
+        ("hoodie.datasource.write.record.merger.impls", "org.apache.hudi.HoodieSparkRecordMerger"),
+        ("hoodie.datasource.write.record.merger.strategy", "ce9acb64-bde0-424c-9b91-f6ebba25356d"),
+        ("hoodie.write.record.merge.strategy.id", "ce9acb64-bde0-424c-9b91-f6ebba25356d"),
+        ("hoodie.write.record.merge.custom.implementation.classes", "org.example.Merger"),
+        ("hoodie.merge.allow.duplicate.on.inserts", False),
+        ("hoodie.parquet.encryption.footer.key", "k"),
+        ("hoodie.partition.ttl.inline", True),
+        ("hoodie.partition.ttl.strategy.days.retain", 30),
+        ("hoodie.errortable.enable", True),
+        ("hoodie.bootstrap.base.path", "/old"),
+        ("hoodie.table.ro.file.format", "ORC"),
+        ("hoodie.datasource.read.begin.instanttime", "20240101000000"),
         ("hoodie.write.concurrency.mode", "OPTIMISTIC_CONCURRENCY_CONTROL"),
         (f"{W}drop.partition.columns", "true"),
         (f"{W}keygenerator.consistent.logical.timestamp.enabled", "true"),

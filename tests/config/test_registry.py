@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from lakeformat.config.option import Effect, Option
+from lakeformat.config.pages import OPTIONS_BEGIN, OPTIONS_END
 from lakeformat.config.registry import OPTIONS, options_table
 from lakeformat.config.resolve import resolve
-from lakeformat.config.unbuilt import FAMILIES, IGNORED, REFUSED
 
 README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- options:begin -->", "<!-- options:end -->"
 
 
 def names(option: Option) -> tuple[str, ...]:
@@ -25,9 +24,7 @@ def names(option: Option) -> tuple[str, ...]:
 
 def test_every_name_means_one_option() -> None:
     times = Counter(name.lower() for option in OPTIONS for name in names(option))
-    times.update(name.lower() for name in (*IGNORED, *REFUSED))
     assert [name for name, count in times.items() if count > 1] == []
-    assert not [name for name in IGNORED if name.startswith(FAMILIES)]
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
@@ -102,12 +99,7 @@ def test_marked_options_and_those_of_the_timestamp_generator_are_kept_apart() ->
     assert options.timestamp == {"hoodie.keygen.timebased.timezone": "UTC"}
     prefixed = resolve({"hoodie.datasource.write.commitmeta.key.prefix": "meta.", "meta.job": "x"})
     assert prefixed.extra_metadata == {"meta.job": "x"}
-
-
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_not_built_may_only_be_switched_off(name: str) -> None:
-    assert resolve({name: REFUSED[name]}).values == {}
-    assert resolve({name: REFUSED[name].upper()}).values == {}
+    assert resolve({"hoodie.datasource.write.commitmeta.key.prefix": "Meta.", "Meta.job": "x"}).extra_metadata
 
 
 def test_the_table_lists_every_option_once() -> None:
@@ -119,6 +111,6 @@ def test_the_table_lists_every_option_once() -> None:
 
 def test_the_readme_has_the_table_as_it_is_now() -> None:
     text = README.read_text(encoding="utf-8")
-    shown = text.split(BEGIN)[1].split(END)[0].strip().splitlines()
+    shown = text.split(OPTIONS_BEGIN)[1].split(OPTIONS_END)[0].strip().splitlines()
     wanted = options_table().strip().splitlines()
     assert not list(difflib.unified_diff(shown, wanted, "README.md", "options_table()", lineterm=""))

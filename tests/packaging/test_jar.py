@@ -39,6 +39,7 @@ options = {
     "partitionpath": "part",
     "ordering": "id",
     "operation": "upsert",
+    "hoodie.upsert.shuffle.parallelism": "2",  # Only the list of Hudi's options, which is data in the jar, knows it.
 }
 rows.write.format("lakehouse").options(**options).mode("append").save(path)
 read = spark.read.format("lakehouse").load(path).select("id", "part", "x").orderBy("id")

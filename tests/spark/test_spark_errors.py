@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fixture_tables import unpack
-from lakehouse import FLIGHT_COLUMNS, FLIGHTS, Refusal, commits, contents, flights, leftovers, read, refusal, write
+from lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -132,12 +132,6 @@ def test_no_table(session: SparkSession, tmp_path: Path) -> None:
         f"no table at {tmp_path}/none (there is no .hoodie/hoodie.properties); check the path, or write to it first",
     )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_path(spark: SparkSession) -> None:
-    writer = flights(spark, ROWS).write.format("lakehouse").options(**FLIGHTS).mode("append")
-    for act in (spark.read.format("lakehouse").load, writer.save):
-        assert refusal(act) == Refusal("InvalidOptionError", "no path given; write .load(path) or .save(path)")
 
 
 @pytest.mark.parametrize("name", ["hudi_v8_v9/v9_cow_commit_time", "hudi_v8_v9/v9_mor_commit_time"])

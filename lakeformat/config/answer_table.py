@@ -1,0 +1,231 @@
+"""What becomes of Hudi's options that lakeformat does not have: the tables.
+
+A name may have one ``*`` for any text; the name with the most letters decides. Options that are not built but change
+rows, or what is on disk in a way that later writes rely on, are refused; what only tunes is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["OPEN", "PASSED", "REFUSED", "TOLD"]
+
+#: Families of which Hudi's other bundles, and releases between the listed ones, have more names than the list.
+OPEN: Final = """
+    hoodie.archive.* hoodie.aws.* hoodie.clean.* hoodie.cleaner.* hoodie.client.heartbeat.* hoodie.commits.archival.*
+    hoodie.common.* hoodie.compact.* hoodie.compaction.* hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.*
+    hoodie.deltastreamer.* hoodie.embed.* hoodie.filesystem.* hoodie.gcp.* hoodie.index.hbase.* hoodie.log.*
+    hoodie.logfile.* hoodie.markers.* hoodie.memory.* hoodie.meta.sync.* hoodie.metadata.* hoodie.metrics.*
+    hoodie.parquet.encryption.* hoodie.partition.ttl.* hoodie.spark.sql.* hoodie.sql.* hoodie.streamer.*
+    hoodie.write.concurrency.early.conflict.* hoodie.write.lock.*
+    hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
+"""
+
+#: What does not happen -> options that are passed over with one warning, unless they are off.
+TOLD: Final[Mapping[str, str]] = {
+    "files of earlier versions and old commits are kept: nothing is cleaned or archived": """
+        hoodie.archive.* hoodie.clean.* hoodie.cleaner.* hoodie.commits.archival.* hoodie.keep.max.commits
+        hoodie.keep.min.commits hoodie.prewrite.cleaner.policy hoodie.write.empty.clean.interval.hours
+    """,
+    "no catalog or metastore is told of the table and its partitions": """
+        hoodie.datasource.hive_sync.enable hoodie.datasource.meta.sync.enable
+    """,
+    "a write does what hoodie.datasource.write.operation says, also by SQL's insert into": """
+        hoodie.spark.sql.insert.into.operation hoodie.sql.bulk.insert.enable hoodie.sql.insert.mode
+    """,
+    "no metrics are reported": "hoodie.metrics.executor.enable hoodie.metrics.on",
+    "extra metadata stays in the commit it was given to": "hoodie.write.rolling.metadata.keys",
+    "a Java class cannot run here": "hoodie.client.init.callback.classes",
+    "the rows of a merge are not counted a second time": "hoodie.merge.data.validation.enabled",
+    "what is rolled back is not kept": "hoodie.rollback.instant.backup.enabled",
+    "table services run in the writer or by a call": """
+        hoodie.metadata.table.service.manager.enabled hoodie.table.service.manager.enabled
+    """,
+}
+
+#: What is so instead -> options that are passed over in silence.
+PASSED: Final[Mapping[str, str]] = {
+    "the cores at hand, or Spark, decide how much runs side by side": "hoodie.*parallelism",
+    "nothing is cached in Spark's storage": "hoodie.*.storage.level hoodie.*.index.use.caching",
+    "there is no metadata table; the file index does its work": """
+        hoodie.metadata.* hoodie.expression.index.* hoodie.index.name hoodie.datasource.write.secondarykey.column
+        hoodie.hfile.* hoodie.table.index.defs.path hoodie.table.metadata.* hoodie.table.secondary.indexes.metadata
+        hoodie.bloom.index.use.metadata
+    """,
+    "copy-on-write tables have no log files to compact or merge": """
+        hoodie.compact.* hoodie.compaction.* hoodie.log.* hoodie.logfile.* hoodie.datasource.compaction.async.enable
+        hoodie.datasource.merge.type hoodie.datasource.write.streaming.disable.compaction
+        hoodie.merge.use.record.positions hoodie.metricscompaction.* hoodie.optimized.log.blocks.scan.enable
+        hoodie.table.log.file.format hoodie.write.record.positions hoodie.common.*
+    """,
+    "it counts only with a catalog sync, which is not done": """
+        hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.* hoodie.datasource.meta_sync.* hoodie.meta.sync.*
+        hoodie.meta_sync.* hoodie.spark.polaris.catalog.class
+    """,
+    "partition values are read from the rows' columns": """
+        hoodie.datasource.partition_extractor_class hoodie.table.partition_extractor_class
+    """,
+    "it counts only with hoodie.metrics.on": "hoodie.metrics.*",
+    "failed writes are rolled back by the next writer, once they show no life": """
+        hoodie.clean.failed.writes.policy hoodie.rollback.* hoodie.client.heartbeat.* hoodie.write.ignore.failed
+        hoodie.datasource.write.streaming.ignore.failed.batch hoodie.write.markers.type hoodie.markers.*
+        hoodie.block.writes.on.speculative.execution hoodie.fail.job.on.duplicate.data.file.detection
+        hoodie.consistency.check.* hoodie.optimistic.consistency.guard.* hoodie.fs.atomic_creation.support
+    """,
+    "writers of a table take turns by lakeformat's own lock": """
+        hoodie.write.lock.* hoodie.write.concurrency.* hoodie.auto.adjust.lock.configs hoodie.write.application.id
+    """,
+    "memory is bounded by lakeformat's own options": """
+        hoodie.memory.* hoodie.write.buffer.* hoodie.write.executor.* hoodie.cdc.file.group.iterator.memory.spill.bytes
+        hoodie.file.index.cache.*
+    """,
+    "there is no timeline server, and no view of the files is kept between writes": """
+        hoodie.embed.* hoodie.filesystem.* hoodie.time.generator.* hoodie.release.resource.on.completion.enable
+    """,
+    "new tables are of version 6, their timeline in UTC and in its usual folders": """
+        hoodie.timeline.* hoodie.table.timeline.timezone hoodie.archivelog.folder hoodie.write.auto.upgrade
+        hoodie.table.initial.version hoodie.partition.metafile.use.base.format hoodie.assume.date.partitioning
+        hoodie.skip.default.partition.validation hoodie.table.checksum hoodie.table.create.schema
+        hoodie.table.legacy.payload.class hoodie.table.multiple.base.file.formats.enable
+    """,
+    "a write makes one commit, which tells no event times": """
+        hoodie.auto.commit hoodie.allow.empty.commit hoodie.fail.on.timeline.archiving hoodie.payload.event.time.field
+        hoodie.write.track.event.time.watermark
+    """,
+    "the path is that of save, load or open": "hoodie.base.path",
+    "the writer measures rows and chooses pages, row groups, dictionaries and filters": """
+        hoodie.parquet.* hoodie.orc.* hoodie.lance.* hoodie.copyonwrite.record.size.estimate
+        hoodie.record.size.estimat* hoodie.merge.small.file.group.candidates.limit hoodie.index.bloom.num_entries
+        hoodie.bloom.index.filter.* hoodie.datasource.write.row.writer.enable hoodie.fileid.prefix.provider.class
+        hoodie.write.merge.handle.fallback hoodie.storage.layout.*
+    """,
+    "tagging spreads its work by itself": """
+        hoodie.bloom.index.bucketized.checking* hoodie.bloom.index.fileid.key.sorting.enable
+        hoodie.bloom.index.keys.per.bucket hoodie.bulkinsert.are.partitioner.records.sorted
+        hoodie.bulkinsert.sort.suffix.record_key hoodie.bucket.index.remote.partitioner.enable
+        hoodie.bucket.index.query.pruning
+    """,
+    "it counts only with an index that is refused by hoodie.index.type or hoodie.index.bucket.engine": """
+        hoodie.hbase.index.* hoodie.index.hbase.* hoodie.record.index.* hoodie.bucket.index.max.num.buckets
+        hoodie.bucket.index.min.num.buckets hoodie.bucket.index.merge.threshold hoodie.bucket.index.split.threshold
+    """,
+    "it counts only with hoodie.bucket.index.partition.expressions, which is refused": (
+        "hoodie.bucket.index.partition.rule.type"
+    ),
+    "clustering plans, runs and is published in one way": """
+        hoodie.clustering.async.max.commits hoodie.clustering.enable.expirations hoodie.clustering.expiration.*
+        hoodie.clustering.execution.strategy.class hoodie.clustering.fail.on.* hoodie.clustering.plan.generation.*
+        hoodie.clustering.plan.strategy.* hoodie.clustering.rollback.* hoodie.clustering.updates.strategy
+        hoodie.layout.optimize.* hoodie.fail.writes.on.inline.table.service.exception hoodie.table.service.manager.*
+        hoodie.table.services.*
+    """,
+    "the rows' own schema is written, held against the table's": """
+        hoodie.avro.schema hoodie.avro.schema.external.transformation hoodie.avro.schema.validate
+        hoodie.bulkinsert.schema.ddl hoodie.internal.* hoodie.schema.cache.enable
+        hoodie.write.complex.keygen.validation.enable
+    """,
+    "it counts only with an option that is refused unless it is off": """
+        hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.* hoodie.table.cdc.*
+        hoodie.precommit.validators.streaming.*
+    """,
+    "it counts only with queries that are refused by hoodie.datasource.query.type": """
+        hoodie.datasource.read.incr.* hoodie.datasource.read.streaming.table.version
+        hoodie.datasource.read.schema.use.end.instanttime hoodie.read.timeline.holes.resolution.policy
+        hoodie.datasource.streaming.startoffset hoodie.datasource.read.table.valued.function.*
+    """,
+    "reads list and plan in one way": """
+        hoodie.datasource.read.file.index.* hoodie.datasource.read.use.new.parquet.file.format
+        hoodie.file.group.reader.enabled hoodie.file.index.enable hoodie.read.blob.inline.mode
+    """,
+    "Spark's own checkpoints say which batches were written": "hoodie.datasource.write.streaming.*",
+    "Hudi's SQL commands are not there": "hoodie.spark.sql.* hoodie.sql.*",
+    "it counts only with hoodie.write.rolling.metadata.keys": "hoodie.write.rolling.metadata.timeline.*",
+    "it goes into the commit's extra metadata, as in Hudi": "_hoodie.* _.hoodie.*",
+    "it is for Hudi's tools, not for a writer": """
+        hoodie.streamer.* hoodie.deltastreamer.* hoodie.aws.* hoodie.gcp.* hoodie.sensitive.config.keys
+        hoodie.write.can.ignore.post.commit.failures hoodie.writestatus.class
+    """,
+}
+
+_JAVA: Final = "a Java class cannot run here"
+_MERGER: Final = "merging by a merger of Hudi's is not built"
+_SET_MODE: Final = "say the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
+#: Hudi's id of merging by event time, which is what a table with an ordering field does unless told otherwise.
+_EVENT_TIME_MERGER: Final = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
+
+#: Option -> what is not done, what to do about it beyond leaving the option out, values besides Hudi's default that
+#: ask for nothing.
+REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
+    # Which row of a key wins, and which rows there are.
+    "hoodie.*record.merge.strategy.id": (_MERGER, _SET_MODE, _EVENT_TIME_MERGER),
+    "hoodie.write.record.merge.custom.implementation.classes": (
+        _MERGER, _SET_MODE, "org.apache.hudi.common.model.HoodieAvroRecordMerger"),
+    "hoodie.write.merge.handle.class": (_JAVA, _SET_MODE, "org.apache.hudi.io.HoodieWriteMergeHandle"),
+    "hoodie.write.concat.handle.class": (_JAVA, _SET_MODE, ""),
+    "hoodie.merge.allow.duplicate.on.inserts": (
+        "insert does not look for its keys in small files alone",
+        "write operation upsert, or set hoodie.datasource.insert.dup.policy to drop or fail", ""),
+    "hoodie.table.partial.update.mode": (
+        "partial updates go by another option", "set lakeformat.write.partial.update", ""),
+    "hoodie.write.partial.update.schema": (
+        "partial updates go by another option", "set lakeformat.write.partial.update", ""),
+    "hoodie.partition.ttl.*": ("no partition expires", "remove old ones by operation delete_partition", ""),
+    "hoodie.errortable.enable": ("there is no table of bad rows, and one of them fails the write", "", ""),
+    "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "write rows that are read from there", ""),
+    "hoodie.bulkinsert.overwrite.operation.type": (
+        "bulk_insert adds rows", "write operation insert_overwrite or insert_overwrite_table", ""),
+    "hoodie.static.overwrite.partition.paths": (
+        "what is replaced goes by the operation", "write operation insert_overwrite or delete_partition", ""),
+    "hoodie.precommit.validators.failure.policy": ("a failed validator always fails the write", "", ""),
+    "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.write.validators", ""),
+    "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
+    "hoodie.table.cdc.enabled": ("changes are not logged row by row", "", ""),
+    # Columns and their values.
+    "hoodie.populate.meta.fields": ("tables without meta columns are not written", "", ""),
+    "hoodie.schema.on.read.enable": ("columns are known by name, not by id", "", ""),
+    "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
+    "hoodie.datasource.write.drop.partition.columns": ("partition columns are kept in the files", "", ""),
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
+        "a column that the input lacks is not dropped from the table", "", ""),
+    "hoodie.parquet.outputtimestamptype": (
+        "timestamps are written in microseconds", "", "TIMESTAMP_MICROS INT96"),
+    # Keys, folders and files that later writes rely on.
+    "hoodie.datasource.write.slash.separated.date.partitioning": (
+        "folders of dates are not split", "use the TimestampBasedKeyGenerator with yyyy/MM/dd", ""),
+    "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": (
+        "keys of timestamps are written in the older form", "", ""),
+    "hoodie.keygen.datetime.parser.class": (_JAVA, "", ""),
+    "hoodie.bucket.index.partition.expressions": ("all partitions have as many buckets", "", ""),
+    "hoodie.index.class": (_JAVA, "set hoodie.index.type", ""),
+    "hoodie.*base.file.format": ("base files are Parquet", "", ""),
+    "hoodie.table.format": ("tables have Hudi's own timeline", "", ""),
+    "hoodie.metaserver.enabled": ("the timeline is in the table's folder, not in a server", "", ""),
+    "hoodie.parquet.encryption.*": ("files are written in plain text", "", ""),
+    "hoodie.avro.write.support.class": (_JAVA, "", ""),
+    "hoodie.parquet.*.support.class": (_JAVA, "", ""),
+    "hoodie.parquet.write.config.injector.class": (_JAVA, "", ""),
+    "hoodie.io.factory.class": (_JAVA, "", "org.apache.hudi.io.hadoop.HoodieHadoopIOFactory"),
+    "hoodie.storage.class": (_JAVA, "", ""),
+    # Who writes, and when.
+    "hoodie.write.concurrency.mode": ("one writer at a time has the table's lock", "", ""),
+    "hoodie.write.lock.provider": (
+        "only lakeformat's own lock is taken, which other engines do not see", "let lakeformat alone write the table",
+        "org.apache.hudi.client.transaction.lock.InProcessLockProvider InProcessLockProvider"),
+    "hoodie.clustering.async.enabled": (
+        "no process clusters by itself", "set hoodie.clustering.inline or call cluster()", ""),
+    "hoodie.clustering.preserve.commit.metadata": ("clustered rows keep their commit times", "", "true"),
+    # Which rows are read.
+    "hoodie.datasource.read.begin.instanttime": (
+        "changes between two instants are not read", "set as.of.instant for the table as it was", ""),
+    "hoodie.datasource.read.end.instanttime": (
+        "changes between two instants are not read", "set as.of.instant for the table as it was", ""),
+    "hoodie.datasource.query.incremental.format": ("changes are not read", "", ""),
+    "hoodie.datasource.read.paths": ("a read takes one table", "set where to read some of its partitions", ""),
+    "hoodie.datasource.read.extract.partition.values.from.path": (
+        "partition values are read from the rows' columns", "", ""),
+    "hoodie.datasource.read.partition.value.extractor.enabled": (
+        "partition values are read from the rows' columns", "", ""),
+    "hoodie.datasource.read.create.filesystem.relation": ("the table's files are not read as rows", "", ""),
+    "hoodie.datasource.read.table.valued.function.timeline.relation": ("its timeline is not read as rows", "", ""),
+}  # fmt: skip

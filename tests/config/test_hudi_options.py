@@ -1,0 +1,154 @@
+"""Every option that Hudi lists has one answer, and the code does what the answer says."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections import Counter
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from lakeformat import InvalidOptionError
+from lakeformat.config import answer_table
+from lakeformat.config.answers import BY_NAME, Kind, answer_to, open_families
+from lakeformat.config.hudi import hudi_names, hudi_options
+from lakeformat.config.pages import hudi_page
+from lakeformat.config.resolve import resolve
+
+PAGE = Path(__file__).parents[2] / "OPTIONS.md"
+#: What Hudi writes by default and lakeformat does not: to ask for it is refused.
+NEWER = {"hoodie.write.table.version", "hoodie.table.version"}
+#: None of any option's values.
+OTHER = "something.else"
+
+
+def names(kind: Kind) -> list[str]:
+    return sorted(name for name in hudi_names() if (answer := answer_to(name)) and answer.kind is kind)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_the_list_is_that_of_two_releases() -> None:
+    assert Counter(option.release for option in hudi_options()).keys() == {"1.2.0", "0.15.0"}
+    assert len(hudi_options()) > 650
+    shared = hudi_names()["hoodie.cleaner.policy"]
+    assert (shared.key, shared.default, shared.release) == ("hoodie.clean.policy", "KEEP_LATEST_COMMITS", "1.2.0")
+
+
+def test_each_option_has_an_answer_under_each_of_its_names() -> None:
+    for option in hudi_options():
+        answers = [answer_to(name.lower()) for name in (option.key, *option.others)]
+        assert answers[0] is not None, option.key
+        kinds = {answer.kind for answer in answers if answer}
+        assert len(kinds) == 1, (option.key, answers)
+
+
+def test_no_entry_of_the_tables_is_of_no_use() -> None:
+    """No name twice, none that an option of ours hides, no exception that says what its family says."""
+    tables = (answer_table.TOLD, answer_table.PASSED)
+    entries = [(name, says) for table in tables for says, text in table.items() for name in text.split()]
+    entries += [(name, says[0]) for name, says in answer_table.REFUSED.items()]
+    assert [name for name, times in Counter(name for name, _ in entries).items() if times > 1] == []
+    assert [name for name, _ in entries if name in BY_NAME] == []
+    idle = [(n, f) for n, a in entries for f, b in entries if n != f and a == b and fnmatchcase(n, f)]
+    assert idle == []
+
+
+@pytest.mark.parametrize("name", names(Kind.PASSED))
+def test_what_is_passed_over_says_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert resolve({name.upper(): OTHER}).values == {}
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("name", names(Kind.TOLD))
+def test_what_does_not_happen_is_told_unless_it_is_off(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert resolve({name: "False"}).values == {}
+    assert warnings(caplog) == []
+    assert resolve({name.upper(): "true"}).values == {}
+    (text,) = warnings(caplog)
+    answer = answer_to(name)
+    assert answer is not None
+    assert text == f"no effect of {name}: {answer.says}"
+
+
+@pytest.mark.parametrize("name", names(Kind.REFUSED))
+def test_what_is_refused_may_be_given_with_its_default(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    for text in ("", hudi_names()[name].default, hudi_names()[name].default.upper()):
+        assert resolve({name: text}).values == {}
+    with pytest.raises(InvalidOptionError) as caught:
+        resolve({name.upper(): OTHER})
+    message = str(caught.value)
+    shown = "***" if "encryption" in name else OTHER
+    assert message.startswith(f"option {name}={shown} asks for what lakeformat does not do: ")
+    assert "; leave it out" in message
+    assert "\n" not in message
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("name", [name for name in names(Kind.OBEYED) if hudi_names()[name].default])
+def test_what_is_obeyed_takes_hudis_default(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    default = hudi_names()[name].default
+    if name in NEWER:
+        with pytest.raises(InvalidOptionError):
+            resolve({name: default})
+        return
+    options = resolve({name.upper(): default})
+    kept = options.timestamp if "keygen.timebased" in name else options.values
+    assert list(kept) == [name if "keygen.timebased" in name else BY_NAME[name].key]
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hoodie.datasource.write.record.merger.impls", "org.apache.hudi.common.model.HoodieAvroRecordMerger"),
+        ("hoodie.datasource.write.record.merger.strategy", "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"),
+        ("hoodie.write.lock.provider", "org.apache.hudi.client.transaction.lock.InProcessLockProvider"),
+        ("hoodie.merge.allow.duplicate.on.inserts", True),
+        ("hoodie.clustering.preserve.commit.metadata", "true"),
+        ("hoodie.parquet.outputtimestamptype", "INT96"),
+    ],
+)
+def test_a_value_that_asks_for_nothing_is_taken(name: str, value: object, caplog: pytest.LogCaptureFixture) -> None:
+    assert resolve({name: value}).values == {}
+    assert caplog.records == []
+
+
+def test_what_is_the_same_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    resolve({"hoodie.cleaner.commits.retained": 3, "hoodie.keep.min.commits": 5, "hoodie.keep.max.commits": 9})
+    (text,) = warnings(caplog)
+    assert "hoodie.cleaner.commits.retained, hoodie.keep.min.commits, hoodie.keep.max.commits" in text
+
+
+def test_a_table_is_told_of_once_per_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cleaning = {"hoodie.clean.automatic": "true", "hoodie.datasource.hive_sync.enable": "true"}
+    for _ in range(3):
+        resolve(cleaning, table=f"{tmp_path}/a")
+    resolve({"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS"}, table=f"{tmp_path}/a/")
+    assert len(warnings(caplog)) == 2
+    assert all(text.startswith(f"table {tmp_path}/a: no effect of hoodie.") for text in warnings(caplog))
+    resolve(cleaning, table=f"{tmp_path}/b", reads=True)
+    assert len(warnings(caplog)) == 2
+    resolve(cleaning, table=f"{tmp_path}/b")
+    assert len(warnings(caplog)) == 4
+
+
+def test_the_page_is_as_it_is_made_now() -> None:
+    shown, wanted = PAGE.read_text(encoding="utf-8").splitlines(), hudi_page().splitlines()
+    assert not list(
+        difflib.unified_diff(shown, wanted, "OPTIONS.md", "python tools/hudi_options.py pages", lineterm="")
+    )
+    for option in hudi_options():
+        assert sum(line.startswith(f"| `{option.key}` |") for line in shown) == 1
+
+
+def test_a_family_that_is_open_has_an_answer_for_any_name(caplog: pytest.LogCaptureFixture) -> None:
+    assert {family for family, _ in open_families()} == set(answer_table.OPEN.split())
+    resolve({"hoodie.metrics.of.another.bundle": 1, "hoodie.write.lock.dynamodb.table": "locks"})
+    assert warnings(caplog) == []
+    with pytest.raises(InvalidOptionError, match="asks for what lakeformat does not do"):
+        resolve({"hoodie.parquet.encryption.kms": "x"})

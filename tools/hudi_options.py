@@ -1,0 +1,138 @@
+"""Write down Apache Hudi's own options: ``python tools/hudi_options.py [list] [pages]``.
+
+``list`` makes ``lakeformat/config/hudi_options.tsv`` from the config classes of Hudi's bundles, which it fetches as
+``tools/interop_setup.py`` does: every ``ConfigProperty`` of the newest release, and those that only an older one has.
+``pages`` makes what is generated from it and from our own options: ``OPTIONS.md`` and the table in ``README.md``.
+Without an argument both are done.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import interop_setup
+
+ROOT: Final = interop_setup.ROOT
+LIST: Final = ROOT / "lakeformat" / "config" / "hudi_options.tsv"
+#: Newest first: what two releases have is told as the newer has it.
+RELEASES: Final = ("1.2.0", "0.15.0")
+PROPERTY: Final = "org.apache.hudi.common.config.ConfigProperty"
+HEADER: Final = "option\tdefault\tother names\tlast release"
+
+
+def properties_of(jar: Path, classpath: str) -> dict[str, tuple[str, list[str]]]:
+    """Key -> default and alternatives, of every ``ConfigProperty`` that a class of the bundle holds."""
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]
+
+    port = launch_gateway(
+        jarpath=next(part for part in classpath.split(":") if "py4j" in part), classpath=classpath, die_on_exit=True
+    )
+    jvm = JavaGateway(gateway_parameters=GatewayParameters(port=port)).jvm
+    found: dict[str, tuple[str, list[str]]] = {}
+    for field in _fields(jvm, jar):
+        value = field.get(_holder(jvm, field))
+        if value is not None:
+            default = value.defaultValue() if value.hasDefaultValue() else ""
+            found.setdefault(value.key(), (_text(default), list(value.getAlternatives())))
+    return found
+
+
+def _text(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default) if isinstance(default, (str, int, float)) else str(default.toString())
+
+
+def _fields(jvm: Any, jar: Path) -> Iterator[Any]:
+    descriptor = f"L{PROPERTY.replace('.', '/')};".encode()
+    loader = jvm.java.lang.ClassLoader.getSystemClassLoader()
+    with zipfile.ZipFile(jar) as bundle:
+        classes = [n for n in bundle.namelist() if n.startswith("org/apache/hudi/") and n.endswith(".class")]
+        holders = [name for name in classes if descriptor in bundle.read(name)]
+    for name in holders:
+        try:
+            fields = jvm.java.lang.Class.forName(name[:-6].replace("/", "."), False, loader).getDeclaredFields()
+        except Exception as error:  # A reader of a file format whose library the bundle leaves out.
+            print(f"passed over {name}: {str(error).splitlines()[0]}", file=sys.stderr)
+            continue
+        for field in fields:
+            if field.getType().getName() == PROPERTY and (_static(jvm, field) or name.endswith("$.class")):
+                field.setAccessible(True)
+                yield field
+
+
+def _static(jvm: Any, field: Any) -> bool:
+    return bool(jvm.java.lang.reflect.Modifier.isStatic(field.getModifiers()))
+
+
+def _holder(jvm: Any, field: Any) -> Any:
+    """None for a static field, the one instance of a Scala object for its fields."""
+    return None if _static(jvm, field) else field.getDeclaringClass().getField("MODULE$").get(None)
+
+
+def listed(release: str) -> dict[str, tuple[str, list[str]]]:
+    """The options of a release, by the environment that has the Spark its bundle is for."""
+    jar = interop_setup.jar_path(release)
+    if not interop_setup.STAMP.exists():
+        raise interop_setup.SetupError(f"there is no {interop_setup.VENV.name}; run tools/interop_setup.py first")
+    if not jar.exists():
+        interop_setup.fetch_jar(release)
+    command = [interop_setup.VENV / "bin" / "python", __file__, "bundle", jar]
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
+    return {key: (default, others) for key, (default, others) in json.loads(done.stdout).items()}
+
+
+def write_list() -> None:
+    """Make the list anew."""
+    rows: dict[str, str] = {}
+    named: set[str] = set()
+    for release in RELEASES:
+        options = listed(release)
+        for key, (default, others) in options.items():
+            if key not in named:
+                rows[key] = f"{key}\t{default}\t{','.join(others)}\t{release}"
+        named.update(options, *(others for _, others in options.values()))
+    LIST.write_text("\n".join([HEADER, *(rows[key] for key in sorted(rows))]) + "\n", encoding="utf-8")
+
+
+def write_pages() -> None:
+    """Make ``OPTIONS.md`` and the README's table anew."""
+    sys.path.insert(0, str(ROOT))
+    from lakeformat.config.pages import OPTIONS_BEGIN, OPTIONS_END, hudi_page
+    from lakeformat.config.registry import options_table
+
+    (ROOT / "OPTIONS.md").write_text(hudi_page(), encoding="utf-8")
+    readme = ROOT / "README.md"
+    before, _, rest = readme.read_text(encoding="utf-8").partition(OPTIONS_BEGIN)
+    after = rest.partition(OPTIONS_END)[2]
+    readme.write_text(f"{before}{OPTIONS_BEGIN}\n{options_table()}{OPTIONS_END}{after}", encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code is 1, after one line on stderr, if a bundle cannot be had."""
+    if arguments[:1] == ["bundle"]:
+        import pyspark
+
+        jars = (Path(pyspark.__file__).parent / "jars").glob("*.jar")
+        jar = Path(arguments[1])
+        json.dump(properties_of(jar, ":".join(map(str, (jar, *jars)))), sys.stdout)
+        return 0
+    try:
+        if not arguments or "list" in arguments:
+            write_list()
+    except (interop_setup.SetupError, OSError, subprocess.CalledProcessError) as failure:
+        print(f"listing Hudi's options failed: {failure}", file=sys.stderr)
+        return 1
+    if not arguments or "pages" in arguments:
+        write_pages()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
