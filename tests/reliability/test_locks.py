@@ -88,12 +88,8 @@ def test_a_child_of_a_killed_writer_does_not_keep_the_lock(template: tuple[Path,
     """While the writer lives its lock is its own; it dies, its child lives on, and the next writer goes on at once."""
     path, before = template
     storage = copy_of(path, tmp_path)
-    with subprocess.Popen(
-        [sys.executable, "-c", FORKS_AND_WAITS, storage.root],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as writer:
+    command = [sys.executable, "-W", "ignore", "-c", FORKS_AND_WAITS, storage.root]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         with ended(writer.pid), ended(int(writer.stdout.readline())):
             with pytest.raises(LockTimeoutError, match=rf"\(process {writer.pid} on .*\); run the write again"):
