@@ -102,7 +102,7 @@ class Storage(Protocol):
 
     @property
     def has_lock(self) -> bool:
-        """Whether `lock` keeps other processes out."""
+        """Whether `lock` and `hold` keep other processes out."""
 
 
 class Clock(Protocol):

@@ -38,7 +38,7 @@ __all__ = [
 #: The kind of a claim whose writer is one process, which holds the claim from before it lets the table's lock go.
 PROCESS: Final = "process"
 
-#: Renewed this often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms and tolerable.misses).
+#: Renewed three times as often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms, tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
 DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
 #: A pending instant of somebody else without heartbeat is left alone for this long.

@@ -1,4 +1,4 @@
-"""``kill -9`` of a process that clusters: whoever comes next goes on at once; beside a living one he is told to wait."""
+"""``kill -9`` of a process that clusters: the next one goes on at once; beside a living one it is told to wait."""
 
 from __future__ import annotations
 
