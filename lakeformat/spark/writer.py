@@ -219,13 +219,14 @@ class DirectSparkWriter(DataSourceArrowWriter):
         """On the driver: pack or merge, move, publish."""
         with plain_errors(), reused_memory():
             done = sorted((m for m in messages if isinstance(m, _DirectMessage)), key=lambda m: m.task)
-            claims.beat(self._engine.storage, self._commit.time)  # Before it may have to wait for the lock.
+            claims.beat(self._engine.storage, self._commit.time)
             session = WriteSession(self._engine, self._job)
             staged = [m.staged for m in done if m.staged is not None]
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
             layout = self._job.layout
-            with session.locked(), session.running(self._commit):
+            waiting = Pulse(self._engine.storage, self._commit.time)  # Others may hold the lock for long.
+            with waiting, session.locked(), session.running(self._commit):
                 if layout is not None and layout.across_tasks:
                     with session.report.step("sort") as counted:
                         written += self._lay_down(staged, layout)

@@ -78,7 +78,9 @@ def way_past(store: TimelineStore, instant_time: str) -> str:
     """What a writer can do whose file groups a pending clustering has."""
     claim = claims.read_claim(store.storage, instant_time)
     standing = store.load().find(instant_time)
-    if claim is None and (standing is None or standing.state is State.REQUESTED):
+    if standing is None or standing.state is State.COMPLETED:
+        return "it is over by now: run the write again"
+    if claim is None and standing.state is State.REQUESTED:
         return "run or cancel that clustering first"
     return f"it is running: {how_to_wait(store.storage, claim)}, then run the write again"
 

@@ -11,11 +11,13 @@ from pathlib import Path
 import hudi_rs
 import pytest
 from reliability.flights import Model, Write, copy_of, grow_old, leftovers, open_at, rows_of
+from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.job import Operation
 
 #: Clusters, ``cluster`` or ``run_plan`` as asked, and stays in the middle of the rewrite for good.
 CLUSTERS_AND_WAITS = """
@@ -82,6 +84,16 @@ def test_writes_after_it_go_on_at_once(
     assert rows_of(storage) == write.applied(template[1])
     assert leftovers(storage) == []
     hudi_rs.assert_same_rows(lakeformat.Table(storage))
+
+
+def test_an_exchanged_write_after_it_goes_on_at_once(
+    dead: tuple[Path, str], template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """It has looked at the table before the lock is its own, and what the dead left is cleared away."""
+    storage = copy_of(dead[0], tmp_path)
+    exchanged(open_at(storage, "next"), [WRITES[0].rows], Operation.UPSERT)
+    assert rows_of(storage) == WRITES[0].applied(template[1])
+    assert leftovers(storage) == []
 
 
 def cancel(table: lakeformat.Table, instant_time: str) -> None:
