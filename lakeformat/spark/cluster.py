@@ -103,7 +103,7 @@ class SparkRewriter:
         def rewrite(at: int) -> Iterator[dict[str, Any]]:
             named = _named(settings, at)
             with ThreadPoolExecutor(1) as pool:
-                worker = GroupRewrite(storage, named, pool, 1, _no_beat)
+                worker = GroupRewrite(storage, named, pool, 1)
                 yield from map(asdict, worker.run(str(numbers_[at]), groups[numbers_[at]]))
 
         return [written(answer) for answer in self._run(self._bundled(sizes), rewrite)]
@@ -131,7 +131,7 @@ class SparkRewriter:
             group = groups[spills[at].group]
             source = open_group(storage, group.partition_path, spills[at].files, schema)
             path = f"{settings.folder}/spill-{at}-{attempt()}.arrow"
-            runs = spill(source, spills[at].files, ranges[spills[at].group], settings, path, _no_beat)
+            runs = spill(source, spills[at].files, ranges[spills[at].group], settings, path)
             yield {"group": spills[at].group, **asdict(runs)}
 
         runs: dict[int, list[Spilled]] = {}
@@ -145,7 +145,7 @@ class SparkRewriter:
             at, number = parts[part]
             place = str(at), groups[at].partition_path
             named = _named(settings, part)
-            files = merge_range(storage, runs[at], place, number, ranges[at], named, _no_beat)
+            files = merge_range(storage, runs[at], place, number, ranges[at], named)
             yield from map(asdict, files)
 
         per_task = max((int(one.per_file) for one in ranges.values()), default=1)
@@ -176,7 +176,3 @@ def _rows(spilled: Sequence[Spilled], number: int) -> int:
 def _named(settings: RewriteSettings, number: int) -> RewriteSettings:
     """Names of files that no other attempt makes."""
     return replace(settings, write_token=f"{number}-{attempt()}")
-
-
-def _no_beat() -> None:
-    """The process that waits for the tasks renews the heartbeat."""

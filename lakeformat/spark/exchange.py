@@ -7,7 +7,7 @@ slow or lost attempts are never named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,6 @@ from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.spark.writer import DirectSparkWriter, StagedWriter
 from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
 from lakeformat.write.buckets import Bucket
-from lakeformat.write.claims import Pulse
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.exchanged import TASK_BYTES, RouteTasks
 from lakeformat.write.handles import HandleSettings
@@ -69,15 +68,18 @@ class SparkExchange:
         return [_staged(answer) for answer in found]
 
     def write_direct(
-        self, rows: DataFrame, commit: OpenCommit, schema: pa.Schema
+        self, rows: DataFrame, commit: OpenCommit, schema: pa.Schema, closed: Mapping[str, str]
     ) -> tuple[list[Written], list[StagedTask], int]:
         """Base files made without an exchange.
+
+        Args:
+            closed: partitions that take no rows -> why.
 
         Returns:
             the files; staged rows: what was too little for a file, or all as sorted runs if a layout is to go across
             tasks; and how many rows came.
         """
-        writer = DirectSparkWriter(self._engine, self._job, commit, schema)
+        writer = DirectSparkWriter(self._engine, self._job, commit, schema, closed)
 
         def write(batches: Batches) -> Any:
             message = writer.write(batches)
@@ -103,7 +105,7 @@ class SparkExchange:
             weights[group] = weights.get(group, 0) + one.rows
         tasks = bundle(list(weights.values()), task_weight=_SORTED_ROWS, at_least=self.width)
         groups = [{group for group, own in zip(weights, tasks, strict=True) if own == task} for task in {*tasks}]
-        writer = DirectSparkWriter(self._engine, self._job, commit, schema)
+        writer = DirectSparkWriter(self._engine, self._job, commit, schema, {})
         folder = f"{stage_folder(self._job.write_id)}/sorted"
 
         def run(batches: Batches) -> Batches:
@@ -197,8 +199,7 @@ class SparkExchange:
                         for file in rewritten(storage, buckets[at], at, named):
                             yield from answers([asdict(file)])
 
-        with Pulse(storage, handles.instant_time):
-            return [written(answer) for answer in collected(numbered(self._spark, len(groups), write, ANSWER))]
+        return [written(answer) for answer in collected(numbered(self._spark, len(groups), write, ANSWER))]
 
 
 def _groups(tasks: Sequence[int]) -> list[list[int]]:

@@ -30,6 +30,7 @@ from lakeformat.table import HistoryEntry, Table
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.assign import settable
 from lakeformat.write.clauses import Clause, Kind, Merge
+from lakeformat.write.direct_session import closed_to
 from lakeformat.write.exchanged import ExchangedSession
 from lakeformat.write.job import Operation, WriteJob, plan_job
 from lakeformat.write.memory import reused_memory
@@ -306,10 +307,10 @@ class LakehouseTable(Clustering):
     ) -> WriteResult:
         with session.forgotten_on_failure(), session.begun() as commit:
             snapshot = self._engine.snapshot()
-            schema = job.final_schema(snapshot)
+            schema, closed = job.final_schema(snapshot), closed_to(session.session, snapshot)
             report = session.session.report
             with report.step("encode") as counted:
-                written, staged, arrived = exchange.write_direct(rows, commit, schema)
+                written, staged, arrived = exchange.write_direct(rows, commit, schema, closed)
                 counted["files"] = len(written)
             if job.layout is not None and job.layout.across_tasks:
                 with report.step("sort") as counted:

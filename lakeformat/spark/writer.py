@@ -20,8 +20,10 @@ from lakeformat.spark.types import arrow_schema
 from lakeformat.write import claims
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.direct import DirectSettings, DirectWriter
-from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.direct_session import closed_to
+from lakeformat.write.job import WriteJob, plan_job
 from lakeformat.write.layout import Layout
+from lakeformat.write.liveness import Pulse
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.partitions import distinct_partitions
 from lakeformat.write.schema import incoming_schema
@@ -29,12 +31,11 @@ from lakeformat.write.session import Engine, WriteSession
 from lakeformat.write.sorted_runs import lay_down, stage_runs, take_rows
 from lakeformat.write.stage import StagedTask, StageReader, StageWriter, Written, stage_folder
 from lakeformat.write.table_settings import open_existing, open_or_create
+from lakeformat.write.tails import tail_bytes
 
 __all__ = ["make_writer"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: bulk_insert: a task's rest of a partition smaller than this many bytes of Arrow is packed by ``commit()``.
-_SMALL_TAIL_BYTES: Final = 8 << 20
 #: Staged input beyond this many rows is worth a word: the driver merges it alone.
 _LARGE_STAGE_ROWS: Final = 50_000_000
 
@@ -64,10 +65,9 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         session = WriteSession(engine, job)
         with session.locked():
             snapshot = engine.snapshot()
-            table = job.final_schema(snapshot)
-            return DirectSparkWriter(
-                engine, job, session.begin(snapshot.timeline.commit_times, lives_by="heartbeat"), table
-            )
+            table, closed = job.final_schema(snapshot), closed_to(session, snapshot)
+            commit = session.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
+            return DirectSparkWriter(engine, job, commit, table, closed)
 
 
 @dataclass
@@ -143,12 +143,20 @@ class DirectSparkWriter(DataSourceArrowWriter):
     driver, in bounded memory but by one process.
     """
 
-    def __init__(self, engine: Engine, job: WriteJob, commit: OpenCommit, schema: pa.Schema) -> None:
-        self._engine, self._job, self._commit, self._schema = engine, job, commit, schema
+    def __init__(
+        self,
+        engine: Engine,
+        job: WriteJob,
+        commit: OpenCommit,
+        schema: pa.Schema,
+        closed: Mapping[str, str],
+    ) -> None:
+        self._engine, self._job, self._commit, self._schema, self._closed = engine, job, commit, schema, closed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: base files in the stage folder, and a stage file for the rest."""
-        with plain_errors(), reused_memory(), ThreadPoolExecutor(1) as pool:
+        alive = Pulse(self._engine.storage, self._commit.time)
+        with plain_errors(), reused_memory(), alive, ThreadPoolExecutor(1) as pool:
             task, attempt = _task()
             context = TaskContext.get()
             stage = context.stageId() if context else 0
@@ -157,8 +165,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
             settings = self.settings(folder, task, f"{task}-{stage}-{attempt}")
             if job.layout is not None and job.layout.across_tasks:
                 path = f"{folder}/runs.arrow"
-                beat = claims.Heart(storage, self._commit.time, self._engine.clock).beat
-                runs = stage_runs(storage, path, job.prepare, settings, iterator, job.layout, beat)
+                runs = stage_runs(storage, path, job.prepare, settings, iterator, job.layout)
                 return _DirectMessage(task, runs.rows, (), runs)
             writer = self.writer(settings, pool)
             try:
@@ -184,15 +191,14 @@ class DirectSparkWriter(DataSourceArrowWriter):
             write_id=job.write_id,
             task=task,
             write_token=write_token,
-            tail_bytes=_tail_bytes(job),
+            tail_bytes=tail_bytes(job, tasks=True),
             buffer_bytes=job.options["lakeformat.write.buffer.bytes"],
+            closed=self._closed,
         )
 
     def writer(self, settings: DirectSettings, pool: Executor) -> DirectWriter:
-        """What writes them, with the instant's heartbeat."""
-        storage, job = self._engine.storage, self._job
-        heart = claims.Heart(storage, self._commit.time, self._engine.clock)
-        return DirectWriter(storage, job.prepare, job.files(self._schema), settings, pool, heart.beat)
+        """What writes them."""
+        return DirectWriter(self._engine.storage, self._job.prepare, self._job.files(self._schema), settings, pool)
 
     def _lay_down(self, runs: Sequence[StagedTask], layout: Layout) -> tuple[Written, ...]:
         """Merge the runs of all tasks into base files. Memory: a block per run, and a row group."""
@@ -219,7 +225,8 @@ class DirectSparkWriter(DataSourceArrowWriter):
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
             layout = self._job.layout
-            with session.locked(), session.undone_on_failure(self._commit):
+            waiting = Pulse(self._engine.storage, self._commit.time)  # Others may hold the lock for long.
+            with waiting, session.locked(), session.running(self._commit):
                 if layout is not None and layout.across_tasks:
                     with session.report.step("sort") as counted:
                         written += self._lay_down(staged, layout)
@@ -270,11 +277,6 @@ class PartitionDeleter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: nothing was begun."""
-
-
-def _tail_bytes(job: WriteJob) -> int:
-    small: int = 0 if job.layout is not None else job.options["hoodie.parquet.small.file.limit"]
-    return small if job.operation is Operation.INSERT else min(small, _SMALL_TAIL_BYTES)
 
 
 def _task() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Local disks: put-if-absent by hard link, a lock by ``flock``."""
+"""Local disks: put-if-absent by hard link, locks by ``flock``."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ import socket
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lakeformat.errors import LockTimeoutError, StorageError
+from lakeformat.storage import flock
 from lakeformat.storage.port import FileInfo, check_folder, check_path, own_path
-
-try:
-    import fcntl
-except ImportError:  # Not a POSIX system: the lock then excludes nobody, and says so.
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["LocalStorage"]
 
 _COUNTER: Final = itertools.count()
 #: File systems without hard links answer a link with one of these.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV})
-_LOCK_POLL_SECONDS: Final = 0.02
+
+#: Whoever asks whether a file is held locks it for less than that.
+_GLANCE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class LocalStorage:
 
     root: str
     sync: bool = False
-    has_lock: bool = field(default=fcntl is not None, init=False)
+    has_lock: bool = field(default=flock.EXCLUDES, init=False)
 
     @property
     def location(self) -> str:
@@ -219,35 +217,30 @@ class LocalStorage:
 
     @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
-        """``flock`` on a file of ours: freed by the kernel when its holder dies."""
+        """``flock`` on a file of ours: freed by the kernel when its holder dies, whatever it has forked."""
         path = own_path("lock")
         real = self._real(path)
         with _explained("lock", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
-            handle = os.open(real, os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            _wait_for_lock(handle, timeout_seconds, self.root)
+        with ExitStack() as stack:
+            with _explained("lock", path):
+                stack.enter_context(flock.held(real, timeout_seconds, self.root, make=True))
             yield
-        finally:
-            os.close(handle)
 
+    @contextmanager
+    def hold(self, path: str) -> Iterator[None]:
+        """``flock`` on the file itself."""
+        real = self._real(path)
+        with ExitStack() as stack:
+            with _explained("hold", path), suppress(FileNotFoundError):
+                stack.enter_context(flock.held(real, _GLANCE_SECONDS, path, make=False))
+            yield
 
-def _wait_for_lock(handle: int, timeout_seconds: float, root: str) -> None:
-    if fcntl is None:
-        return
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise LockTimeoutError(
-                    f"another writer held the lock of {root} for {timeout_seconds:g} s; run the write again, "
-                    "or raise hoodie.write.lock.wait_time_ms"
-                ) from None
-            time.sleep(_LOCK_POLL_SECONDS)
-        else:
-            return
+    def is_held(self, path: str) -> bool:
+        """Tried, and let go at once."""
+        real = self._real(path)
+        with _explained("look at", path):
+            return flock.is_held(real)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class MemoryStorage:
     def __init__(self, clock: Clock | None = None) -> None:
         self._files: dict[str, tuple[bytes, int]] = {}
         self._guard = threading.Lock()
+        self._held: set[str] = set()
         self._table_lock = threading.Lock()
         self._clock = clock or SystemClock()
         self._number = next(_NUMBERS)
@@ -113,6 +114,27 @@ class MemoryStorage:
         with self._guard:
             for name in [name for name in self._files if name.startswith(inside)]:
                 del self._files[name]
+
+    @contextmanager
+    def hold(self, path: str) -> Iterator[None]:
+        """A name among those that are held."""
+        with self._guard:
+            is_there = check_path(path) in self._files
+            if path in self._held:
+                raise LockTimeoutError(f"another writer holds {path} in {self.location}; run the write again")
+            if is_there:
+                self._held.add(path)
+        try:
+            yield
+        finally:
+            with self._guard:
+                if is_there:
+                    self._held.discard(path)
+
+    def is_held(self, path: str) -> bool:
+        """Whether its name is among them."""
+        with self._guard:
+            return check_path(path) in self._files and path in self._held
 
     @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:

@@ -85,6 +85,15 @@ class Storage(Protocol):
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie`` and all in it; symbolic links are removed, not followed."""
 
+    def hold(self, path: str) -> AbstractContextManager[None]:
+        """Hold a file, if it is there, while the block runs; the holder's death lets go of it.
+
+        Of no use where `has_lock` is False. Raises `LockTimeoutError` if another holds it.
+        """
+
+    def is_held(self, path: str) -> bool:
+        """Whether anybody holds a file now; always False where `has_lock` is."""
+
     def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
         """Hold the table's lock; the holder's death frees it. Raises `LockTimeoutError`.
 
@@ -93,7 +102,7 @@ class Storage(Protocol):
 
     @property
     def has_lock(self) -> bool:
-        """Whether `lock` keeps other processes out."""
+        """Whether `lock` and `hold` keep other processes out."""
 
 
 class Clock(Protocol):

@@ -185,6 +185,17 @@ class FsspecStorage:
                 self._fs.rm_file(name)
 
     @contextmanager
+    def hold(self, path: str) -> Iterator[None]:
+        """Nothing is held."""
+        check_path(path)
+        yield
+
+    def is_held(self, path: str) -> bool:
+        """Nothing is held."""
+        check_path(path)
+        return False
+
+    @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
         """No lock: put-if-absent and the conflict check stop an accidental second writer."""
         yield

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from lakeformat.codec import properties
 from lakeformat.codec.commit_json import decode_commit
@@ -20,35 +20,56 @@ from lakeformat.storage.port import HOODIE, Storage, check_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
 
-__all__ = ["TimelineStore"]
+__all__ = ["CommitCache", "CommitKey", "TimelineStore"]
 
-_CACHED_COMMITS: Final = 4096
+#: Commits kept, in bytes of their files; in memory they take about two thirds of that.
+_CACHED_BYTES: Final = 128 << 20
 #: In the name of each file of archived instants.
 _ARCHIVE: Final = ".archive"
 
 
-class _CommitCache:
-    """Completed commits never change, so each is read once a process. Bounded; safe for threads."""
+class CommitKey(NamedTuple):
+    """A completed file as a listing shows it: another one of the same name differs in size or time."""
 
-    def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[str, str, int, int], CommitMetadata] = OrderedDict()
+    location: str
+    file_name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class CommitCache:
+    """Completed commits never change, so each is read once a process. Safe for threads.
+
+    Those asked for longest ago go first. One that is larger than all may be together is not kept.
+
+    Args:
+        most_bytes: of the commits' files together.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._entries: OrderedDict[CommitKey, CommitMetadata] = OrderedDict()
+        self._most_bytes, self._bytes = most_bytes, 0
         self._guard = threading.Lock()
 
-    def get(self, key: tuple[str, str, int, int]) -> CommitMetadata | None:
+    def get(self, key: CommitKey) -> CommitMetadata | None:
+        """The commit, if it is kept."""
         with self._guard:
             found = self._entries.get(key)
             if found is not None:
                 self._entries.move_to_end(key)
             return found
 
-    def put(self, key: tuple[str, str, int, int], metadata: CommitMetadata) -> None:
+    def put(self, key: CommitKey, metadata: CommitMetadata) -> None:
+        """Keep a commit."""
         with self._guard:
-            self._entries[key] = metadata
-            while len(self._entries) > _CACHED_COMMITS:
-                self._entries.popitem(last=False)
+            if key not in self._entries and key.size_bytes <= self._most_bytes:
+                self._entries[key] = metadata
+                self._bytes += key.size_bytes
+            while self._bytes > self._most_bytes:
+                self._bytes -= self._entries.popitem(last=False)[0].size_bytes
 
 
-_COMMITS: Final = _CommitCache()
+_COMMITS: Final = CommitCache(_CACHED_BYTES)
 
 
 class TimelineStore:
@@ -104,13 +125,13 @@ class TimelineStore:
         Raises:
             CorruptTableError: the file is empty, torn or no commit metadata; names the file.
         """
-        stamp = self._stamps.get(instant.file_name, (-1, -1))
-        key = (self.storage.location, instant.file_name, *stamp)
-        cached = _COMMITS.get(key)
+        stamp = self._stamps.get(instant.file_name)
+        key = CommitKey(self.storage.location, instant.file_name, *stamp) if stamp else None
+        cached = _COMMITS.get(key) if key else None
         if cached is None:
             name = f"{self.storage.location}/{HOODIE}/{instant.file_name}"
             cached = decode_commit(self.read(instant), name=name)
-            if stamp != (-1, -1):
+            if key:
                 _COMMITS.put(key, cached)
         return cached
 

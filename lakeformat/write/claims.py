@@ -1,21 +1,16 @@
-"""Claims: which pending instants are ours, and whether their writer still lives.
+"""Claims: which pending instants are ours, and the files by which their writers show that they live.
 
-A claim is put before its instant. Its kind says what its writer does to stay alive: ``lock`` holds the table's
-lock until it is done, so whoever has the lock knows that it is dead; ``heartbeat`` renews a file
-(Hudi: ``HoodieHeartbeatClient``).
+A claim is put before its instant. Its kind says who its writer is: one ``process``, or several one after the other
+that have only the heartbeat in common (Hudi: ``HoodieHeartbeatClient``). See `lakeformat.write.liveness`.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from threading import Event, Thread
 from typing import Final
 
-from lakeformat.errors import LakeformatError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, Storage, own_path
@@ -25,21 +20,25 @@ __all__ = [
     "DEAD_AFTER_MS",
     "FOREIGN_GRACE_MS",
     "HEARTBEAT_MS",
+    "PROCESS",
     "Claim",
-    "Heart",
-    "Pulse",
     "beat",
+    "claim_path",
     "claim_plan",
+    "forget_heartbeat",
     "heartbeat_alive",
+    "is_alive",
     "read_claim",
     "release",
+    "shows_death",
     "stale_claims",
     "take_instant",
 ]
 
-_LOG: Final = logging.getLogger("lakeformat.write")
+#: The kind of a claim whose writer is one process, which holds the claim from before it lets the table's lock go.
+PROCESS: Final = "process"
 
-#: Renewed this often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms and tolerable.misses).
+#: Renewed three times as often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms, tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
 DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
 #: A pending instant of somebody else without heartbeat is left alone for this long.
@@ -54,7 +53,7 @@ class Claim:
     """What a claim says.
 
     Attributes:
-        kind: ``lock`` or ``heartbeat``.
+        kind: ``process`` or ``heartbeat``.
         write_id: names the stage folder of the write; None for rollbacks and for claims that are damaged.
         keeps_plan: of the instant only what followed the plan is undone: it stood before, and may be run again.
     """
@@ -64,7 +63,8 @@ class Claim:
     keeps_plan: bool = False
 
 
-def _path(instant_time: str) -> str:
+def claim_path(instant_time: str) -> str:
+    """The claim's file, which the writer holds."""
     return own_path("pending", instant_time)
 
 
@@ -88,14 +88,14 @@ def take_instant(
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
         newest = instant.time
         claim = json.dumps({"kind": kind, "lakeformat.token": token}).encode()
-        if not _created(store.storage, _path(instant.time), claim):
+        if not _created(store.storage, claim_path(instant.time), claim):
             continue
         try:
             store.request(instant, data)
         except FileExistsError:  # Another program's instant: with our claim it would pass for ours.
-            store.storage.delete(_path(instant.time))
+            store.storage.delete(claim_path(instant.time))
             continue
-        if kind == "heartbeat":
+        if action is not Action.ROLLBACK:
             beat(store.storage, instant.time)
         return instant
 
@@ -106,8 +106,8 @@ def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
     Raises:
         FileExistsError: it is claimed already.
     """
-    claim = {"kind": "heartbeat", "lakeformat.token": token, "keeps_plan": True}
-    storage.create(_path(instant_time), json.dumps(claim).encode())
+    claim = {"kind": PROCESS, "lakeformat.token": token, "keeps_plan": True}
+    storage.create(claim_path(instant_time), json.dumps(claim).encode())
     beat(storage, instant_time)
 
 
@@ -122,7 +122,7 @@ def _created(storage: Storage, path: str, data: bytes) -> bool:
 def read_claim(storage: Storage, instant_time: str) -> Claim | None:
     """The claim of an instant; None if the instant is not ours."""
     try:
-        found = json.loads(storage.read(_path(instant_time)))
+        found = json.loads(storage.read(claim_path(instant_time)))
     except FileNotFoundError:
         return None
     except ValueError:
@@ -138,48 +138,21 @@ def beat(storage: Storage, instant_time: str) -> None:
     storage.touch(_heartbeat(instant_time))
 
 
-class Heart:
-    """Renews an instant's heartbeat from wherever its work goes on, not more often than needed."""
-
-    def __init__(self, storage: Storage, instant_time: str, clock: Clock) -> None:
-        self._storage, self._time, self._clock = storage, instant_time, clock
-        self._last = clock.seconds()
-
-    def beat(self) -> None:
-        """Renew, if the last time is a third of the interval ago."""
-        now = self._clock.seconds()
-        if now - self._last >= HEARTBEAT_MS / 3000:
-            self._last = now
-            beat(self._storage, self._time)
+def forget_heartbeat(storage: Storage, instant_time: str) -> None:
+    """Remove it."""
+    storage.delete(_heartbeat(instant_time))
 
 
-class Pulse(AbstractContextManager["Pulse"]):
-    """Renews an instant's heartbeat from a thread while the block runs: its process waits for others' work.
+def shows_death(storage: Storage, claim: Claim) -> bool:
+    """Whether the death of the claim's writer is seen at once, or only by a heartbeat that stops."""
+    return claim.kind == PROCESS and storage.has_lock
 
-    A renewal that fails is logged and tried again; the writer is taken for dead only after several.
-    """
 
-    def __init__(self, storage: Storage, instant_time: str) -> None:
-        self._storage, self._time = storage, instant_time
-        self._done = Event()
-        self._thread = Thread(target=self._run, name=f"heartbeat-{instant_time}", daemon=True)
-
-    def __enter__(self) -> Pulse:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._done.set()
-        self._thread.join()
-        if read_claim(self._storage, self._time) is None:  # Released meanwhile, perhaps just before a renewal.
-            self._storage.delete(_heartbeat(self._time))
-
-    def _run(self) -> None:
-        while not self._done.wait(HEARTBEAT_MS / 3000):
-            try:
-                beat(self._storage, self._time)
-            except LakeformatError as error:
-                _LOG.warning("heartbeat of %s failed, trying again: %s", self._time, error)
+def is_alive(storage: Storage, instant: Instant, claim: Claim, clock: Clock) -> bool:
+    """Whether the writer of a pending instant of ours lives, or may live. Call it under the table's lock."""
+    if shows_death(storage, claim):
+        return storage.is_held(claim_path(instant.time))
+    return heartbeat_alive(storage, instant, clock, without=DEAD_AFTER_MS)
 
 
 def heartbeat_alive(storage: Storage, instant: Instant, clock: Clock, *, without: int) -> bool:
@@ -197,14 +170,14 @@ def heartbeat_alive(storage: Storage, instant: Instant, clock: Clock, *, without
 
 def release(storage: Storage, instant_time: str) -> None:
     """Forget the claim, after commit or rollback."""
-    storage.delete(_heartbeat(instant_time))
-    storage.delete(_path(instant_time))
+    forget_heartbeat(storage, instant_time)
+    storage.delete(claim_path(instant_time))
 
 
 def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
     """Claims of instants that are not pending, by time: their writers died around the first or the last step.
 
-    A young one whose writer does not hold the lock may be about to become pending, and is left out.
+    A young one whose writer's death would not show may be about to become pending, and is left out.
     """
     stale: dict[str, Claim] = {}
     for entry in storage.list(own_path("pending")):
@@ -212,6 +185,6 @@ def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dic
             continue
         claim = read_claim(storage, entry.name)
         is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS
-        if claim is not None and (claim.kind == "lock" or not is_young):
+        if claim is not None and (not is_young or (shows_death(storage, claim) and not storage.is_held(entry.path))):
             stale[entry.name] = claim
     return stale

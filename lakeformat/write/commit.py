@@ -6,8 +6,9 @@ The completed file, made by put-if-absent with whole bytes, is the one point at 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from lakeformat.codec.commit_json import encode_commit
@@ -18,9 +19,12 @@ from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, Storage
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 from lakeformat.write import claims
-from lakeformat.write.conflict import check_conflicts
+from lakeformat.write.conflict import check_conflicts, check_plans
+from lakeformat.write.liveness import way_past
 from lakeformat.write.markers import forget_markers
 from lakeformat.write.metadata_table import drop_metadata_table
 from lakeformat.write.rollback import roll_back, was_rolled_back
@@ -75,7 +79,7 @@ class CommitProtocol:
         known: frozenset[str],
         *,
         token: str,
-        lives_by: str,
+        lives_by: str = claims.PROCESS,
         plan: bytes | None = None,
     ) -> OpenCommit:
         """Take the next instant. Call it under the lock, after recovery.
@@ -83,12 +87,11 @@ class CommitProtocol:
         Args:
             known: times of the commits that the write starts from: those of the snapshot it looked at, for a foreign
                 program may commit between two looks at the timeline.
-            lives_by: ``lock`` if the lock is held until the end, else ``heartbeat``.
+            lives_by: the kind of the claim; see `lakeformat.write.claims`.
             plan: what the requested file holds, if not what every instant of the action has.
         """
         data = plan or (encode_requested_replace() if action is Action.REPLACE_COMMIT else b"")
-        kind = lives_by if self._storage.has_lock else "heartbeat"
-        instant = claims.take_instant(self.store, config, self.clock, action, kind=kind, token=token, data=data)
+        instant = claims.take_instant(self.store, config, self.clock, action, kind=lives_by, token=token, data=data)
         return OpenCommit(instant, token, known)
 
     def inflight(self, commit: OpenCommit, profile: CommitMetadata | None) -> OpenCommit:
@@ -104,6 +107,30 @@ class CommitProtocol:
                 f"instant {commit.time} was taken over by another writer; run the write again"
             ) from None
         return OpenCommit(instant, commit.token, commit.known)
+
+    def check_plans(self, timeline: Timeline, touched: frozenset[FileGroupId], *, ours: str | None = None) -> None:
+        """Refuse to touch file groups that a pending clustering is going to rewrite; to be asked before much is done.
+
+        Args:
+            ours: a plan of our own.
+
+        Raises:
+            WriteConflictError: it says what to do.
+        """
+        planned = {group: time for group, time in self.store.pending_clustering(timeline).items() if time != ours}
+        check_plans(touched, planned, partial(way_past, self.store))
+
+    def closed_partitions(self, snapshot: Snapshot) -> Mapping[str, str]:
+        """Partitions that cannot be replaced, since a pending clustering is going to rewrite files of theirs -> why."""
+        planned = {group.partition_path for group in self.store.pending_clustering(snapshot.timeline)}
+        closed: dict[str, str] = {}
+        for path in sorted(planned):
+            live = frozenset(file.group for file in snapshot.by_partition.get(path, ()))
+            try:
+                self.check_plans(snapshot.timeline, live)
+            except WriteConflictError as error:
+                closed[path] = str(error)
+        return closed
 
     def publish(
         self,
@@ -128,8 +155,8 @@ class CommitProtocol:
                 f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
             )
         others = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
-        planned = {g: time for g, time in self.store.pending_clustering(timeline).items() if time != commit.time}
-        check_conflicts(commit.time, touched, others, planned, overwritten)
+        check_conflicts(commit.time, touched, others, overwritten)
+        self.check_plans(timeline, touched, ours=commit.time)
         if check_new_keys is not None and others:
             check_new_keys(others)
         if drop_metadata_table(self.store, self.clock):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 
-__all__ = ["OverlapError", "check_conflicts", "touched_groups"]
+__all__ = ["OverlapError", "check_conflicts", "check_plans", "touched_groups"]
 
 
 class OverlapError(WriteConflictError):
@@ -26,21 +26,18 @@ def check_conflicts(
     ours: str,
     touched: frozenset[FileGroupId],
     others: Iterable[tuple[str, CommitMetadata]],
-    planned: Mapping[FileGroupId, str],
     overwritten: frozenset[str] | None,
 ) -> None:
-    """Refuse to publish over somebody else's work.
+    """Refuse to publish over somebody else's commit.
 
     Args:
         ours: our instant time, for the message.
         touched: file groups we wrote a new version of, or replace; new groups cannot conflict.
         others: commits completed since we started, whatever their time.
-        planned: file groups that pending clusterings are going to replace -> the plan's instant.
         overwritten: partitions whose whole contents we replace; None if we replace none.
 
     Raises:
-        OverlapError: a completed commit; names both instants.
-        WriteConflictError: a pending clustering; names both instants.
+        OverlapError: names both instants.
     """
     for time, metadata in others:
         theirs = touched_groups(metadata)
@@ -52,10 +49,25 @@ def check_conflicts(
                 f"commit {ours} overlaps commit {time} in {len(shared)} file group(s), e.g. {min(shared).file_id}; "
                 f"run the write again, it will start from {time}"
             )
+
+
+def check_plans(
+    touched: frozenset[FileGroupId], planned: Mapping[FileGroupId, str], way_past: Callable[[str], str]
+) -> None:
+    """Refuse to change what somebody is going to rewrite.
+
+    Args:
+        touched: file groups that the write has rows for, or replaces.
+        planned: file groups that pending clusterings are going to replace -> the plan's instant.
+        way_past: tells what to do about a pending plan.
+
+    Raises:
+        WriteConflictError: names the plan's instant.
+    """
     waiting = touched & planned.keys()
     if waiting:
         first = min(waiting)
         raise WriteConflictError(
-            f"commit {ours} touches {len(waiting)} file group(s) that the pending clustering {planned[first]} is going "
-            f"to rewrite, e.g. {first.file_id}; run or cancel that clustering first"
+            f"the write touches {len(waiting)} file group(s), e.g. {first.file_id}, that the pending clustering "
+            f"{planned[first]} is going to rewrite; {way_past(planned[first])}"
         )

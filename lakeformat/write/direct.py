@@ -6,7 +6,7 @@ that what failed, repeated or slow task attempts leave is never seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
 from lakeformat.storage.port import Storage
@@ -43,6 +44,7 @@ class DirectSettings:
         write_token: unique to the attempt.
         tail_bytes: what is left of a partition at the end is staged, not written, below this many bytes of Arrow.
         buffer_bytes: memory for rows on their way.
+        closed: partitions that take no rows -> why.
     """
 
     folder: str
@@ -52,6 +54,7 @@ class DirectSettings:
     write_token: str
     tail_bytes: int
     buffer_bytes: int
+    closed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -88,7 +91,6 @@ class DirectWriter:
         files: FileSettings,
         settings: DirectSettings,
         pool: Executor,
-        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self.storage, self.prepare_settings, self.files, self.settings = (
             storage,
@@ -96,7 +98,7 @@ class DirectWriter:
             files,
             settings,
         )
-        self.pool, self.beat = pool, beat
+        self.pool = pool
         self.rows = 0
         self._incoming: list[pa.RecordBatch] = []
         self._incoming_bytes = self._incoming_rows = 0
@@ -124,6 +126,8 @@ class DirectWriter:
         for path, part in prepare(
             rows, self.prepare_settings, self._new_keys.take(rows.num_rows) if self._new_keys else None
         ).items():
+            if path in self.settings.closed:
+                raise WriteConflictError(self.settings.closed[path])
             partition = self._partitions.setdefault(path, _Partition())
             partition.waiting.append(part)
             partition.bytes += part.nbytes
@@ -134,7 +138,6 @@ class DirectWriter:
         while sum(p.bytes for p in self._partitions.values()) > self.settings.buffer_bytes // 2:
             path = max(self._partitions, key=lambda p: self._partitions[p].bytes)
             self._start(path, self._partitions[path])
-        self.beat()
 
     def append_group(self, path: str, tables: Iterable[pa.Table]) -> None:
         """Take all prepared rows of one sequence of files, in order; nothing else of the partition joins them.
@@ -150,7 +153,6 @@ class DirectWriter:
             if waiting >= ROW_GROUP_ROWS:
                 self._start(path, partition, waiting - waiting % ROW_GROUP_ROWS)
                 waiting %= ROW_GROUP_ROWS
-            self.beat()
         if partition.waiting:
             self._start(path, partition)
         self._wait(partition)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from lakeformat.write.claims import Heart
+from lakeformat.errors import WriteConflictError
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.direct import DirectSettings, DirectWriter
-from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.job import Operation
 from lakeformat.write.session import WriteResult, WriteSession
 from lakeformat.write.sorted_runs import take_rows
 from lakeformat.write.stage import stage_folder
+from lakeformat.write.tails import tail_bytes
 
-__all__ = ["write_direct"]
+__all__ = ["closed_to", "write_direct"]
 
 
 def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> WriteResult:
@@ -32,19 +34,20 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
         if (skipped := session.skipped(snapshot)) is not None:
             return skipped
         schema = job.final_schema(snapshot)
-        commit = session.begin(snapshot.timeline.commit_times, lives_by="lock")
-        with session.undone_on_failure(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        closed = closed_to(session, snapshot)
+        commit = session.begin(snapshot.timeline.commit_times)
+        with session.running(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             settings = DirectSettings(
                 folder=stage_folder(job.write_id),
                 instant_time=commit.time,
                 write_id=job.write_id,
                 task=0,
                 write_token="0-0-0",  # noqa: S106  A file name's part, no secret.
-                tail_bytes=_tail_bytes(job),
+                tail_bytes=tail_bytes(job, tasks=False),
                 buffer_bytes=job.options["lakeformat.write.buffer.bytes"] * 2,
+                closed=closed,
             )
-            heart = Heart(engine.storage, commit.time, engine.clock)
-            writer = DirectWriter(engine.storage, job.prepare, job.files(schema), settings, pool, heart.beat)
+            writer = DirectWriter(engine.storage, job.prepare, job.files(schema), settings, pool)
             try:
                 with session.report.step("encode") as counted:
                     take_rows(writer, rows, job.layout)
@@ -57,7 +60,15 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
             return session.run_direct(commit, written, tails, writer.rows, snapshot)
 
 
-def _tail_bytes(job: WriteJob) -> int:
-    """Below this many bytes of Arrow, a partition's rest is packed by ``commit()`` and not a file of its own."""
-    small: int = job.options["hoodie.parquet.small.file.limit"]
-    return small if job.operation is Operation.INSERT else 0
+def closed_to(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:
+    """Partitions that an overwrite must not have rows for -> why: a pending clustering is going to rewrite them.
+
+    Raises:
+        WriteConflictError: the whole table is to be replaced.
+    """
+    if not session.job.operation.overwrites:
+        return {}
+    closed = session.protocol.closed_partitions(snapshot)
+    if closed and session.job.operation is Operation.INSERT_OVERWRITE_TABLE:
+        raise WriteConflictError(next(iter(closed.values())))
+    return closed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -21,10 +21,10 @@ from lakeformat.model.files import BaseFile
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.bucket_tasks import BucketSettings
 from lakeformat.write.buckets import FileSizing
-from lakeformat.write.claims import Pulse
 from lakeformat.write.commit import OpenCommit
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.late_check import new_file_check
+from lakeformat.write.liveness import alive
 from lakeformat.write.profile import workload_profile
 from lakeformat.write.report import Report
 from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
@@ -126,10 +126,11 @@ class ExchangedSession:
         Args:
             known: the commits the write starts from; those completed now by default.
         """
-        with self.session.locked():
-            known = known if known is not None else self.store.load().commit_times
-            commit = self.session.begin(known, lives_by="heartbeat")
-        with Pulse(self.storage, commit.time):
+        with ExitStack() as life:
+            with self.session.locked():
+                known = known if known is not None else self.store.load().commit_times
+                commit = self.session.begin(known)
+                life.enter_context(alive(self.storage, commit.time))
             try:
                 yield commit
             except CommitStateUnknownError:
@@ -162,9 +163,9 @@ class ExchangedSession:
         schema = job.final_schema(snapshot)
         staged = [task for task in staged if task.path]
         units, results, plan = self._plan(staged, snapshot, schema)
-        commit = session.protocol.inflight(
-            commit, workload_profile(job.operation, plan.buckets, [file.stat for file in written])
-        )
+        touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
+        profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
+        commit = session.inflight(commit, profile, snapshot, session.overwritten(touched, snapshot))
         handles = replace(job.handles(commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
         written = [*written]
         with session.report.step("write") as counted:
@@ -176,7 +177,7 @@ class ExchangedSession:
                 written += self.exchange.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
             counted["buckets"] = len(plan.buckets)
-        touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
+        touched += [file.stat.partition_path for file in written]
         check = new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
         with session.locked():
             if (skipped := session.skipped(self.engine.snapshot())) is not None:

@@ -24,7 +24,7 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from lakeformat.merge import MergeRule
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
-from lakeformat.predicate import mask
+from lakeformat.predicate import Always, mask
 from lakeformat.storage.port import Ids
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -68,6 +68,11 @@ class MergePlan:
     source_columns: tuple[str, ...]
     target_columns: tuple[str, ...]
     anywhere: bool = False
+
+    @property
+    def changes_every_match(self) -> bool:
+        """Whether no stored row that a source row matches stays as it is."""
+        return Always(True) in {clause.where for clause in self.matched}
 
     def source(self, rows: pa.Table) -> pa.Table:
         """The source's side of what clauses look at; the record key is always there."""
@@ -201,13 +206,14 @@ def _attempt(
         return skipped
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    commit = session.begin((seen or snapshot).timeline.commit_times, lives_by="lock")
-    with session.undone_on_failure(commit):
+    commit = session.begin((seen or snapshot).timeline.commit_times)
+    with session.running(commit):
         session.report.rows["incoming"] = arrived
         buckets = plan_buckets(
             session.storage, job, rows, snapshot, plan.schema, session.report, insertable=plan.insertable
         )
-        commit = session.protocol.inflight(commit, workload_profile(job.operation, buckets.buckets, ()))
+        profile = workload_profile(job.operation, buckets.buckets, ())
+        commit = session.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
             job.handles(commit.time, plan.schema),
             merger=lambda bucket, base, source, task, settings: _Clauses(plan, bucket, base, source, task, settings),

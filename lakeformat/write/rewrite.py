@@ -90,9 +90,9 @@ def _attempt(
     nothing = np.empty(0, np.int64)
     buckets = tuple(Bucket(file.partition_path, file.name.file_id, file, nothing, 0) for file in found.files)
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
-    commit = session.begin(snapshot.timeline.commit_times, lives_by="lock")
-    with session.undone_on_failure(commit):
-        commit = session.protocol.inflight(commit, workload_profile(session.job.operation, buckets, ()))
+    commit = session.begin(snapshot.timeline.commit_times)
+    with session.running(commit):
+        commit = session.inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
         handles = replace(
             session.job.handles(commit.time, change.schema),
             merger=lambda _, base, __, task, settings: _Changes(change, base, task, settings),

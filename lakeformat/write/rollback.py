@@ -38,8 +38,11 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 _STAGE_KEPT_MS: Final = 24 * 3600 * 1000
 
 
-def recover(store: TimelineStore, config: TableConfig, clock: Clock) -> None:
+def recover(store: TimelineStore, config: TableConfig, clock: Clock, *, keeping: str | None = None) -> None:
     """Finish pending rollbacks, undo dead writes of ours and long-dead ones of others, clear leftovers.
+
+    Args:
+        keeping: time of a clustering whose plan is wanted: of its dead run the plan stays in any case.
 
     Raises:
         WriteConflictError: another program's write is pending and may be alive.
@@ -55,7 +58,7 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock) -> None:
         if instant.action in {Action.COMMIT, Action.REPLACE_COMMIT} and _is_dead(store, instant, clock):
             any_dead = True
             claim = claims.read_claim(store.storage, instant.time)
-            if claim is not None and claim.keeps_plan:
+            if claim is not None and (claim.keeps_plan or (instant.time == keeping and _has_plan(store, instant))):
                 _LOG.warning("undoing the run of %s, whose process died; its plan stays", instant.file_name)
                 revert_run(store, instant)
                 continue
@@ -71,6 +74,14 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock) -> None:
     _clear_old_files(store, clock)
 
 
+def _has_plan(store: TimelineStore, instant: Instant) -> bool:
+    try:
+        requested = store.requested_replace(instant) if instant.action is Action.REPLACE_COMMIT else None
+    except CorruptTableError:
+        return False
+    return requested is not None and requested.plan is not None
+
+
 def _forget_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
     """Remove what a dead write staged; its claim, which names the folder, must still be there."""
     if claim is not None and claim.write_id is not None:
@@ -80,8 +91,7 @@ def _forget_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
 def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     claim = claims.read_claim(store.storage, instant.time)
     if claim is not None:
-        alive = claims.heartbeat_alive(store.storage, instant, clock, without=claims.DEAD_AFTER_MS)
-        return claim.kind == "lock" or not alive
+        return not claims.is_alive(store.storage, instant, claim, clock)
     if instant.action is Action.REPLACE_COMMIT and instant.state is State.REQUESTED:
         return False  # A plan of clustering waits for its run; it is nobody's failure.
     _refuse_if_alive(store, instant, clock)
@@ -115,7 +125,9 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     ]
     plan = RollbackPlan(victim.time, victim.action.value, tuple(requests))
     data = encode_rollback_plan(plan)
-    rollback = claims.take_instant(store, config, clock, Action.ROLLBACK, kind="lock", token=victim.time, data=data)
+    rollback = claims.take_instant(
+        store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=data
+    )
     _finish(store, rollback, clock)
 
 

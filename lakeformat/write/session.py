@@ -10,31 +10,34 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import FileGroupId
 from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write import claims
 from lakeformat.write.base_file import ROW_GROUP_ROWS
 from lakeformat.write.batch_ids import batch_of, last_batches
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.callbacks import CommitMessage, notify
+from lakeformat.write.claims import PROCESS
 from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
 from lakeformat.write.engine import Engine
 from lakeformat.write.handles import HandleSettings, create, merge
 from lakeformat.write.hooks import Hooks, hooks_of
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.late_check import late_check
+from lakeformat.write.liveness import alive
 from lakeformat.write.markers import announce, prepare_partition
 from lakeformat.write.partitions import matching_partitions
 from lakeformat.write.profile import BucketPlan, plan_buckets, workload_profile
 from lakeformat.write.publish import Publication
 from lakeformat.write.repack import choose_small, read_back
-from lakeformat.write.report import Report, progress, steps_table, summary
+from lakeformat.write.report import Report, progress
+from lakeformat.write.result import WriteResult
 from lakeformat.write.rollback import recover
 from lakeformat.write.stage import Written, stage_folder
 
@@ -43,32 +46,6 @@ __all__ = ["AFTER_TASKS", "Engine", "WriteResult", "WriteSession"]
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Number of the first bucket beside base files that tasks have written: names and sequence numbers must differ.
 AFTER_TASKS: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    """A published write, or one that had been published before.
-
-    Attributes:
-        instant_time: its instant; of a skipped write the table's newest.
-        report: what ``history()`` shows later.
-        skipped: why nothing was written, if so: the batch is in the table already.
-    """
-
-    instant_time: str
-    operation: str
-    report: Mapping[str, Any]
-    skipped: str = ""
-
-    def __str__(self) -> str:
-        """One line: rows, files, seconds."""
-        if self.skipped:
-            return f"{self.operation} skipped: {self.skipped}"
-        return summary(self.instant_time, self.operation, self.report)
-
-    def describe(self) -> str:
-        """The summary, and a line a step: seconds, and what it counted."""
-        return "\n".join([str(self), steps_table(self.report["steps"])])
 
 
 class WriteSession:
@@ -84,11 +61,15 @@ class WriteSession:
         self._threads = max(1, pa.cpu_count())
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the table's lock, with what dead writers left cleared away; afterwards tell of what was published."""
+    def locked(self, *, keeping: str | None = None) -> Iterator[None]:
+        """Hold the table's lock, with what dead writers left cleared away; afterwards tell of what was published.
+
+        Args:
+            keeping: see `recover`.
+        """
         wait = self.job.options["hoodie.write.lock.wait_time_ms"] / 1000
         with self.storage.lock(wait):
-            recover(self.store, self.job.config, self.engine.clock)
+            recover(self.store, self.job.config, self.engine.clock, keeping=keeping)
             yield
         message, self._message = self._message, None
         if message is not None:
@@ -160,10 +141,10 @@ class WriteSession:
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
-        commit = self.begin(snapshot.timeline.commit_times, lives_by="lock")
-        with self.undone_on_failure(commit):
+        commit = self.begin(snapshot.timeline.commit_times)
+        with self.running(commit):
             self.report.rows["incoming"] = arrived
-            commit = self.protocol.inflight(commit, CommitMetadata(self.job.operation.name, {}))
+            commit = self.inflight(commit, workload_profile(self.job.operation, (), ()), snapshot, found)
             self.finish(commit, schema, (), snapshot, found, None)
         self.protocol.tidy(commit)
         return self.result(commit)
@@ -179,8 +160,11 @@ class WriteSession:
         _LOG.info("%s", result)
         return result
 
-    def begin(self, known: frozenset[str], *, lives_by: str) -> OpenCommit:
-        """Take the instant, of a write that starts from these commits. Call it under the lock."""
+    def begin(self, known: frozenset[str], *, lives_by: str = PROCESS) -> OpenCommit:
+        """Take the instant, of a write that starts from these commits. Call it under the lock.
+
+        Of a claim that lives by its process, `alive` must begin before the lock goes.
+        """
         return self.protocol.begin(
             self.job.config, self.job.operation.action, known, token=self.job.write_id, lives_by=lives_by
         )
@@ -192,33 +176,60 @@ class WriteSession:
         schema = self.job.final_schema(snapshot)
         if known is None or not self.job.operation.overwrites:
             known = snapshot.timeline.commit_times
-        commit = self.begin(known, lives_by="lock")
-        with self.undone_on_failure(commit):
+        commit = self.begin(known)
+        with self.running(commit):
             self.report.rows["incoming"] = arrived
             plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.report)
+            overwritten = self.overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
-            commit = self.protocol.inflight(commit, profile)
+            commit = self.inflight(commit, profile, snapshot, overwritten)
             handles = self.job.handles(commit.time, schema)
             with self.report.step("write") as counted:
                 written = self.handle(plan, handles)
                 counted["buckets"] = len(plan.buckets)
-            overwritten = self._overwritten(plan.rows, snapshot)
             check = late_check(self.storage, self.job, plan)
             self.finish(commit, schema, written, snapshot, overwritten, check)
         self.protocol.tidy(commit)
         return self.result(commit)
 
     @contextmanager
-    def undone_on_failure(self, commit: OpenCommit) -> Iterator[None]:
-        """Roll back whatever the block leaves if it raises; an unknown outcome stays as it is."""
-        try:
-            yield
-        except CommitStateUnknownError:
-            raise
-        except BaseException:
-            with suppress(LakeformatError, OSError):  # The next writer will do it.
-                self.protocol.undo(self.job.config, commit)
-            raise
+    def running(self, commit: OpenCommit) -> Iterator[None]:
+        """Show life while the block runs, under the lock, and roll back whatever it leaves if it raises.
+
+        An unknown outcome stays as it is.
+        """
+        with alive(self.storage, commit.time):
+            try:
+                yield
+            except CommitStateUnknownError:
+                raise
+            except BaseException:
+                with suppress(LakeformatError, OSError):  # The next writer will do it.
+                    self.protocol.undo(self.job.config, commit)
+                raise
+
+    def inflight(
+        self,
+        commit: OpenCommit,
+        profile: CommitMetadata,
+        snapshot: Snapshot,
+        overwritten: Iterable[str] | None = None,
+        *,
+        is_certain: bool = True,
+    ) -> OpenCommit:
+        """The second step, when it is known which file groups the write touches, and before they are rewritten.
+
+        Args:
+            overwritten: partitions whose file groups are replaced.
+            is_certain: False if the write may turn out to change nothing in the file groups of the profile.
+
+        Raises:
+            WriteConflictError: a pending clustering has one of them.
+        """
+        touched = {FileGroupId(one.partition_path, one.file_id) for one in profile.all_stats() if one.file_id}
+        replaced = {file.group for path in overwritten or () for file in snapshot.by_partition.get(path, ())}
+        self.protocol.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
+        return self.protocol.inflight(commit, profile)
 
     # --- handles --------------------------------------------------------------------------------------
 
@@ -228,10 +239,8 @@ class WriteSession:
             prepare_partition(self.storage, partition, handles.instant_time)
 
         handles = replace(handles, idle_cores=len(plan.buckets) < self._threads)
-        heart = claims.Heart(self.storage, handles.instant_time, self.engine.clock)
 
         def one(at: int) -> Written | None:
-            heart.beat()
             bucket, task = plan.buckets[at], first_task + at
             path = handles.written_to(bucket, handles.file_name(bucket, task))
             announce(self.storage, handles.instant_time, path, merge=bucket.base is not None)
@@ -300,14 +309,15 @@ class WriteSession:
         if self.job.joins:
             written, tails = self._repacked(written, tails, snapshot)
         plan = plan_buckets(self.storage, self.job, tails, snapshot, schema, self.report)
+        partitions = {*plan.rows, *(file.stat.partition_path for file in written)}
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
-        commit = self.protocol.inflight(commit, profile)
+        commit = self.inflight(commit, profile, snapshot, self.overwritten(partitions, snapshot))
         with self.report.step("write") as counted:
             placed = self.handle(plan, self.job.handles(commit.time, schema), AFTER_TASKS)
             placed += self.place(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
-        touched_partitions = {file.stat.partition_path: pa.table({}) for file in placed}
-        self.finish(commit, schema, placed, snapshot, self._overwritten(touched_partitions, snapshot), None)
+        partitions = {file.stat.partition_path for file in placed}
+        self.finish(commit, schema, placed, snapshot, self.overwritten(partitions, snapshot), None)
 
     def publish_written(
         self,
@@ -326,7 +336,7 @@ class WriteSession:
         with self.report.step("place") as counted:
             written = self.place(commit, written)
             counted["files"] = len(written)
-        hidden = self._overwritten(dict.fromkeys(overwritten, pa.table({})), snapshot)
+        hidden = self.overwritten(overwritten, snapshot)
         self.finish(commit, schema, written, snapshot, hidden, check_new_keys)
         self.protocol.tidy(commit)
         return self.result(commit)
@@ -349,12 +359,13 @@ class WriteSession:
 
     # --- publish --------------------------------------------------------------------------------------
 
-    def _overwritten(self, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> frozenset[str] | None:
+    def overwritten(self, partitions: Iterable[str], snapshot: Snapshot) -> frozenset[str] | None:
+        """Partitions whose contents the write replaces, if it has rows for these; None if it replaces none."""
         match self.job.operation:
             case Operation.INSERT_OVERWRITE_TABLE:
-                return frozenset({*snapshot.by_partition, *rows})
+                return frozenset({*snapshot.by_partition, *partitions})
             case Operation.INSERT_OVERWRITE:
-                return frozenset(rows)
+                return frozenset(partitions)
             case _:
                 return None
 

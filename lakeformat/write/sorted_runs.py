@@ -35,7 +35,7 @@ def take_rows(writer: DirectWriter, batches: Iterable[pa.RecordBatch], layout: L
             writer.append(batch)
         return
     path = f"{writer.settings.folder}/runs.arrow"
-    staged = stage_runs(writer.storage, path, writer.prepare_settings, writer.settings, batches, layout, writer.beat)
+    staged = stage_runs(writer.storage, path, writer.prepare_settings, writer.settings, batches, layout)
     lay_down(writer, [staged], layout)
     if staged.path:
         writer.storage.delete(staged.path)
@@ -48,7 +48,6 @@ def stage_runs(
     settings: DirectSettings,
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
-    beat: Callable[[], None],
 ) -> StagedTask:
     """Write a stream of rows as sorted runs into one stage file. Memory: the settings' buffer."""
     keys = GeneratedKeys(settings.instant_time, settings.task) if prepared.keys.generated else None
@@ -56,7 +55,6 @@ def stage_runs(
     with StageWriter(storage, path, prepared, combined=False, buffer_bytes=half, layout=layout, new_keys=keys) as stage:
         for batch in batches:
             stage.append(batch)
-            beat()
         return stage.finish()
 
 

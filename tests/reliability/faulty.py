@@ -210,6 +210,16 @@ class FaultyStorage:
             self._strike("open_output", path)
 
     @contextmanager
+    def hold(self, path: str) -> Iterator[None]:
+        self._enter("hold", path, False)
+        with self.inner.hold(path):
+            yield
+
+    def is_held(self, path: str) -> bool:
+        self._enter("is_held", path, False)
+        return self.inner.is_held(path)
+
+    @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
         mode = self._enter("lock", "", True)
         with self.inner.lock(timeout_seconds):

@@ -7,7 +7,7 @@ from pathlib import Path
 import hudi_rs
 import pytest
 from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
+from reliability.flights import NEXT, Model, copy_of, leftovers, open_at, rows_of
 
 from lakeformat.model.instant import State
 from lakeformat.storage import LocalStorage, Storage
@@ -47,7 +47,6 @@ def test_a_crash_in_a_clustering(mode: Mode, template: tuple[Path, Model], tmp_p
         with pytest.raises(Crash):
             cluster(FaultyStorage(storage, Fault(at(number), mode)))
         assert rows_of(storage) == before, recording.calls[number]
-        grow_old(Path(storage.root))
         NEXT.run(open_at(storage, "next"))
         assert rows_of(storage) == NEXT.applied(before), recording.calls[number]
         assert leftovers(storage) == [], recording.calls[number]
@@ -71,7 +70,6 @@ def test_a_crash_in_the_run_of_a_plan(mode: Mode, template: tuple[Path, Model], 
         with pytest.raises(Crash):
             run_plan(FaultyStorage(storage, Fault(at(number), mode)))
         assert rows_of(storage) == before, recording.calls[number]
-        grow_old(Path(storage.root))
         table = open_at(storage, "again")
         done = table.history()[0].operation == "cluster"
         result = table.run_clustering()
@@ -107,7 +105,6 @@ def test_a_crash_in_scheduling_and_in_cancelling(mode: Mode, template: tuple[Pat
             storage: LocalStorage = copy_of(start, tmp_path)
             with pytest.raises(Crash):
                 act(FaultyStorage(storage, Fault(at(number), mode)))
-            grow_old(Path(storage.root))
             assert rows_of(storage) == before, recording.calls[number]
             open_at(storage, "third").insert(NEXT.rows.slice(0, 0))  # Whoever comes next finishes what was begun.
             cancel(storage)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lakeformat.errors import CorruptTableError, LakeformatError
+from lakeformat.errors import CorruptTableError, LakeformatError, LockTimeoutError
 from lakeformat.storage import Storage
 from lakeformat.storage.port import HOODIE, OWN
 
@@ -39,6 +39,8 @@ CALLS: dict[str, Callable[[Storage, str], Any]] = {
     "touch": lambda s, p: s.touch(p),
     "delete": lambda s, p: s.delete(p),
     "delete_folder": lambda s, p: s.delete_folder(f".hoodie/{p}"),
+    "hold": lambda s, p: s.hold(p).__enter__(),
+    "is_held": lambda s, p: s.is_held(p),
 }
 
 THREADS = 16
@@ -285,3 +287,28 @@ class StorageContract:
         with storage.lock(0):
             entered = True
         assert entered
+
+    def test_a_file_is_held_by_one_until_the_block_ends(self, storage: Storage) -> None:
+        storage.create("claims/x", b"1")
+        assert not storage.is_held("claims/x")
+        with storage.hold("claims/x"):
+            assert storage.is_held("claims/x") is storage.has_lock
+            assert not storage.is_held("claims/y")
+            if storage.has_lock:
+                with pytest.raises(LockTimeoutError), storage.hold("claims/x"):
+                    pass
+                assert storage.is_held("claims/x")
+        assert not storage.is_held("claims/x")
+        with pytest.raises(ZeroDivisionError), storage.hold("claims/x"):
+            raise ZeroDivisionError
+        assert not storage.is_held("claims/x")
+
+    def test_a_file_that_is_held_may_go(self, storage: Storage) -> None:
+        storage.create("claims/x", b"1")
+        with storage.hold("claims/x"), storage.hold("claims/none"):
+            storage.delete("claims/x")
+            storage.create("claims/x2", b"2")
+            assert not storage.is_held("claims/none")
+            with storage.hold("claims/x2"):
+                assert storage.is_held("claims/x2") is storage.has_lock
+        assert names(storage, "claims") == ["x2"]

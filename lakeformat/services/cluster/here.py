@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,6 @@ from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource, open_group
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.claims import Heart
 from lakeformat.write.engine import Engine
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.stage import Written
@@ -52,10 +51,8 @@ class GroupRewrite:
         pool: threads that work; those that call `run` wait for them.
     """
 
-    def __init__(
-        self, storage: Storage, settings: RewriteSettings, pool: Executor, threads: int, beat: Callable[[], None]
-    ) -> None:
-        self.storage, self.settings, self.pool, self.threads, self.beat = storage, settings, pool, threads, beat
+    def __init__(self, storage: Storage, settings: RewriteSettings, pool: Executor, threads: int) -> None:
+        self.storage, self.settings, self.pool, self.threads = storage, settings, pool, threads
 
     def run(self, number: str, group: Group) -> list[Written]:
         """The group's new files, in the settings' folder."""
@@ -66,7 +63,7 @@ class GroupRewrite:
         if not self.settings.ordering.columns:
             return self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)]).result()
         if 2 * source.memory_bytes <= self.settings.buffer_bytes:
-            return MemoryRewrite(self.storage, self.settings, self.pool, self.beat).run(number, source)
+            return MemoryRewrite(self.storage, self.settings, self.pool).run(number, source)
         return self._through_storage(number, source)
 
     def _through_storage(self, number: str, source: GroupSource) -> list[Written]:
@@ -76,11 +73,11 @@ class GroupRewrite:
 
         def spilled(at: int) -> Spilled:
             path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
-            return spill(source, source.files[at::tasks], ranges, part, path, self.beat)
+            return spill(source, source.files[at::tasks], ranges, part, path)
 
         def merged(at: int) -> list[Written]:
             place = number, source.partition_path
-            return [*merge_range(self.storage, spills, place, at, ranges, settings, self.beat)]
+            return [*merge_range(self.storage, spills, place, at, ranges, settings)]
 
         spills = gathered([self.pool.submit(spilled, at) for at in range(tasks)])
         files = gathered([self.pool.submit(merged, at) for at in range(ranges.count)])
@@ -96,10 +93,9 @@ def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSetti
     """
     threads = max(1, pa.cpu_count())
     at_once = max(1, min(threads, len(groups)))
-    heart = Heart(engine.storage, settings.instant_time, engine.clock)
     own = replace(settings, buffer_bytes=settings.buffer_bytes // at_once)
     # Threads that wait are apart from threads that work, so that no two wait for each other.
     with reused_memory(), ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(at_once) as waiting:
-        worker = GroupRewrite(engine.storage, own, pool, threads, heart.beat)
+        worker = GroupRewrite(engine.storage, own, pool, threads)
         jobs = [waiting.submit(worker.run, str(at), group) for at, group in enumerate(groups)]
         return [file for files in gathered(jobs) for file in files]

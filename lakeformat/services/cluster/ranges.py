@@ -10,7 +10,7 @@ every block of the group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -106,7 +106,6 @@ def spill(
     ranges: Ranges,
     settings: RewriteSettings,
     path: str,
-    beat: Callable[[], None],
 ) -> Spilled:
     """Write the rows of some of the group's files as sorted runs. Memory: the settings' buffer."""
     schema = spilled_schema(settings)
@@ -114,7 +113,6 @@ def spill(
     batches = 0
     with source.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
         for block in _blocks(source, files, settings.buffer_bytes // 3):
-            beat()
             places = ranges.curve.positions(block)
             order = np.argsort(places) if settings.ordering.curved else settings.ordering.by_columns(block)
             places = places[order]
@@ -167,7 +165,6 @@ def merge_range(
     number: int,
     ranges: Ranges,
     settings: RewriteSettings,
-    beat: Callable[[], None],
 ) -> Iterator[Written]:
     """The files of one range: one, or more where many rows share a place.
 
@@ -184,6 +181,6 @@ def merge_range(
                 reader: Any = pa.ipc.open_file(stack.enter_context(storage.open_input(one.path)))
                 cursors += [RunCursor(reader, run) for run in mine]
                 rows += sum(run.rows for run in mine)
-        maker = FileMaker(storage, settings, group[1], f"{group[0]}-{number}", beat=beat)
+        maker = FileMaker(storage, settings, group[1], f"{group[0]}-{number}")
         tables = (table.drop_columns([_PLACE]) for table in merged(cursors, order))
         yield from maker.stream(tables, rows, int(_LEEWAY * ranges.per_file))

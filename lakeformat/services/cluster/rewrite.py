@@ -9,7 +9,7 @@ Memory: the buffer, over all groups at work, and per thread one row group; of op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,7 +52,6 @@ class FileMaker:
     partition_path: str
     number: str
     encoded: frozenset[str] = frozenset()
-    beat: Callable[[], None] = lambda: None
 
     def write(self, at: int, tables: Iterable[pa.Table]) -> Written:
         """One file of these rows: each table a row group, or several."""
@@ -66,7 +65,6 @@ class FileMaker:
         ):
             for table in tables:
                 writer.write(table)
-                self.beat()
             writer.close()
         stat = WriteStat(
             file_id,
@@ -116,8 +114,8 @@ class MemoryRewrite:
         pool: does the work; the caller's thread only waits.
     """
 
-    def __init__(self, storage: Storage, settings: RewriteSettings, pool: Executor, beat: Callable[[], None]) -> None:
-        self.storage, self.settings, self.pool, self.beat = storage, settings, pool, beat
+    def __init__(self, storage: Storage, settings: RewriteSettings, pool: Executor) -> None:
+        self.storage, self.settings, self.pool = storage, settings, pool
 
     def run(self, number: str, source: GroupSource) -> list[Written]:
         """The group's new files. Memory: the group's rows twice at most, and one row group per file at work."""
@@ -125,9 +123,7 @@ class MemoryRewrite:
         found = self.pool.submit(self.settings.ordering.order, rows).result()
         order, places = (np.arange(rows.num_rows), None) if found is None else found
         per_file = self.pool.submit(rows_per_file, rows, order, source, self.settings).result()
-        maker = FileMaker(
-            self.storage, self.settings, source.partition_path, number, frozenset(source.encoded), self.beat
-        )
+        maker = FileMaker(self.storage, self.settings, source.partition_path, number, frozenset(source.encoded))
         parts = np.split(order, _starts(len(order), per_file, places)) if len(order) else []
         return gathered([self.pool.submit(maker.write, at, _gathered(rows, part)) for at, part in enumerate(parts)])
 
@@ -135,7 +131,6 @@ class MemoryRewrite:
         few = len(source.files) < pa.cpu_count()
 
         def read(at: int) -> pa.Table:
-            self.beat()
             return pa.Table.from_batches(source.batches(source.files[at], threads=few), source.shape)
 
         tables = gathered([self.pool.submit(read, at) for at in range(len(source.files))])

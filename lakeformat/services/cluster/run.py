@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final, TypeAlias
@@ -51,6 +51,7 @@ from lakeformat.write.conflict import OverlapError
 from lakeformat.write.engine import Engine
 from lakeformat.write.hooks import Hooks
 from lakeformat.write.job import Operation, rewrite_job
+from lakeformat.write.liveness import alive, how_to_wait
 from lakeformat.write.rollback import revert_run, roll_back
 from lakeformat.write.session import WriteResult, WriteSession
 from lakeformat.write.stage import Written, stage_folder
@@ -176,7 +177,6 @@ class ClusterSession:
             Action.REPLACE_COMMIT,
             snapshot.timeline.commit_times,
             token=self.session.job.write_id,
-            lives_by="heartbeat",
             plan=encode_clustering(plan),
         )
 
@@ -188,16 +188,18 @@ class ClusterSession:
         Raises:
             WriteConflictError: another writer changed the files meanwhile; the plan is gone, too.
         """
-        with self.session.report.step("plan") as counted, self.session.locked():
-            snapshot = self.engine.snapshot()
-            plan = self.plan(snapshot, request)
-            if plan is not None:
-                commit = self._started(self._begin(snapshot, plan), keeps_plan=False)
-                counted.update(groups=len(plan.groups), files=len(plan.file_groups))
-        if plan is None:
-            return self._nothing(snapshot, "no file groups are worth rewriting")
-        with self._undone_on_failure(commit, keeps_plan=False), claims.Pulse(self.engine.storage, commit.time):
-            return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
+        with ExitStack() as life:
+            with self.session.report.step("plan") as counted, self.session.locked():
+                snapshot = self.engine.snapshot()
+                plan = self.plan(snapshot, request)
+                if plan is not None:
+                    commit = self._started(self._begin(snapshot, plan), keeps_plan=False)
+                    life.enter_context(alive(self.engine.storage, commit.time))
+                    counted.update(groups=len(plan.groups), files=len(plan.file_groups))
+            if plan is None:
+                return self._nothing(snapshot, "no file groups are worth rewriting")
+            with self._undone_on_failure(commit, keeps_plan=False):
+                return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
 
     def run(self, instant_time: str | None = None) -> WriteResult:
         """Carry out a plan, ours or another writer's; the oldest that can be by default.
@@ -207,16 +209,18 @@ class ClusterSession:
             WriteConflictError: it runs already; or its files have changed since, and it was rolled back.
             UnsupportedTableError: it is meant for a way of execution that is not built.
         """
-        with self.session.report.step("plan") as counted, self.session.locked():
-            snapshot = self.engine.snapshot()
-            found = self._claim_one(snapshot, instant_time)
-            if found is not None:
-                commit, plan, ordering = found
-                counted.update(groups=len(plan.groups), files=len(plan.file_groups))
-        if found is None:
-            return self._nothing(snapshot, "no clustering is pending")
-        with self._undone_on_failure(commit, keeps_plan=True), claims.Pulse(self.engine.storage, commit.time):
-            return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
+        with ExitStack() as life:
+            with self.session.report.step("plan") as counted, self.session.locked(keeping=instant_time):
+                snapshot = self.engine.snapshot()
+                found = self._claim_one(snapshot, instant_time)
+                if found is not None:
+                    commit, plan, ordering = found
+                    life.enter_context(alive(self.engine.storage, commit.time))
+                    counted.update(groups=len(plan.groups), files=len(plan.file_groups))
+            if found is None:
+                return self._nothing(snapshot, "no clustering is pending")
+            with self._undone_on_failure(commit, keeps_plan=True):
+                return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
 
     def _claim_one(
         self, snapshot: Snapshot, instant_time: str | None
@@ -253,11 +257,11 @@ class ClusterSession:
 
     def _claim(self, instant: Instant) -> None:
         if instant.state is not State.REQUESTED:
-            raise _runs_elsewhere(instant)
+            raise self._runs_elsewhere(instant)
         try:
             claims.claim_plan(self.engine.storage, instant.time, token=self.session.job.write_id)
         except FileExistsError:
-            raise _runs_elsewhere(instant) from None
+            raise self._runs_elsewhere(instant) from None
 
     def _started(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
         """Inflight, under the lock that the claim was put under: who comes next finds both.
@@ -269,7 +273,7 @@ class ClusterSession:
             return self.session.protocol.inflight(commit, None)
         except WriteConflictError:
             claims.release(self.engine.storage, commit.time)
-            raise _runs_elsewhere(commit.instant) from None
+            raise self._runs_elsewhere(commit.instant) from None
         except BaseException:
             with suppress(LakeformatError, OSError):  # Else the next writer does it.
                 self._undo(commit, keeps_plan=keeps_plan)
@@ -307,7 +311,6 @@ class ClusterSession:
         with session.report.step("rewrite") as counted:
             written = self._rewriter(self.engine, groups_of(plan, snapshot), settings)
             counted.update(order=ordering.strategy.value if ordering.columns else "none", files=len(written))
-        claims.beat(self.engine.storage, commit.time)
         with session.locked():
             self._check_claim(commit)
             with session.report.step("place") as counted:
@@ -372,18 +375,19 @@ class ClusterSession:
             InvalidInputError: no such plan is pending.
             WriteConflictError: it is running.
         """
-        with self.session.locked():
+        with self.session.locked(keeping=instant_time):
             store = self.engine.store
             pending = {instant.time: instant for instant in store.load().pending if may_cluster(store, instant)}
             if instant_time not in pending:
                 raise not_pending(instant_time, pending)
             if claims.read_claim(self.engine.storage, instant_time) is not None:
-                raise WriteConflictError(f"clustering {instant_time} is running; wait for it")
+                raise self._runs_elsewhere(pending[instant_time])
             roll_back(store, self.session.job.config, self.engine.clock, pending[instant_time])
 
-
-def _runs_elsewhere(instant: Instant) -> WriteConflictError:
-    return WriteConflictError(f"clustering {instant.time} runs in another process; wait for it")
+    def _runs_elsewhere(self, instant: Instant) -> WriteConflictError:
+        storage = self.engine.storage
+        how = how_to_wait(storage, claims.read_claim(storage, instant.time))
+        return WriteConflictError(f"clustering {instant.time} runs in another process; {how}")
 
 
 def _carried_schema(engine: Engine, snapshot: Snapshot) -> str:

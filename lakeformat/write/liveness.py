@@ -1,0 +1,93 @@
+"""How a writer shows that it lives: its process holds the claim, and a thread renews the heartbeat.
+
+Where the storage has locks a death lets go of the claim, and is seen at once. Elsewhere, and where a write goes through
+several processes, the heartbeat stops, and the writer counts as dead `lakeformat.write.claims.DEAD_AFTER_MS` later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from threading import Event, Thread
+from typing import Final
+
+from lakeformat.errors import LakeformatError
+from lakeformat.model.instant import State
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write import claims
+
+__all__ = ["Pulse", "alive", "how_to_wait", "way_past"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+
+
+@contextmanager
+def alive(storage: Storage, instant_time: str) -> Iterator[None]:
+    """Show that this process lives while the block runs. Enter it under the same lock as the instant was claimed."""
+    with storage.hold(claims.claim_path(instant_time)), Pulse(storage, instant_time):
+        yield
+
+
+class Pulse(AbstractContextManager["Pulse"]):
+    """Renews an instant's heartbeat from a thread while the block runs, however long a step of the work takes.
+
+    A renewal that fails is logged and tried again; the writer is taken for dead only after several. Once the instant
+    is released, or another has undone it, nothing is renewed.
+
+    Args:
+        every_seconds: from one renewal to the next.
+    """
+
+    def __init__(
+        self, storage: Storage, instant_time: str, *, every_seconds: float = claims.HEARTBEAT_MS / 3000
+    ) -> None:
+        self._storage, self._time, self._every = storage, instant_time, every_seconds
+        self._done = Event()
+        self._beaten = False
+        self._thread = Thread(target=self._run, name=f"heartbeat-{instant_time}", daemon=True)
+
+    def __enter__(self) -> Pulse:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+        if self._beaten:
+            with suppress(LakeformatError):  # Of a write that is done by now.
+                if not self._is_claimed():  # Released meanwhile, perhaps just before a renewal.
+                    claims.forget_heartbeat(self._storage, self._time)
+
+    def _run(self) -> None:
+        while not self._done.wait(self._every):
+            try:
+                if not self._is_claimed():
+                    return
+                self._beaten = True
+                claims.beat(self._storage, self._time)
+            except LakeformatError as error:
+                _LOG.warning("heartbeat of %s failed, trying again: %s", self._time, error)
+
+    def _is_claimed(self) -> bool:
+        return claims.read_claim(self._storage, self._time) is not None
+
+
+def way_past(store: TimelineStore, instant_time: str) -> str:
+    """What a writer can do whose file groups a pending clustering has."""
+    claim = claims.read_claim(store.storage, instant_time)
+    standing = store.load().find(instant_time)
+    if standing is None or standing.state is State.COMPLETED:
+        return "it is over by now: run the write again"
+    if claim is None and standing.state is State.REQUESTED:
+        return "run or cancel that clustering first"
+    return f"it is running: {how_to_wait(store.storage, claim)}, then run the write again"
+
+
+def how_to_wait(storage: Storage, claim: claims.Claim | None) -> str:
+    """What to do about a pending instant whose writer lives, or is not known to be dead."""
+    if claim is None or claims.shows_death(storage, claim):
+        return "wait for it"
+    minutes = claims.DEAD_AFTER_MS // 60_000
+    return f"wait for it (if its process has died, that shows {minutes} minutes after its last heartbeat)"

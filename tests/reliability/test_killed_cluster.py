@@ -1,0 +1,156 @@
+"""``kill -9`` of a process that clusters: the next one goes on at once; beside a living one it is told to wait."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import hudi_rs
+import pytest
+from reliability.flights import Model, Write, copy_of, grow_old, leftovers, open_at, rows_of
+from write.here_exchange import exchanged
+
+import lakeformat
+from lakeformat.errors import WriteConflictError
+from lakeformat.storage import LocalStorage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.job import Operation
+
+#: Clusters, ``cluster`` or ``run_plan`` as asked, and stays in the middle of the rewrite for good.
+CLUSTERS_AND_WAITS = """
+import signal, sys
+import lakeformat
+from lakeformat.services.cluster.here import rewrite_here
+from lakeformat.services.cluster.run import ClusterSession, request_of
+
+def stays(engine, groups, settings):
+    rewrite_here(engine, groups, settings)
+    print(settings.instant_time, flush=True)
+    signal.pause()
+
+table = lakeformat.open(sys.argv[1])
+session = ClusterSession(table.engine, table.options, stays)
+session.run(sys.argv[2]) if len(sys.argv) > 2 else session.cluster(request_of(table.options, "v"))
+"""
+
+WRITES = (
+    Write("upsert", (1, 3, 4, 21, 24), "upserted"),
+    Write("delete", (0, 1, 3), "deleted"),
+    Write("overwrite", (1, 50, 51), "overwritten"),
+    Write("insert_overwrite", (1, 3, 54, 55), "overwritten"),
+    Write("update", (0, 1, 3, 77), "updated"),
+    Write("delete where", (0, 1, 3, 77), "deleted"),
+    Write("merge", (1, 3, 4, 21, 24, 77), "merged"),
+    Write("delete partitions", (0, 1), "deleted"),
+)
+
+
+@contextmanager
+def clustering(storage: LocalStorage, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process in the middle of a clustering, and its instant."""
+    command = [sys.executable, "-c", CLUSTERS_AND_WAITS, storage.root, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def killed(template: Path, folder: Path, *arguments: str) -> tuple[Path, str]:
+    storage = copy_of(template, folder)
+    with clustering(storage, *arguments) as (_, instant_time):
+        pass
+    assert list(Path(storage.root, ".hoodie", ".lakeformat", "stage").rglob("*.parquet"))
+    assert TimelineStore(storage).load().pending[0].time == instant_time
+    return Path(storage.root), instant_time
+
+
+@pytest.fixture(scope="module")
+def dead(template: tuple[Path, Model], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A table whose clustering was killed, and its instant."""
+    return killed(template[0], tmp_path_factory.mktemp("dead"))
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.operation)
+def test_writes_after_it_go_on_at_once(
+    write: Write, dead: tuple[Path, str], template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    storage = copy_of(dead[0], tmp_path)
+    write.run(open_at(storage, "next"))
+    assert rows_of(storage) == write.applied(template[1])
+    assert leftovers(storage) == []
+    hudi_rs.assert_same_rows(lakeformat.Table(storage))
+
+
+def test_an_exchanged_write_after_it_goes_on_at_once(
+    dead: tuple[Path, str], template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """It has looked at the table before the lock is its own, and what the dead left is cleared away."""
+    storage = copy_of(dead[0], tmp_path)
+    exchanged(open_at(storage, "next"), [WRITES[0].rows], Operation.UPSERT)
+    assert rows_of(storage) == WRITES[0].applied(template[1])
+    assert leftovers(storage) == []
+
+
+def cancel(table: lakeformat.Table, instant_time: str) -> None:
+    table.cancel_clustering(instant_time)
+    assert table.snapshot().timeline.pending == ()
+
+
+def run(table: lakeformat.Table, instant_time: str) -> None:
+    assert table.run_clustering(instant_time).instant_time == instant_time
+
+
+def cluster_again(table: lakeformat.Table, instant_time: str) -> None:
+    assert table.cluster("v").instant_time > instant_time
+
+
+@pytest.mark.parametrize("act", [cancel, run, cluster_again])
+def test_it_can_be_cancelled_run_and_begun_anew_at_once(
+    act: Callable[[lakeformat.Table, str], None], dead: tuple[Path, str], template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    storage = copy_of(dead[0], tmp_path)
+    act(open_at(storage, "next"), dead[1])
+    assert rows_of(storage) == template[1]
+    assert leftovers(storage) == []
+    WRITES[0].run(open_at(storage, "after"))
+    assert rows_of(storage) == WRITES[0].applied(template[1])
+
+
+def test_a_scheduled_plan_outlives_its_killed_run(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """And what the refused writer is told to do can be done at once."""
+    storage = copy_of(template[0], tmp_path)
+    planned = open_at(storage, "planner").schedule_clustering("v")
+    assert planned is not None
+    root, _ = killed(Path(storage.root), tmp_path, planned)
+    storage = LocalStorage(str(root))
+    with pytest.raises(WriteConflictError, match=f"clustering {planned} .*; run or cancel that clustering first$"):
+        WRITES[0].run(open_at(storage, "next"))
+    run(open_at(storage, "again"), planned)
+    WRITES[0].run(open_at(storage, "after"))
+    assert rows_of(storage) == WRITES[0].applied(template[1])
+    assert leftovers(storage) == []
+
+
+def test_a_living_one_is_left_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
+    """Even if its heartbeats look old: who holds the claim lives."""
+    storage = copy_of(template[0], tmp_path)
+    told = r"running: wait for it, then run the write again$"
+    with clustering(storage) as (process, instant_time):
+        grow_old(Path(storage.root))
+        for write in WRITES:
+            with pytest.raises(WriteConflictError, match=told):
+                write.run(open_at(storage, write.operation))
+        for verb in (lakeformat.Table.cancel_clustering, lakeformat.Table.run_clustering):
+            with pytest.raises(WriteConflictError, match=r"runs in another process; wait for it$"):
+                verb(open_at(storage, "other"), instant_time)
+        assert process.poll() is None
+        assert [instant.time for instant in TimelineStore(storage).load().pending] == [instant_time]
+        assert rows_of(storage) == template[1]
+    WRITES[0].run(open_at(storage, "next"))
+    assert rows_of(storage) == WRITES[0].applied(template[1])
+    assert leftovers(storage) == []

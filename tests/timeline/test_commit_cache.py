@@ -1,0 +1,48 @@
+"""Commits that are read once a process: as many as fit into so many bytes of their files."""
+
+from __future__ import annotations
+
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.timeline.store import CommitCache, CommitKey
+
+COMMIT = CommitMetadata("UPSERT", {})
+
+
+def key(name: str, size: int, modified: int = 0) -> CommitKey:
+    return CommitKey("here", name, size, modified)
+
+
+def test_many_small_ones_are_kept_and_few_large_ones() -> None:
+    cache = CommitCache(10_000)
+    small, large = [key(f"s{n}", 1) for n in range(10_000)], [key(f"l{n}", 4_000) for n in range(2)]
+    for one in small:
+        cache.put(one, COMMIT)
+    assert all(cache.get(one) for one in small)
+    for one in large:
+        cache.put(one, COMMIT)
+    assert all(cache.get(one) for one in large)
+    assert sum(cache.get(one) is COMMIT for one in small) == 2_000
+
+
+def test_those_asked_for_longest_ago_go_first() -> None:
+    cache = CommitCache(2)
+    for name in "ab":
+        cache.put(key(name, 1), COMMIT)
+    cache.put(key("a", 1), COMMIT)  # Once more, by another thread: it counts once.
+    assert cache.get(key("a", 1))
+    cache.put(key("c", 1), COMMIT)
+    assert [bool(cache.get(key(name, 1))) for name in "abc"] == [True, False, True]
+
+
+def test_one_that_is_larger_than_all_drives_nobody_out() -> None:
+    cache = CommitCache(2)
+    cache.put(key("a", 1), COMMIT)
+    cache.put(key("large", 3), COMMIT)
+    assert cache.get(key("a", 1))
+    assert cache.get(key("large", 3)) is None
+
+
+def test_a_file_that_was_written_anew_is_another() -> None:
+    cache = CommitCache(2)
+    cache.put(key("a", 1), COMMIT)
+    assert cache.get(key("a", 1, modified=1)) is None
