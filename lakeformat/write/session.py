@@ -31,7 +31,7 @@ from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.late_check import late_check
 from lakeformat.write.markers import announce, prepare_partition
 from lakeformat.write.partitions import matching_partitions
-from lakeformat.write.profile import BucketPlan, plan_buckets, workload_profile
+from lakeformat.write.profile import BucketPlan, false_positives, plan_buckets, workload_profile
 from lakeformat.write.publish import Publication
 from lakeformat.write.repack import choose_small, read_back
 from lakeformat.write.report import Report, progress, steps_table, summary
@@ -201,7 +201,7 @@ class WriteSession:
             handles = self.job.handles(commit.time, schema)
             with self.report.step("write") as counted:
                 written = self.handle(plan, handles)
-                counted["buckets"] = len(plan.buckets)
+                counted.update(buckets=len(plan.buckets), **false_positives(self.job, written))
             overwritten = self._overwritten(plan.rows, snapshot)
             check = late_check(self.storage, self.job, plan)
             self.finish(commit, schema, written, snapshot, overwritten, check)
