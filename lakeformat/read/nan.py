@@ -26,7 +26,7 @@ def may_hold_nan(
     Args:
         columns: paths of leaves, or top columns; a struct may hold NaN if one of its leaves may, and a list or map
             with floats in it always may.
-        paths: of the files in question, by default all live ones; others than live ones are not looked for.
+        paths: of the files in question, by default all live ones; of files that are not live nothing is known.
 
     Returns:
         One answer for each column, under the name given.
@@ -46,7 +46,10 @@ def may_hold_nan(
             bounds = portion.bounds.get(leaf)
             if among.any() and (bounds is None or not bounds.nan_free[among].all()):
                 suspects.add(leaf)
-    return {column: files > 0 and any(x is None or x in suspects for x in found) for column, found in leaves.items()}
+    if paths is not None and files < len(set(paths)):
+        suspects |= set(asked)
+    some = files > 0 if paths is None else bool(paths)
+    return {column: some and any(x is None or x in suspects for x in found) for column, found in leaves.items()}
 
 
 def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.int64]) -> list[tuple[str, ...]]:
