@@ -56,8 +56,8 @@ _DECODED_BYTES: Final = 64
 #: one file in 30,000 is taken for such a one by mistake. And so many, where the average is near nothing.
 _DEVIATIONS: Final = 4
 _FEW_MISTAKES: Final = 2
-#: What a key column costs, as a share of what the rewrite of its file does, measured: of columns as narrow as can be.
-_CHECK_SHARE: Final = 1 / 16
+#: What a look into a key column costs, as a share of what the rewrite of its file does, measured on narrow files.
+_CHECK_SHARE: Final = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +202,17 @@ class _Narrowing:
     def _in_doubt(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
         """The files of which all candidates may be mistakes, if looking is cheaper than what these would cost.
 
-        Files that hold keys, and must be rewritten, pay for the look, too; so it takes enough mistakes to expect.
+        Files that hold keys, and must be rewritten, pay for the look, too. So it takes enough mistakes to expect, or
+        so many keys that are new for certain that the others will hardly be updates.
         """
         doubted = {}
         for file, at in chosen.items():
             usual = self._mistakes[file]
             if len(at) <= usual + _DEVIATIONS * math.sqrt(usual) + _FEW_MISTAKES:
                 doubted[file] = at
-        return doubted if sum(self._mistakes.values()) >= _CHECK_SHARE * len(doubted) else {}
+        candidates = sum(map(len, chosen.values()))
+        expected = sum(self._mistakes.values()) >= _CHECK_SHARE * len(doubted)
+        return doubted if expected or candidates < _CHECK_SHARE * len(self.keys) else {}
 
     def _read(self, files: Sequence[int]) -> dict[int, Ints]:
         """Exact positions of the keys in each of the files."""

@@ -120,6 +120,19 @@ def test_among_updates_only_their_files_are_rewritten(way: str, overlapping: Pat
     assert told == sum(wrong)
 
 
+@pytest.mark.parametrize("new", [20, 3_000])
+def test_a_few_new_keys_are_looked_up_as_many_are(new: int) -> None:
+    """Rare mistakes, one in some batches: where all other keys are new, the one is worth a look."""
+    storage = MemoryStorage()
+    files = [write_file(storage, number, keys(number, ROWS), fpp=1e-3) for number in range(10)]
+    wrong = 0
+    for seed in range(100, 100 + 6_000 // new):
+        tagged = tag_files(storage, files, pa.chunked_array([keys(seed, new)]), TagSettings("BLOOM"), POOL)
+        assert len(tagged.new) == new
+        wrong += tagged.counts.false_positives
+    assert wrong > 2
+
+
 def test_updates_do_not_pay_for_the_check() -> None:
     storage = MemoryStorage()
     held = [keys(number, ROWS) for number in range(FILES)]
