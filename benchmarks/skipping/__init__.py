@@ -1,5 +1,6 @@
 """``python -m benchmarks.skipping``: which share of the files filters read, after each engine's own layout.
 
-Uniform, skewed and correlated data by two and by four columns, 256 files each. Judged from the Parquet footers that
-each engine leaves, by one judge. See `benchmarks.skipping.__main__`.
+Uniform, skewed and correlated data by two and by four columns, 256 files each. Ours are judged by the files that our
+reader opens; peers by the Parquet footers they leave, which is the best that they can do. See
+`benchmarks.skipping.__main__`.
 """

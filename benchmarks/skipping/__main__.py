@@ -21,7 +21,7 @@ from benchmarks.peers_setup import ROOT, SetupError, python_for
 from benchmarks.report import update_block
 from benchmarks.results import machine
 from benchmarks.skipping.data import CASES, Case, columns_of, filters_of, write_input
-from benchmarks.skipping.judge import files_of
+from benchmarks.skipping.judge import files_of, our_reader
 from benchmarks.skipping.layouts import FILES, LAYOUTS
 
 WORK: Final = ROOT / ".work" / "skipping"
@@ -34,6 +34,7 @@ TITLES: Final = {
 }
 #: Filters of each kind.
 _BOXES: Final = 200
+_MOST_OF_INTEGERS: Final = 1.2
 _MARK: Final = "skipping"
 
 #: Case -> engine -> its files, seconds and verdicts.
@@ -66,7 +67,8 @@ def judged(case: Case, engine: str, rows: int, folder: Path) -> dict[str, Any]:
     files = files_of([Path(path) for path in left["files"]], case.names)
     if files.rows != rows:
         raise ValueError(f"{engine} holds {files.rows:,} rows of {case.name}, not {rows:,}")
-    verdicts = [files.verdict(one) for one in filters_of(case, columns_of(case, rows), _BOXES)]
+    reader = None if engine in PEERS else our_reader(folder / case.name / engine)
+    verdicts = [files.verdict(one, reader) for one in filters_of(case, columns_of(case, rows), _BOXES)]
     return {
         "files": len(files),
         "seconds": left["seconds"],
@@ -125,6 +127,18 @@ def behind(found: Found) -> list[str]:
     return lines
 
 
+def lagging(found: Found) -> list[str]:
+    """Where doubles read more files than `_MOST_OF_INTEGERS` times what the same numbers as integers do."""
+    lines = []
+    for name, by_engine in found.items():
+        same = found.get(name.replace("doubles", "uniform"), {}) if name.startswith("doubles") else {}
+        for engine in same.keys() & by_engine.keys() - {*PEERS}:
+            read, integers = mean(by_engine[engine])[0], mean(same[engine])[0]
+            if read > _MOST_OF_INTEGERS * integers:
+                lines.append(f"{name}: {engine} reads {read:.4f} of the files, of integers {integers:.4f}")
+    return lines
+
+
 def section(found: Found, engines: list[str], rows: int, command: str) -> str:
     """The table with what it takes to judge and repeat it."""
     facts = machine()
@@ -168,7 +182,7 @@ def main() -> int:
     print(details(found, engines))
     if arguments.readme:
         update_block(ROOT / "README.md", _MARK, text)
-    problems += behind(found)
+    problems += behind(found) + lagging(found)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

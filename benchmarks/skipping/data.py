@@ -27,6 +27,11 @@ def _uniform(rng: np.random.Generator, rows: int, _: int) -> Column:
     return rng.integers(0, 1_000_000, rows)
 
 
+def _doubles(rng: np.random.Generator, rows: int, at: int) -> Column:
+    """The same numbers as `_uniform`, as doubles: their boxes are the same, too."""
+    return _uniform(rng, rows, at).astype(np.float64)
+
+
 def _zipf(rng: np.random.Generator, rows: int, at: int) -> Column:
     return np.minimum(rng.zipf(_ZIPF[at], rows), 1_000_000_000)
 
@@ -39,6 +44,7 @@ def _correlated(rng: np.random.Generator, rows: int, at: int) -> Column:
 
 KINDS: Final[Mapping[str, Callable[[np.random.Generator, int, int], Column]]] = {
     "uniform": _uniform,
+    "doubles": _doubles,
     "zipf": _zipf,
     "correlated": _correlated,
 }

@@ -1,18 +1,25 @@
-"""How many files filters must read, told by footers; and how many of them hold a match, told by the rows."""
+"""How many files filters read, told by footers or a reader; and how many of them hold a match, told by the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+import lakeformat
 from benchmarks.skipping.data import Filters
+from lakeformat.read.query import resolve_query
+from lakeformat.read.session import plan_read
+
+#: How many files a condition in SQL reads.
+Reader: TypeAlias = Callable[[str], int]
+_UNCUT: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +44,45 @@ class Files:
     def __len__(self) -> int:
         return len(self.low)
 
-    def verdict(self, filters: Filters) -> Verdict:
-        """Judge these filters."""
+    def verdict(self, filters: Filters, reader: Reader | None = None) -> Verdict:
+        """Judge these filters.
+
+        Args:
+            reader: tells how many files it opens; else those are counted whose bounds leave no choice.
+
+        Raises:
+            ValueError: the reader opens fewer files than hold a match.
+        """
         at = [self.names.index(name) for name in filters.names]
         read = matching = 0
         for low, high in zip(filters.low, filters.high, strict=True):
             touched = ((self.low[:, at] <= high) & (self.high[:, at] >= low)).all(axis=1)
-            read += int(touched.sum())
+            read += int(touched.sum()) if reader is None else reader(_condition(filters.names, low, high))
             for file in np.flatnonzero(touched).tolist():
                 rows = self.values[file][:, at]
                 matching += bool(((rows >= low) & (rows <= high)).all(axis=1).any())
+        if read < matching:
+            raise ValueError(f"{read} files are read of {matching} that hold a match of {filters.what}")
         asked = len(filters.low) * len(self)
         return Verdict(filters.what, read / asked, matching / asked)
+
+
+def _condition(names: Sequence[str], low: npt.NDArray[Any], high: npt.NDArray[Any]) -> str:
+    sides = zip(names, low.tolist(), high.tolist(), strict=True)
+    return " and ".join(f"{name} >= {least!r} and {name} <= {most!r}" for name, least, most in sides)
+
+
+def our_reader(table: Path) -> Reader:
+    """The files that our reader opens for a condition, as a plan of the read tells."""
+    opened = lakeformat.open(str(table))
+    snapshot = opened.snapshot()
+    columns = snapshot.columns(str(table))
+
+    def files_read(where: str) -> int:
+        query = resolve_query(columns, opened.options, where=where)
+        return plan_read(opened.engine.storage, snapshot, query, split_bytes=_UNCUT).files_after_stats
+
+    return files_read
 
 
 def files_of(paths: Sequence[Path], names: tuple[str, ...]) -> Files:

@@ -270,6 +270,20 @@ class BloomFilter:
         """Keys the last row still takes before its promised rate breaks; 0 where nothing is promised."""
         return 0 if self.keys_per_row is None else max(self.keys_per_row - self.used, 0)
 
+    def expected_rate(self, keys: int) -> float:
+        """The share of absent keys that are taken for present, on average.
+
+        Args:
+            keys: that it holds at least; a ``DYNAMIC_V0`` filter may know of more.
+        """
+        per_row = self.keys_per_row or keys
+        counts = [*(per_row for _ in self.rows[1:]), self.used if self.keys_per_row else keys]
+        counts[-1] = max(counts[-1], keys - sum(counts[:-1]))
+        missed = 1.0
+        for count in counts:
+            missed *= 1 - (1 - math.exp(-self.hashes * count / self.bits)) ** self.hashes
+        return 1 - missed
+
     def add(self, keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray) -> None:
         """Set the bits of all keys in the last row; beyond `free` keys the rate gets worse, never wrong.
 

@@ -1,7 +1,8 @@
 """Files and their column bounds as one Arrow table: the form that deltas and shards are stored in.
 
 Beside `FILE_COLUMNS` there are three columns for each indexed column, ``min/<path>``, ``max/<path>`` (of the table's
-type when they were written) and ``nulls/<path>`` (int64); null means unknown.
+type when they were written) and ``nulls/<path>`` (int64), and ``nans/<path>`` (int64) for one of floats; null means
+unknown. Files written before NaN was counted have no such column, and whoever does not know it passes it over.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ __all__ = [
     "with_bounds",
 ]
 
-LOW, HIGH, NULLS = "min/", "max/", "nulls/"
+LOW, HIGH, NULLS, NANS = "min/", "max/", "nulls/", "nans/"
+KINDS: Final = (LOW, HIGH, NULLS, NANS)
 #: Stands between partition path and file id, in neither of which it can.
 _SEPARATOR: Final = "\x00"
 
@@ -67,19 +69,20 @@ def file_table(
     return in_order(with_bounds(table, found))
 
 
-def _where(known: pa.Array, values: pa.Array) -> pa.Array:
-    return pc.if_else(known, values, pa.scalar(None, values.type))
+def _where(known: pa.Array, values: pa.Array | None) -> pa.Array | None:
+    return None if values is None else pc.if_else(known, values, pa.scalar(None, values.type))
 
 
-def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array]:
-    return bounds.minimum, bounds.maximum, bounds.null_count
+def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array | None]:
+    return bounds.minimum, bounds.maximum, bounds.null_count, bounds.nan_count
 
 
 def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table:
-    """The table with three more columns for each path."""
+    """The table with three more columns for each path, four for one of floats."""
     for path, of in bounds.items():
-        for kind, values in zip((LOW, HIGH, NULLS), _parts(of), strict=True):
-            table = table.append_column(f"{kind}{path}", values)
+        for kind, values in zip(KINDS, _parts(of), strict=True):
+            if values is not None:
+                table = table.append_column(f"{kind}{path}", values)
     return table
 
 
@@ -103,10 +106,20 @@ def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dic
             continue
         low, high = (_as_type(table.column(f"{kind}{path}"), wanted) for kind in (LOW, HIGH))
         counts = table.column(f"{NULLS}{path}").combine_chunks().cast(pa.int64())
+        nans = _nan_counts(table, path, counts) if pa.types.is_floating(wanted) else None
         if low is None or high is None:
             low = high = pa.nulls(len(counts), wanted)
-        found[path] = ColumnBounds(low, high, counts)
+        found[path] = ColumnBounds(low, high, counts, nans)
     return found
+
+
+def _nan_counts(table: pa.Table, path: str, nulls: pa.Array) -> pa.Array:
+    """NaN counts of a column of floats: none where it held whole numbers still, unknown where nobody counted."""
+    if f"{NANS}{path}" in table.column_names:
+        return table.column(f"{NANS}{path}").combine_chunks().cast(pa.int64())
+    was_float = pa.types.is_floating(table.schema.field(f"{LOW}{path}").type)
+    nothing = pa.scalar(None, pa.int64())
+    return pc.if_else(pc.is_valid(nulls), nothing if was_float else pa.scalar(0, pa.int64()), nothing)
 
 
 def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | None:
@@ -140,7 +153,8 @@ def together(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[str]
 
 
 def _unknown(count: int, of: pa.DataType) -> ColumnBounds:
-    return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))
+    counts = pa.nulls(count, pa.int64())
+    return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), counts, counts if pa.types.is_floating(of) else None)
 
 
 def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
@@ -202,7 +216,8 @@ def add_up(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds],
         if pc.any(unknown).as_py():
             ends = pa.scalar(None, of.minimum.type), pa.scalar(None, of.minimum.type)
         low, high = (pa.repeat(end, 1) for end in ends)  # Python has no value of some dates and timestamps.
-        found[path] = ColumnBounds(low, high, _sum(of.null_count))
+        nans = None if of.nan_count is None else _sum(of.nan_count)
+        found[path] = ColumnBounds(low, high, _sum(of.null_count), nans)
     return found, _sum(rows)
 
 

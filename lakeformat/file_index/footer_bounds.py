@@ -10,7 +10,7 @@ false then.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -62,10 +62,15 @@ class BoundsCollector:
     def __init__(self, wanted: pa.DataType) -> None:
         self._wanted = wanted
         self._null_counts: list[int | None] = []
+        self._nan_counts: list[int | None] = []
         self._stored: dict[pa.DataType, tuple[list[int], list[Raw], list[Raw]]] = {}
 
     def add(
-        self, null_count: int | None, stored: pa.DataType | None = None, raw: tuple[Raw, Raw] | None = None
+        self,
+        null_count: int | None,
+        stored: pa.DataType | None = None,
+        raw: tuple[Raw, Raw] | None = None,
+        nan_count: int | None = None,
     ) -> None:
         """The next unit.
 
@@ -73,9 +78,11 @@ class BoundsCollector:
             null_count: None where it is not known.
             stored: what the raw values are of.
             raw: least and greatest value as Parquet keeps them; None where they are not known.
+            nan_count: None where it is not known; what is stored as another type than a float has none.
         """
         unit = len(self._null_counts)
         self._null_counts.append(null_count)
+        self._nan_counts.append(nan_count if stored is None or pa.types.is_floating(stored) else 0)
         if stored is not None and raw is not None:
             units, lows, highs = self._stored.setdefault(stored, ([], [], []))
             units.append(unit)
@@ -100,11 +107,15 @@ class BoundsCollector:
             _scatter(lows, order, self._wanted),
             _scatter(highs, order, self._wanted),
             pa.array(self._null_counts, pa.int64()),
+            pa.array(self._nan_counts, pa.int64()) if pa.types.is_floating(self._wanted) else None,
         )
 
 
 def row_group_bounds(
-    footers: Sequence[pq.FileMetaData], columns: Sequence[str], schema: pa.Schema
+    footers: Sequence[pq.FileMetaData],
+    columns: Sequence[str],
+    schema: pa.Schema,
+    nan_free: Sequence[Collection[str]] = (),
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array, npt.NDArray[np.int64]]:
     """Bounds of every row group of every file, for `may_match`.
 
@@ -112,6 +123,8 @@ def row_group_bounds(
         footers: One per file.
         columns: Paths of the wanted columns; a dotted path leads through structs.
         schema: The table's columns; bounds get their types.
+        nan_free: For each footer, or for none, paths of the columns that hold no NaN in that file: footers do not
+            tell.
 
     Returns:
         By column path as the schema spells it, the bounds, one entry per row group in file order; the row
@@ -124,7 +137,7 @@ def row_group_bounds(
     """
     resolved = [resolve(column, schema) for column in columns]
     collectors = {path: BoundsCollector(of) for path, of in resolved}
-    layouts: list[tuple[pq.ParquetSchema, list[tuple[BoundsCollector, _Place]]]] = []
+    layouts: list[tuple[pq.ParquetSchema, list[tuple[str, BoundsCollector, _Place]]]] = []
     row_counts: list[int] = []
     file_index: list[int] = []
     for position, footer in enumerate(footers):
@@ -132,14 +145,15 @@ def row_group_bounds(
         layout = next((places for known, places in reversed(layouts) if known.equals(file_schema)), None)
         if layout is None:
             leaf_indexes = _leaf_indexes(file_schema)
-            layout = [(collectors[path], _place(path, file_schema, leaf_indexes)) for path in collectors]
+            layout = [(path, of, _place(path, file_schema, leaf_indexes)) for path, of in collectors.items()]
             layouts.append((file_schema, layout))
+        without_nan = nan_free[position] if nan_free else ()
         for i in range(footer.num_row_groups):
             row_group = footer.row_group(i)
             row_counts.append(row_group.num_rows)
             file_index.append(position)
-            for collector, place in layout:
-                _observe(collector, place, row_group)
+            for path, collector, place in layout:
+                _observe(collector, place, row_group, 0 if path in without_nan else None)
     return (
         {path: collector.bounds() for path, collector in collectors.items()},
         pa.array(row_counts, pa.int64()),
@@ -147,7 +161,7 @@ def row_group_bounds(
     )
 
 
-def _observe(collector: BoundsCollector, place: _Place, row_group: pq.RowGroupMetaData) -> None:
+def _observe(collector: BoundsCollector, place: _Place, row_group: pq.RowGroupMetaData, nan_count: int | None) -> None:
     statistics = None if place.index is None else row_group.column(place.index).statistics
     if statistics is not None and statistics.has_null_count:
         null_count = statistics.null_count
@@ -158,7 +172,7 @@ def _observe(collector: BoundsCollector, place: _Place, row_group: pq.RowGroupMe
     raw = None
     if statistics is not None and statistics.has_min_max:
         raw = statistics.min_raw, statistics.max_raw
-    collector.add(null_count, place.stored, raw)
+    collector.add(null_count, place.stored, raw, nan_count)
 
 
 def fold_files(
@@ -169,8 +183,8 @@ def fold_files(
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
     """Bounds and row counts per file from those per row group (the answer of `row_group_bounds`).
 
-    A bound is unknown if it is for any row group that may hold a value; a null count, if it is for any.
-    A file with no row groups has row count 0, null count 0 and unknown bounds.
+    A bound is unknown if it is for any row group that may hold a value; a count, if it is for any.
+    A file with no row groups has row count 0, counts of 0 and unknown bounds.
     """
     if np.array_equal(unit_file_index, np.arange(file_count)):  # A row group each: most files of small tables.
         return bounds, row_counts
@@ -182,6 +196,7 @@ def fold_files(
             _fold_bound(column.minimum, all_null, files, "min", file_count),
             _fold_bound(column.maximum, all_null, files, "max", file_count),
             _fold_counts(column.null_count, files, file_count),
+            None if column.nan_count is None else _fold_counts(column.nan_count, files, file_count),
         )
     return folded, pc.fill_null(_per_file(row_counts, files, "sum", file_count), 0)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_index.columns import HIGH, LOW, NULLS, bounds_of, group_keys, indexed_paths, newest, together
+from lakeformat.file_index.columns import KINDS, bounds_of, group_keys, indexed_paths, newest, together
 from lakeformat.file_index.replay import Changes
 from lakeformat.file_index.stored import Manifest, column_names, read_columns
 from lakeformat.model.files import BaseFile
@@ -64,7 +64,7 @@ class ShardPart:
             return newest(together([self.added], schema, paths), self.hidden)
         if paths is None:
             paths = list(dict.fromkeys([*self._paths(storage), *indexed_paths(self.added.column_names)]))
-        columns = [*FILE_COLUMNS.names, *(f"{kind}{path}" for path in paths for kind in (LOW, HIGH, NULLS))]
+        columns = [*FILE_COLUMNS.names, *(f"{kind}{path}" for path in paths for kind in KINDS)]
         stored = read_columns(storage, self.path, columns)
         if stored is None:
             raise IndexDamagedError(f"{self.path} of the file index is damaged or gone; it is made anew by a write")

@@ -2,8 +2,9 @@
 
 Step by step, and never key x file pairs: key ranges over sorted keys, footer filters with one hash chain per key,
 then the key columns of the files still in question, of their row groups only those whose statistics overlap.
-A key left with one candidate by its filters needs no check: the merge of that file finds out. Files without
-ranges or filter stay candidates.
+A key left with one candidate by its filters is checked where all candidates of that file may be mistakes of its
+filter, for such a file would be rewritten for nothing; elsewhere the merge of the file finds out. Files without ranges
+or filter stay candidates.
 
 Cost: every footer is read, once or twice; every key column at most once, however many keys there are.
 
@@ -14,6 +15,8 @@ rows of their files; the key columns of two million rows, or of twice as many ro
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -49,6 +52,12 @@ _MANY_KEYS: Final = 1 << 16
 _TEST_ROWS: Final = 0.4
 _HASH_ROWS: Final = 0.4
 _DECODED_BYTES: Final = 64
+#: A file with so many candidates more than its filter errs on average, in standard deviations, holds some of them:
+#: one file in 30,000 is taken for such a one by mistake. And so many, where the average is near nothing.
+_DEVIATIONS: Final = 4
+_FEW_MISTAKES: Final = 2
+#: What a look into a key column costs, as a share of what the rewrite of its file does, measured on narrow files.
+_CHECK_SHARE: Final = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +119,8 @@ class _Narrowing:
         self.counts = TagCounts(keys=len(keys), files=len(footers), footer_bytes=footer_bytes)
         self._sorted: SortedKeys | None = None
         self._candidates: Mapping[int, Candidates] = {}
+        self._doubted: Mapping[int, Ints] = {}
+        self._mistakes: dict[int, float] = {}
 
     def pairs(self, *, by_list: bool) -> Mapping[int, Ints]:
         """File -> positions of the keys in it."""
@@ -155,6 +166,8 @@ class _Narrowing:
                 if chain is None or len(chain) < bloom.hashes:
                     chain = hash_chain(keys, bloom.hashes)
                 parts[file].append(among[bloom.might_contain(chain, among)] + start)
+                rate = bloom.expected_rate(self.footers[file].rows)
+                self._mistakes[file] = self._mistakes.get(file, 0.0) + rate * len(among)
                 if sum(map(len, parts[file])) > self.footers[file].rows:
                     del parts[file]  # A filter that lets more keys through than there are rows says nothing.
         chosen = {file: np.concatenate([np.empty(0, np.int64), *found]) for file, found in parts.items()}
@@ -174,7 +187,7 @@ class _Narrowing:
         return worth if sum(saved[file] for file in worth) > _HASH_ROWS * hashed else []
 
     def _in_question(self, chosen: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
-        """Files whose key column must be read: those unfiltered, and those that share a key with another."""
+        """Files whose key column must be read: unfiltered, sharing a key with another, or perhaps without any key."""
         if self.settings.exact:
             return sorted([*unfiltered, *(file for file, at in chosen.items() if len(at))])
         claims = np.zeros(len(self.keys), np.int32)
@@ -182,8 +195,24 @@ class _Narrowing:
             claims[self._candidates[file]] += 1
         for at in chosen.values():
             claims[at] += 1
-        shared = [file for file, at in chosen.items() if len(at) and (claims[at] > 1).any()]
-        return sorted([*unfiltered, *shared])
+        shared = {file for file, at in chosen.items() if len(at) and (claims[at] > 1).any()}
+        self._doubted = self._in_doubt({file: at for file, at in chosen.items() if len(at) and file not in shared})
+        return sorted([*unfiltered, *shared, *self._doubted])
+
+    def _in_doubt(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
+        """The files of which all candidates may be mistakes, if looking is cheaper than what these would cost.
+
+        Files that hold keys, and must be rewritten, pay for the look, too. So it takes enough mistakes to expect, or
+        so many keys that are new for certain that the others will hardly be updates.
+        """
+        doubted = {}
+        for file, at in chosen.items():
+            usual = self._mistakes[file]
+            if len(at) <= usual + _DEVIATIONS * math.sqrt(usual) + _FEW_MISTAKES:
+                doubted[file] = at
+        candidates = sum(map(len, chosen.values()))
+        expected = sum(self._mistakes.values()) >= _CHECK_SHARE * len(doubted)
+        return doubted if expected or candidates < _CHECK_SHARE * len(self.keys) else {}
 
     def _read(self, files: Sequence[int]) -> dict[int, Ints]:
         """Exact positions of the keys in each of the files."""
@@ -199,7 +228,9 @@ class _Narrowing:
 
     def _read_one(self, file: int) -> KeyColumn:
         footer = self.footers[file]
-        return read_keys(self.storage, footer.file, footer.metadata, self._wanted(self._candidates[file]))
+        few = self._doubted.get(file)
+        wanted = self._wanted(self._candidates[file]) if few is None else _among(self.keys.take(pa.array(few)))
+        return read_keys(self.storage, footer.file, footer.metadata, wanted)
 
     def _wanted(self, candidates: Candidates) -> Wanted:
         """Whether a candidate may lie between two bounds; without sorted keys by the outermost ones."""
@@ -215,6 +246,17 @@ class _Narrowing:
         ends = pc.min_max(some)
         least, greatest = ends["min"].as_py().encode(), ends["max"].as_py().encode()
         return lambda low, high: bool(low <= greatest and least <= high)
+
+
+def _among(keys: pa.ChunkedArray) -> Wanted:
+    """Whether one of a few keys lies between two bounds."""
+    ordered = sorted(key.encode() for key in keys.to_pylist())
+
+    def holds(low: bytes, high: bytes) -> bool:
+        at = bisect_left(ordered, low)
+        return at < len(ordered) and ordered[at] <= high
+
+    return holds
 
 
 def _count(candidates: Candidates) -> int:

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.layout.words import Words
 
@@ -55,12 +56,12 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One column as ranks: equal values have one, null has 0.
+    """One column as ranks: equal values have one, null has 0, and so has NaN, which lies in no box.
 
     Attributes:
         rows: the rank of each sampled row.
         spans: lowest and highest rank of each file.
-        ordered: the ranks of the sampled rows that are not null, in order; one entry at least.
+        ordered: the ranks of the sampled rows that are neither, in order; one entry at least.
     """
 
     rows: Ranks
@@ -71,6 +72,8 @@ class Axis:
     def of(cls, sample: pa.Array, files: Spans) -> Axis:
         """Rank the sampled values together with the files' bounds."""
         size, count = len(sample), len(files.low)
+        if pa.types.is_floating(sample.type):
+            sample = pc.if_else(pc.is_nan(sample), pa.scalar(None, sample.type), sample)
         ranks = _dense(pa.concat_arrays([sample, files.low, files.high]))
         low, high = ranks[size : size + count], ranks[size + count :]
         top = int(ranks.max(initial=0))

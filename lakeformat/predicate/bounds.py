@@ -6,8 +6,9 @@ both rows for which a leaf is true and rows for which it is false.)
 
 What bounds do *not* say, and what follows:
 
-- float bounds know nothing of NaN, which is greater than everything: no upper bound counts against
-  ``>``, ``>=`` and ``!=``;
+- float bounds know nothing of NaN, which is greater than everything: no upper bound counts against ``>``, ``>=`` and
+  ``!=``, unless a count says that there is none, or another part of a conjunction rules NaN out, as ``x <= 9`` does in
+  ``x >= 5 AND x <= 9``;
 - text bounds may be cut short, a lower one downwards and an upper one upwards: equal bounds still mean equal
   values, and a prefix is compared with its successor;
 - a null bound, or a null count of null, is unknown and proves nothing; a null count equal to the row count
@@ -71,11 +72,20 @@ class ColumnBounds:
         minimum: No value of the unit is less (NaN and null aside); of the column's type.
         maximum: No value of the unit is greater (NaN and null aside); of the column's type.
         null_count: Rows in which the column is null; any integer type.
+        nan_count: Rows in which a float column is NaN; any integer type. None is unknown of all units.
     """
 
     minimum: pa.Array
     maximum: pa.Array
     null_count: pa.Array
+    nan_count: pa.Array | None = None
+
+    @property
+    def nan_free(self) -> Flags:
+        """Units that are known to hold no NaN, as those of all other types do."""
+        if not pa.types.is_floating(self.minimum.type):
+            return np.full(len(self.null_count), True)
+        return np.full(len(self.null_count), False) if self.nan_count is None else _true(pc.equal(self.nan_count, 0))
 
 
 def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> Flags:
@@ -93,20 +103,27 @@ def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_coun
 
 
 class _Units:
+    """The units, asked about rows of which more and more is known on the way down a filter.
+
+    ``numbers`` are columns that are not NaN in the rows in question: the filter, or a conjunction around it, says so.
+    """
+
     def __init__(self, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> None:
         self._bounds = bounds
         self._row_counts = row_counts
         self._has_values: dict[str, Flags] = {}
+        self._known_numbers: dict[tuple[int, bool], frozenset[str]] = {}
 
-    def possible(self, predicate: Predicate, wanted: bool) -> Flags:
+    def possible(self, predicate: Predicate, wanted: bool, numbers: frozenset[str] = frozenset()) -> Flags:
         """False for the units in which no row makes ``predicate`` come out as ``wanted``."""
+        numbers |= self._numbers(predicate, wanted)
         match predicate:
             case Not(operand):
-                return self.possible(operand, not wanted)
+                return self.possible(operand, not wanted, numbers)
             case And(operands) | Or(operands):
                 both = isinstance(predicate, And) == wanted
                 combine = np.logical_and if both else np.logical_or
-                answers = (self.possible(operand, wanted) for operand in operands)
+                answers = (self.possible(operand, wanted, numbers) for operand in operands)
                 return reduce(combine, answers, self._all(both))
             case Always(value):
                 return self._all(value == wanted)
@@ -114,28 +131,51 @@ class _Units:
                 return self._all(True)
             case leaf:
                 column = self._bounds.get(leaf.column)
-                return self._all(True) if column is None else self._leaf(leaf, column, wanted)
+                if column is None:
+                    return self._all(True)
+                return self._leaf(leaf, column, wanted, column.nan_free | (leaf.column in numbers))
+
+    def _numbers(self, predicate: Predicate, wanted: bool) -> frozenset[str]:
+        """Columns that are not NaN in any row that makes the filter come out as wanted."""
+        known = self._known_numbers.get((id(predicate), wanted))
+        if known is not None:
+            return known
+        found: frozenset[str]
+        match predicate:
+            case Not(operand):
+                found = self._numbers(operand, not wanted)
+            case And(operands) | Or(operands):
+                both = isinstance(predicate, And) == wanted
+                each = [self._numbers(operand, wanted) for operand in operands]
+                found = reduce(frozenset.union if both else frozenset.intersection, each) if each else frozenset()
+            case Comparison(column) | In(column) if _rules_out_nan(predicate, wanted):
+                found = frozenset({column})
+            case _:
+                found = frozenset()
+        self._known_numbers[id(predicate), wanted] = found
+        return found
 
     def _all(self, value: bool) -> Flags:
         return np.full(len(self._row_counts), value)
 
-    def _leaf(self, leaf: Leaf, column: ColumnBounds, wanted: bool) -> Flags:
+    def _leaf(self, leaf: Leaf, column: ColumnBounds, wanted: bool, no_nan: Flags) -> Flags:
         match leaf:
             case IsNull():
                 return _may_be_null(column) if wanted else self._with_values(leaf, column)
             case Comparison(op="<=>", value=value):
-                equal = self._leaf(Comparison(leaf.column, "=" if wanted else "!=", value), column, True)
+                equal = self._leaf(Comparison(leaf.column, "=" if wanted else "!=", value), column, True, no_nan)
                 return equal if wanted else equal | _may_be_null(column)
             case Comparison(op=op):
                 value = bound_literal(leaf.value)
                 if not value.is_valid:
                     return self._all(False)
-                flags = _compare(op if wanted else _NEGATED[op], value, column)
+                flags = _compare(op if wanted else _NEGATED[op], value, column, no_nan)
             case In():
                 values = bound_literal(leaf.values)
                 if values.null_count and not wanted:
                     return self._all(False)
-                flags = _in(values.drop_null(), column) if wanted else _not_in(values, column)
+                values = values.drop_null() if wanted else values
+                flags = _in(values, column, no_nan) if wanted else _not_in(values, column, no_nan)
             case StartsWith(text=text):
                 flags = _starts_with(text, column) if wanted else _not_starts_with(text, column)
             case Like(pattern=pattern) if wanted:
@@ -150,6 +190,22 @@ class _Units:
         if leaf.column not in self._has_values:
             self._has_values[leaf.column] = ~_true(pc.equal(column.null_count, self._row_counts))
         return self._has_values[leaf.column]
+
+
+def _rules_out_nan(leaf: Predicate, wanted: bool) -> bool:
+    """Whether no row in which the leaf's column is NaN makes it come out as wanted."""
+    match leaf:
+        case Comparison(op=op, value=literal):
+            value = bound_literal(literal)
+            asked = ("=" if op == "<=>" else op) if wanted else _NEGATED.get(op)
+            if not pa.types.is_floating(value.type) or not value.is_valid:
+                return False
+            return asked == "<" or (asked in ("<=", "=") and not math.isnan(value.as_py()))
+        case In(values=literals) if wanted:
+            values = bound_literal(literals)
+            return bool(pa.types.is_floating(values.type)) and not _true(pc.is_nan(values)).any()
+        case _:
+            return False
 
 
 def _true(answers: pa.BooleanArray) -> Flags:
@@ -170,56 +226,57 @@ def _usable(column: ColumnBounds, of: pa.DataType) -> bool:
     return bool(column.minimum.type == of and column.maximum.type == of)
 
 
-def _compare(op: str, value: pa.Scalar, column: ColumnBounds) -> Flags:
+def _compare(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Flags) -> Flags:
+    """``no_nan`` tells the units in which no row in question is NaN."""
     if not _usable(column, value.type):
         return _unknown(column)
     low, high = column.minimum, column.maximum
-    if pa.types.is_floating(value.type):
-        if op in ("!=", ">="):
-            return _unknown(column)
-        if math.isnan(value.as_py()):
-            return _unknown(column) if op != ">" else ~_unknown(column)
-        if op == ">":
-            return _unknown(column)
+    if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
+        return ~_unknown(column) if op == ">" else ~no_nan if op in ("=", ">=") else _unknown(column)
     match op:
         case "=":
             return ~(_true(pc.greater(low, value)) | _true(pc.less(high, value)))
         case "!=":
-            return ~(_true(pc.equal(low, value)) & _true(pc.equal(high, value)))
+            return ~(_true(pc.equal(low, value)) & _true(pc.equal(high, value)) & no_nan)
         case "<":
             return ~_true(pc.greater_equal(low, value))
         case "<=":
             return ~_true(pc.greater(low, value))
         case ">":
-            return ~_true(pc.less_equal(high, value))
+            return ~(_true(pc.less_equal(high, value)) & no_nan)
         case _:
-            return ~_true(pc.less(high, value))
+            return ~(_true(pc.less(high, value)) & no_nan)
 
 
-def _in(values: pa.Array, column: ColumnBounds) -> Flags:
+def _in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
     if len(values) <= _SHORT_LIST:
-        return reduce(np.logical_or, (_compare("=", value, column) for value in values), ~_unknown(column))
+        return reduce(np.logical_or, (_compare("=", value, column, no_nan) for value in values), ~_unknown(column))
     if not _usable(column, values.type):
         return _unknown(column)
+    flags = ~_unknown(column)
     if pa.types.is_floating(values.type):
-        if _true(pc.is_nan(values)).any():
-            return _unknown(column)
+        is_nan = pc.is_nan(values)
+        if _true(is_nan).any():
+            flags |= ~no_nan
+            values = values.filter(pc.invert(is_nan))
+            if not len(values):
+                return flags
         column = ColumnBounds(_without_nan(column.minimum), _without_nan(column.maximum), column.null_count)
     known = _true(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.maximum)))
-    flags = _unknown(column)
+    flags[~known] = True
     wanted = np.sort(_sortable(values))
     low, high = (_sortable(bound.filter(pa.array(known))) for bound in (column.minimum, column.maximum))
     at = np.searchsorted(wanted, low, side="left")
     next_wanted = wanted[np.minimum(at, len(wanted) - 1)]
-    flags[known] = (at < len(wanted)) & (next_wanted <= high).astype(np.bool_)
+    flags[known] |= (at < len(wanted)) & (next_wanted <= high).astype(np.bool_)
     return flags
 
 
-def _not_in(values: pa.Array, column: ColumnBounds) -> Flags:
-    if len(values) == 0 or not _usable(column, values.type) or pa.types.is_floating(values.type):
+def _not_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
+    if len(values) == 0 or not _usable(column, values.type):
         return _unknown(column)
     single = _true(pc.equal(column.minimum, column.maximum))
-    return ~(single & _true(pc.is_in(column.minimum, value_set=values)))
+    return ~(single & _true(pc.is_in(column.minimum, value_set=values)) & no_nan)
 
 
 def _without_nan(bound: pa.Array) -> pa.Array:

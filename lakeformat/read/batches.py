@@ -19,7 +19,7 @@ from lakeformat.index.footers import open_parquet, row_batches
 from lakeformat.predicate import Always, mask, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.query import ReadQuery, readable_schema
-from lakeformat.read.splits import Split
+from lakeformat.read.splits import FilePart, Split
 from lakeformat.storage.port import Storage
 
 __all__ = ["BATCH_ROWS", "read_split", "vanished"]
@@ -104,7 +104,7 @@ def _batches(
                 groups: Sequence[int] | None = part.row_groups
                 footer = parquet.metadata
                 if filtered and query.skipping:
-                    groups = _may_match(footer, groups, query, full)
+                    groups = _may_match(footer, part, query, full)
                     if not groups:
                         continue
                 repeated = _repeated_texts(footer, columns)
@@ -137,11 +137,9 @@ def _is_small(chunk: pq.ColumnChunkMetaData) -> bool:
     return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < _DICTIONARY_BYTES * chunk.num_values)
 
 
-def _may_match(
-    footer: pq.FileMetaData, groups: Sequence[int] | None, query: ReadQuery, table: pa.Schema
-) -> Sequence[int]:
-    """Those row groups, or those of the whole file, that may hold a row the query selects."""
+def _may_match(footer: pq.FileMetaData, part: FilePart, query: ReadQuery, table: pa.Schema) -> Sequence[int]:
+    """Those row groups of the part that may hold a row the query selects."""
     columns = sorted({leaf.column for leaf in leaves(query.predicate)})
-    bounds, rows, _ = row_group_bounds([footer], columns, table)
+    bounds, rows, _ = row_group_bounds([footer], columns, table, [part.nan_free])
     kept: list[int] = np.flatnonzero(may_match(query.predicate, bounds, rows)).tolist()
-    return kept if groups is None else [group for group in groups if group in kept]
+    return kept if part.row_groups is None else [group for group in part.row_groups if group in kept]

@@ -18,6 +18,7 @@ from lakeformat.index.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, may_match
 from lakeformat.predicate.nodes import leaves
+from lakeformat.read.nan import nan_free_columns
 from lakeformat.read.pruning import prune_by_name, reading_keys
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split, pack
@@ -98,7 +99,7 @@ def plan_read(
         CorruptTableError: a footer that is needed is damaged; names the file.
     """
     filtered = query.skipping and not isinstance(query.predicate, Always)
-    kept, told, files_by_name, bytes_by_name = _kept(snapshot, query, filtered=filtered)
+    kept, told, nan_free, files_by_name, bytes_by_name = _kept(snapshot, query, filtered=filtered)
     files = file_objects(kept)
     total = sum(file.size_bytes for file in files)
     at_least = max(1, min(at_least, total // _SMALL_SPLIT_BYTES))
@@ -112,13 +113,13 @@ def plan_read(
         count_row_groups or file.size_bytes > split_bytes or (filtered and not known)
         for file, known in zip(files, told, strict=True)
     ]
-    wanted = [file for file, flag in zip(files, opened, strict=True) if flag]
+    wanted = [(file, free) for file, free, flag in zip(files, nan_free, opened, strict=True) if flag]
     by_groups, seen, left = _by_footers(storage, wanted, snapshot, query, filtered=filtered)
     found = iter(by_groups)
     parts: list[FilePart] = []
     files_left = bytes_left = 0
-    for file, flag in zip(files, opened, strict=True):
-        mine = next(found) if flag else [FilePart(file.path, file.size_bytes)]
+    for file, free, flag in zip(files, nan_free, opened, strict=True):
+        mine = next(found) if flag else [FilePart(file.path, file.size_bytes, nan_free=free)]
         files_left += bool(mine)
         bytes_left += file.size_bytes if mine else 0
         parts += mine
@@ -151,19 +152,24 @@ def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: R
     return max(_LEAST_SHARE, read / max(1, sizes.total()))
 
 
-def _kept(snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> tuple[pa.Table, list[bool], int, int]:
-    """Files that may hold a match; whether the index knows the filter's columns of each; files and bytes by name."""
+def _kept(
+    snapshot: Snapshot, query: ReadQuery, *, filtered: bool
+) -> tuple[pa.Table, list[bool], list[tuple[str, ...]], int, int]:
+    """Files that may hold a match; of each, whether the index knows the filter's columns, and `FilePart.nan_free`.
+
+    Then how many files, and bytes, their names leave.
+    """
     nothing = isinstance(query.predicate, Always) and not query.predicate.value
     if snapshot.schema is None or nothing:
-        return FILE_COLUMNS.empty_table(), [], 0, 0
+        return FILE_COLUMNS.empty_table(), [], [], 0, 0
     if not filtered:
         tables = [portion.files for portion in snapshot.live.portions()]
         whole = pa.concat_tables([FILE_COLUMNS.empty_table(), *tables])
-        return whole, [True] * whole.num_rows, 0, 0
+        return whole, [True] * whole.num_rows, [()] * whole.num_rows, 0, 0
     full = readable_schema(snapshot.schema, meta_columns=True)
     keys = reading_keys(snapshot.config)
     columns = sorted({leaf.column for leaf in leaves(query.predicate)})
-    tables, told = [FILE_COLUMNS.empty_table()], list[bool]()
+    tables, told, nan_free = [FILE_COLUMNS.empty_table()], list[bool](), list[tuple[str, ...]]()
     files_by_name = bytes_by_name = 0
     for portion in snapshot.live.portions(columns, query.predicate):
         flags = prune_by_name(portion.files, query.predicate, keys, full)
@@ -175,13 +181,23 @@ def _kept(snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> tuple[pa.T
             known &= np.asarray(pc.is_valid(column.null_count))
         tables.append(portion.files.filter(pa.array(flags)))
         told += known[flags].tolist()
-    return pa.concat_tables(tables), told, files_by_name, bytes_by_name
+        nan_free += nan_free_columns(portion.bounds, np.flatnonzero(flags))
+    return pa.concat_tables(tables), told, nan_free, files_by_name, bytes_by_name
 
 
 def _by_footers(
-    storage: Storage, files: Sequence[BaseFile], snapshot: Snapshot, query: ReadQuery, *, filtered: bool
+    storage: Storage,
+    files: Sequence[tuple[BaseFile, tuple[str, ...]]],
+    snapshot: Snapshot,
+    query: ReadQuery,
+    *,
+    filtered: bool,
 ) -> tuple[list[list[FilePart]], int, int]:
-    """Per file, the row groups that may hold a match, and how many there are and are left."""
+    """Per file, the row groups that may hold a match, and how many there are and are left.
+
+    Args:
+        files: each with its columns without NaN.
+    """
     if not files or snapshot.schema is None:
         return [], 0, 0
     columns = sorted({leaf.column for leaf in leaves(query.predicate)}) if filtered else []
@@ -191,13 +207,13 @@ def _by_footers(
     with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
         for start in range(0, len(files), _FOOTERS_AT_A_TIME):
             some = files[start : start + _FOOTERS_AT_A_TIME]
-            footers = list(pool.map(lambda file: read_metadata(storage, file), some))
-            bounds, rows, owner = row_group_bounds(footers, columns, full)
+            footers = list(pool.map(lambda each: read_metadata(storage, each[0]), some))
+            bounds, rows, owner = row_group_bounds(footers, columns, full, [free for _, free in some])
             flags = may_match(query.predicate, bounds, rows) if filtered else np.ones(len(rows), bool)
             seen, left = seen + len(flags), left + int(flags.sum())
-            for at, file in enumerate(some):
+            for at, (file, free) in enumerate(some):
                 keep = np.flatnonzero(flags[owner == at]).tolist()
-                found.append([FilePart(file.path, group_bytes(footers[at], group), (group,)) for group in keep])
+                found.append([FilePart(file.path, group_bytes(footers[at], group), (group,), free) for group in keep])
     return found, seen, left
 
 

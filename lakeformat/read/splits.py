@@ -10,11 +10,16 @@ __all__ = ["FilePart", "Split", "pack"]
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Row groups of one base file; None means all. ``size_bytes`` is compressed."""
+    """Row groups of one base file; None means all. ``size_bytes`` is compressed.
+
+    Attributes:
+        nan_free: float columns of the filter, by path, that hold no NaN in the file: its footer does not tell.
+    """
 
     path: str
     size_bytes: int
     row_groups: tuple[int, ...] | None = None
+    nan_free: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ def _joined(parts: Sequence[FilePart]) -> tuple[FilePart, ...]:
         if joined and joined[-1].path == part.path and part.row_groups is not None:
             last = joined.pop()
             groups = (*(last.row_groups or ()), *part.row_groups)
-            joined.append(FilePart(part.path, last.size_bytes + part.size_bytes, groups))
+            joined.append(FilePart(part.path, last.size_bytes + part.size_bytes, groups, part.nan_free))
         else:
             joined.append(part)
     return tuple(joined)

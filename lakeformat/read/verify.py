@@ -105,4 +105,4 @@ def _shared(part: FilePart, other: FilePart) -> FilePart:
         groups = part.row_groups if other.row_groups is None else other.row_groups
     else:
         groups = tuple(group for group in part.row_groups if group in other.row_groups)
-    return FilePart(part.path, part.size_bytes, groups)
+    return FilePart(part.path, part.size_bytes, groups, other.nan_free)

@@ -105,5 +105,5 @@ def attempt() -> str:
 
 def written(answer: dict[str, Any]) -> Written:
     """A finished base file, from a task's answer."""
-    facts = answer["facts"]
-    return Written(answer["staged_path"], WriteStat(**answer["stat"]), FileStats.of_dict(facts) if facts else None)
+    facts = FileStats.of_dict(answer["facts"]) if answer["facts"] else None
+    return Written(answer["staged_path"], WriteStat(**answer["stat"]), facts, answer["missed"])

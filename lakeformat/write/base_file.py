@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.conform import conform
-from lakeformat.file_index.facts import FileStats, collect
+from lakeformat.file_index.facts import FileStats, NanCounts, collect
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
@@ -185,6 +185,7 @@ class BaseFileWriter:
         self._held: list[pa.Table] = []
         self._encoded = encoded
         self._schema = stored_schema(settings.schema, encoded)
+        self._nans = NanCounts(settings.schema, settings.indexed)
 
     @property
     def size_bytes(self) -> int:
@@ -221,6 +222,7 @@ class BaseFileWriter:
         }
         arrays = [columns[f.name] if f.name in columns else _as_type(rows.column(f.name), f.type) for f in self._schema]
         self.rows += rows.num_rows
+        self._nans.add(rows)
         self._held.append(pa.Table.from_arrays(arrays, schema=self._schema))
         if not self._joins or sum(table.num_rows for table in self._held) >= ROW_GROUP_ROWS // 2:
             self._flush()
@@ -278,7 +280,7 @@ class BaseFileWriter:
         writer.add_key_value_metadata(footer)
         writer.close()
         self._closed_bytes = int(self.sink.tell())
-        self.facts = collect(writer.writer.metadata, self._schema, self.settings.indexed)
+        self.facts = collect(writer.writer.metadata, self._schema, self.settings.indexed, self._nans.by_path)
 
     def __enter__(self) -> BaseFileWriter:
         return self

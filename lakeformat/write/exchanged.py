@@ -25,7 +25,7 @@ from lakeformat.write.commit import OpenCommit
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.late_check import new_file_check
 from lakeformat.write.liveness import alive
-from lakeformat.write.profile import workload_profile
+from lakeformat.write.profile import false_positives, workload_profile
 from lakeformat.write.report import Report
 from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
 from lakeformat.write.session import AFTER_TASKS, Engine, WriteResult, WriteSession
@@ -176,7 +176,7 @@ class ExchangedSession:
                 tags = _tags(len(staged), units, results)
                 written += self.exchange.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
-            counted["buckets"] = len(plan.buckets)
+            counted.update(buckets=len(plan.buckets), **false_positives(job, written))
         touched += [file.stat.partition_path for file in written]
         check = new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
         with session.locked():

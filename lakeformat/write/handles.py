@@ -84,6 +84,10 @@ class Merger(Protocol):
     updates: int
     deletes: int
 
+    @property
+    def missed(self) -> int:
+        """Rows looked for that the batches so far do not hold."""
+
     def apply(self, batch: pa.RecordBatch) -> pa.Table:
         """The batch with changed rows replaced and deleted ones left out; columns as `stored_batches` gives them."""
 
@@ -162,7 +166,7 @@ def merge(
     if not (stat.num_deletes or stat.num_updates or stat.num_inserts):
         storage.delete(target)
         return None
-    return Written(target, stat, writer.facts)
+    return Written(target, stat, writer.facts, merger.missed)
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -186,6 +190,10 @@ class _Merger:
         self._found = np.zeros(incoming.rows.num_rows, bool)
         self._first_at = np.zeros(incoming.rows.num_rows, np.int64)
         self._next_seqno = incoming.rows.num_rows
+
+    @property
+    def missed(self) -> int:
+        return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])

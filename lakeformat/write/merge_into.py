@@ -39,7 +39,7 @@ from lakeformat.write.indexing import with_buckets_kept
 from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
 from lakeformat.write.late_check import late_check
 from lakeformat.write.prepare import PrepareSettings
-from lakeformat.write.profile import plan_buckets, workload_profile
+from lakeformat.write.profile import false_positives, plan_buckets, workload_profile
 from lakeformat.write.rewrite import check_columns, readable, with_names
 from lakeformat.write.schema import check_key_types, evolve, incoming_schema
 from lakeformat.write.session import WriteResult, WriteSession
@@ -220,7 +220,7 @@ def _attempt(
         )
         with session.report.step("write") as counted:
             written = session.handle(buckets, handles)
-            counted["buckets"] = len(buckets.buckets)
+            counted.update(buckets=len(buckets.buckets), **false_positives(job, written))
         check = late_check(session.storage, job, buckets)
         session.finish(commit, plan.schema, written, snapshot, None, check)
     session.protocol.tidy(commit)
@@ -252,6 +252,10 @@ class _Clauses:
         self._found = np.zeros(self._rows.num_rows, bool)
         wanted = {RECORD_KEY, *plan.target_columns}
         self._target = pa.schema([field for field in readable(plan.schema) if field.name in wanted])
+
+    @property
+    def missed(self) -> int:
+        return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])

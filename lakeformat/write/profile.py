@@ -27,8 +27,9 @@ from lakeformat.write.prepare import ANY_PARTITION, combine
 from lakeformat.write.report import Report
 from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
 from lakeformat.write.spread import own_partitions, spread
+from lakeformat.write.stage import Written
 
-__all__ = ["BucketPlan", "plan_buckets", "workload_profile"]
+__all__ = ["BucketPlan", "false_positives", "plan_buckets", "workload_profile"]
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,12 @@ def _buckets(
             leaving = found.leaving
             buckets += assign(path, files, located, new, size, next_file_id, closed=closed, leaving=leaving)
     return tuple(buckets)
+
+
+def false_positives(job: WriteJob, written: Iterable[Written]) -> Mapping[str, int]:
+    """For the report: keys that filters let through and merges did not find; nothing where no filter is asked."""
+    asks = job.tags and not job.index_settings.has_buckets
+    return {"false_positives": sum(file.missed for file in written)} if asks else {}
 
 
 def workload_profile(

@@ -148,7 +148,7 @@ class _Changes:
 
     def __init__(self, change: Rewrite, base: BaseFile, task: int, settings: HandleSettings) -> None:
         self.change, self.base, self.task, self.settings = change, base, task, settings
-        self.updates = self.deletes = 0
+        self.updates = self.deletes = self.missed = 0
         self._readable = readable(change.schema)
         wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key, for filters that look at nothing.
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])

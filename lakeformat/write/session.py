@@ -33,7 +33,7 @@ from lakeformat.write.late_check import late_check
 from lakeformat.write.liveness import alive
 from lakeformat.write.markers import announce, prepare_partition
 from lakeformat.write.partitions import matching_partitions
-from lakeformat.write.profile import BucketPlan, plan_buckets, workload_profile
+from lakeformat.write.profile import BucketPlan, false_positives, plan_buckets, workload_profile
 from lakeformat.write.publish import Publication
 from lakeformat.write.repack import choose_small, read_back
 from lakeformat.write.report import Report, progress
@@ -186,7 +186,7 @@ class WriteSession:
             handles = self.job.handles(commit.time, schema)
             with self.report.step("write") as counted:
                 written = self.handle(plan, handles)
-                counted["buckets"] = len(plan.buckets)
+                counted.update(buckets=len(plan.buckets), **false_positives(self.job, written))
             check = late_check(self.storage, self.job, plan)
             self.finish(commit, schema, written, snapshot, overwritten, check)
         self.protocol.tidy(commit)

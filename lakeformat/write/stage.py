@@ -82,11 +82,13 @@ class Written:
     Attributes:
         staged_path: where it stands: in its partition, or in the stage folder if a task wrote it.
         facts: what the file index keeps of it; None if nobody knows.
+        missed: rows looked for in the version before that it did not hold.
     """
 
     staged_path: str
     stat: WriteStat
     facts: FileStats | None = None
+    missed: int = 0
 
 
 class StageWriter:

@@ -15,7 +15,7 @@ from benchmarks.engines.lakeformat_python import Lakeformat
 from benchmarks.engines.read_calls import open_by_read_calls
 from benchmarks.process_tree import bytes_read
 from benchmarks.report import ReadmeError, update_block
-from benchmarks.skipping.__main__ import behind, judged, mean, table
+from benchmarks.skipping.__main__ import behind, judged, lagging, mean, table
 from benchmarks.skipping.data import CASES, NAMES, Case, columns_of, filters_of, write_input
 from benchmarks.skipping.judge import files_of
 from benchmarks.skipping.layouts import FILES, run
@@ -61,7 +61,10 @@ def test_boxes_hold_about_the_rows_they_say() -> None:
     assert NAMES[:2] == case.names
 
 
-def test_our_layouts_read_far_fewer_files_than_rows_as_they_come(tmp_path: Path) -> None:
+def test_our_layouts_read_far_fewer_files_than_rows_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.skipping.__main__._BOXES", 20)
     case = Case("zipf", 2)
     write_input(case, 2 * ROWS, tmp_path / case.name / "input")
     run("lakeformat-hilbert", tmp_path, [case])
@@ -79,6 +82,13 @@ def test_a_peer_ahead_is_told() -> None:
     ours, theirs = ({"verdicts": {"all": (read, 0.1)}} for read in (0.3, 0.2))
     assert len(behind({"zipf-2": {"lakeformat-hilbert": ours, "delta": theirs}})) == 1
     assert behind({"zipf-2": {"lakeformat-hilbert": theirs, "delta": ours}}) == []
+
+
+def test_doubles_that_skip_less_than_integers_are_told() -> None:
+    few, many = ({"verdicts": {"all": (read, 0.1)}} for read in (0.2, 0.25))
+    found = {"uniform-2": {"lakeformat-hilbert": few, "delta": few}, "doubles-2": {"lakeformat-hilbert": many}}
+    assert len(lagging(found)) == 1
+    assert lagging({**found, "doubles-2": {"lakeformat-hilbert": few, "delta": many}}) == []
 
 
 def test_the_block_between_marks_is_replaced(tmp_path: Path) -> None:

@@ -38,13 +38,14 @@ SCHEMA = pa.schema(
         ("day", pa.date32()),
         ("at", pa.timestamp("us", "UTC")),
         ("flag", pa.bool_()),
-        ("s", pa.struct([("a", pa.int64()), ("t", pa.string())])),
+        ("s", pa.struct([("a", pa.int64()), ("t", pa.string()), ("d", pa.float64())])),
     ]
 )
 PATHS = {
     **{field.name: field.type for field in SCHEMA if field.name != "s"},
     "s.a": pa.int64(),
     "s.t": pa.string(),
+    "s.d": pa.float64(),
 }
 EDGE = 2**53
 
@@ -100,7 +101,7 @@ LITERALS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 def rows() -> st.SearchStrategy[list[dict[str, Any]]]:
     """Up to twelve rows of `SCHEMA`, nulls everywhere."""
-    struct = st.fixed_dictionaries({"a": st.none() | int64s, "t": st.none() | texts})
+    struct = st.fixed_dictionaries({"a": st.none() | int64s, "t": st.none() | texts, "d": st.none() | doubles})
     cells = {field.name: st.none() | VALUES.get(field.type, struct) for field in SCHEMA}
     return st.lists(st.fixed_dictionaries(cells), min_size=1, max_size=12)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakeformat.predicate import And, ColumnBounds, Comparison, In, Not, Or, bind, may_match, parse_where
+from lakeformat.predicate import And, ColumnBounds, Comparison, In, Not, Or, Predicate, bind, may_match, parse_where
 
 ROWS = 10
 #: Units: (minimum, maximum, null count); None is unknown.
@@ -90,6 +90,52 @@ FLOATS: list[Unit] = [
 @pytest.mark.parametrize("of", [pa.float32(), pa.float64()])
 def test_float_bounds_know_nothing_of_nan(of: pa.DataType, text: str, expected: list[int]) -> None:
     assert flags(text, of, FLOATS) == [bool(flag) for flag in expected]
+
+
+NAN = math.nan
+#: (minimum, maximum, NaN count) of ten rows; None is unknown.
+COUNTED: list[Unit] = [(1.0, 3.0, 0), (5.0, 5.0, 0), (1.0, 3.0, 2), (5.0, 5.0, None), (None, None, 0)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("c > 4", [0, 1, 1, 1, 1]),
+        ("c >= 4", [0, 1, 1, 1, 1]),
+        ("not c <= 4", [0, 1, 1, 1, 1]),
+        ("c != 5", [1, 0, 1, 1, 1]),
+        ("c not in (5, 7)", [1, 0, 1, 1, 1]),
+        (Comparison("c", "=", NAN), [0, 0, 1, 1, 0]),
+        (Comparison("c", ">=", NAN), [0, 0, 1, 1, 0]),
+        (In("c", (NAN, 6.0)), [0, 0, 1, 1, 1]),
+        (In("c", (NAN, *range(6, 16))), [0, 0, 1, 1, 1]),
+        (In("c", (NAN,) * 9), [0, 0, 1, 1, 0]),
+        # What rules NaN out, or does not.
+        ("c >= 4 and c <= 9", [0, 1, 0, 1, 1]),
+        ("c between 4 and 9", [0, 1, 0, 1, 1]),
+        ("4 <= c and (true and not c > 9)", [0, 1, 0, 1, 1]),
+        ("c > 4 and c in (2, 5)", [0, 1, 0, 1, 1]),
+        ("c <= 9 and (c > 5 or c = 4)", [0, 0, 0, 0, 1]),
+        ("c != 5 and c < 9", [1, 0, 1, 0, 1]),
+        (And((Comparison("c", "<", NAN), Comparison("c", ">", 4))), [0, 1, 0, 1, 1]),
+        (And((Comparison("c", "<=", NAN), Comparison("c", ">", 4))), [0, 1, 1, 1, 1]),
+        ("not (c < 4 or c > 9)", [0, 1, 0, 1, 1]),
+        ("c > 4 and (c <= 9 or c = 2)", [0, 1, 0, 1, 1]),
+        ("c > 4 and (c <= 9 or c >= 20)", [0, 1, 1, 1, 1]),
+        ("c > 4 or c <= 0", [0, 1, 1, 1, 1]),
+        ("c > 4 and c != 9", [0, 1, 1, 1, 1]),
+        ("not (c >= 4 and c <= 9)", [1, 0, 1, 1, 1]),
+    ],
+)
+@pytest.mark.parametrize("of", [pa.float32(), pa.float64()])
+def test_lower_bounds_skip_where_nan_is_ruled_out(
+    of: pa.DataType, wanted: str | Predicate, expected: list[int]
+) -> None:
+    low, high, nans = zip(*COUNTED, strict=True)
+    nulls = pa.array([0] * len(COUNTED), pa.int64())
+    bounds = {"c": ColumnBounds(pa.array(low, of), pa.array(high, of), nulls, pa.array(nans, pa.int64()))}
+    predicate = bind(parse_where(wanted) if isinstance(wanted, str) else wanted, pa.schema([("c", of)]))
+    assert may_match(predicate, bounds, pa.array([ROWS] * len(COUNTED))).tolist() == [bool(flag) for flag in expected]
 
 
 def test_comparisons_with_nan() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +14,9 @@ import pyarrow.parquet as pq
 from filter_strategies import PATHS, SCHEMA, filters, filters_on, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_oracle import truth
+from row_oracle import cell, truth
 
-from lakeformat.file_index.facts import FileStats, collect, fold
+from lakeformat.file_index.facts import FileStats, NanCounts, collect, fold
 from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
 
@@ -40,6 +41,13 @@ def test_mask_selects_the_rows_that_the_evaluator_selects(predicate: Predicate, 
     assert mask(bound, batch).to_pylist() == selected(predicate, table)
     halves = pa.concat_tables([pa.table(batch.slice(0, 1)), pa.table(batch.slice(1))])
     assert mask(bound, halves).to_pylist() == selected(predicate, table)
+
+
+FLOATS = ("d", "f", "s.d")
+
+
+def nans(table: list[dict[str, Any]], path: str) -> int:
+    return sum(isinstance(value := cell(row, path), float) and math.isnan(value) for row in table)
 
 
 #: Columns that Spark compares without losing a value.
@@ -73,25 +81,40 @@ def test_no_row_group_or_file_with_a_selected_row_is_left_out(
     files: list[tuple[list[dict[str, Any]], set[str], bool]],
     row_group_size: int,
 ) -> None:
-    footers, wanted_units = [], []
+    footers, wanted_units, nan_counts = [], [], []
     for table, missing, store_schema in files:
         kept = SCHEMA if missing == set(SCHEMA.names) else pa.schema([f for f in SCHEMA if f.name not in missing])
         footers.append(footer(pa.Table.from_pylist(table, kept), row_group_size, store_schema))
+        nan_counts.append({path: nans(table, path) for path in FLOATS if path.partition(".")[0] not in missing})
         truths = selected(predicate, [{name: row[name] for name in kept.names} for row in table])
         wanted_units.append([any(truths[i : i + row_group_size]) for i in range(0, len(table), row_group_size)])
-    bounds, row_counts, file_index = row_group_bounds(footers, sorted(PATHS), SCHEMA)
     bound = bind(predicate, SCHEMA)
-
-    unit_flags = may_match(bound, bounds, row_counts)
-    assert not (np.concatenate(wanted_units) & ~unit_flags).any()
-    file_flags = may_match(bound, *fold_files(bounds, row_counts, file_index, len(files)))
     wanted_files = np.array([any(units) for units in wanted_units])
-    assert not (wanted_files & ~file_flags).any()
+    without_nan = [[path for path, count in counts.items() if not count] for counts in nan_counts]
+    for nan_free in ((), without_nan):
+        bounds, row_counts, file_index = row_group_bounds(footers, sorted(PATHS), SCHEMA, nan_free)
+        unit_flags = may_match(bound, bounds, row_counts)
+        assert not (np.concatenate(wanted_units) & ~unit_flags).any()
+        file_flags = may_match(bound, *fold_files(bounds, row_counts, file_index, len(files)))
+        assert not (wanted_files & ~file_flags).any()
 
-    facts = [collect(metadata, metadata.schema.to_arrow_schema(), sorted(PATHS)) for metadata in footers]
-    told = [FileStats.of_dict(json.loads(json.dumps(asdict(one)))) for one in facts]
-    assert told == facts
-    assert not (wanted_files & ~may_match(bound, *fold(told, sorted(PATHS), SCHEMA))).any()
+    for counts in (nan_counts, [{}] * len(files)):
+        facts = [
+            collect(metadata, metadata.schema.to_arrow_schema(), sorted(PATHS), of_file)
+            for metadata, of_file in zip(footers, counts, strict=True)
+        ]
+        told = [FileStats.of_dict(json.loads(json.dumps(asdict(one)))) for one in facts]
+        assert told == facts
+        assert not (wanted_files & ~may_match(bound, *fold(told, sorted(PATHS), SCHEMA))).any()
+
+
+@given(st.lists(rows(), max_size=3))
+def test_nan_is_counted_as_the_evaluator_counts_it(tables: list[list[dict[str, Any]]]) -> None:
+    counts = NanCounts(SCHEMA, sorted(PATHS))
+    for table in tables:
+        counts.add(pa.Table.from_pylist(table, SCHEMA))
+    everything = [row for table in tables for row in table]
+    assert counts.by_path == {path: nans(everything, path) for path in FLOATS}
 
 
 @given(filters())

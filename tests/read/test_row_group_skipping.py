@@ -24,12 +24,18 @@ VALUES = list(range(12))
 @pytest.fixture
 def table() -> Table:
     made = new_table()
-    made.insert(batch(x=pa.array(VALUES, pa.int64())))
+    made.insert(batch(x=pa.array(VALUES, pa.int64()), f=pa.array(VALUES, pa.float64())))
     return made
 
 
 def groups_read(
-    table: Table, where: str, monkeypatch: pytest.MonkeyPatch, *, skipping: bool = True, part: Any = None
+    table: Table,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    skipping: bool = True,
+    part: Any = None,
+    nan_free: tuple[str, ...] = (),
 ) -> tuple[list[int], list[int]]:
     """Row groups decoded and values found, where the plan knew nothing."""
     decoded: list[int] = []
@@ -45,7 +51,7 @@ def groups_read(
     (file,) = snapshot.files
     with monkeypatch.context() as patched:
         patched.setattr(pq.ParquetFile, "iter_batches", noting)
-        split = Split((FilePart(file.path, file.size_bytes, part),))
+        split = Split((FilePart(file.path, file.size_bytes, part, nan_free),))
         found = [batch["x"].to_pylist() for batch in read_split(table.engine.storage, split, query, snapshot.schema)]
     return decoded, functools.reduce(operator.iadd, found, [])
 
@@ -71,3 +77,9 @@ def test_row_groups_that_cannot_match_are_not_decoded(
 
 def test_a_part_of_a_file_stays_a_part(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     assert groups_read(table, "x < 5", monkeypatch, part=(1, 3)) == ([1], [3, 4])
+
+
+def test_a_footer_does_not_tell_of_nan(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert groups_read(table, "f > 9", monkeypatch) == ([0, 1, 2, 3], [10, 11])
+    assert groups_read(table, "f > 9", monkeypatch, nan_free=("f",)) == ([3], [10, 11])
+    assert groups_read(table, "f > 9 and f < 99", monkeypatch) == ([3], [10, 11])
