@@ -18,12 +18,13 @@ from lakeformat.index.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, may_match
 from lakeformat.predicate.nodes import leaves
-from lakeformat.read.pruning import prune_by_name, reading_keys
+from lakeformat.read.pruning import proven_own, prune_by_name
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split, pack
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.live import FILE_COLUMNS, file_objects
 from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.folders import reading_keys
 
 __all__ = ["ReadPlan", "group_bytes", "plan_read"]
 
@@ -98,7 +99,7 @@ def plan_read(
         CorruptTableError: a footer that is needed is damaged; names the file.
     """
     filtered = query.skipping and not isinstance(query.predicate, Always)
-    kept, told, files_by_name, bytes_by_name = _kept(snapshot, query, filtered=filtered)
+    kept, told, files_by_name, bytes_by_name = _kept(storage, snapshot, query, filtered=filtered)
     files = file_objects(kept)
     total = sum(file.size_bytes for file in files)
     at_least = max(1, min(at_least, total // _SMALL_SPLIT_BYTES))
@@ -151,7 +152,9 @@ def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: R
     return max(_LEAST_SHARE, read / max(1, sizes.total()))
 
 
-def _kept(snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> tuple[pa.Table, list[bool], int, int]:
+def _kept(
+    storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool
+) -> tuple[pa.Table, list[bool], int, int]:
     """Files that may hold a match; whether the index knows the filter's columns of each; files and bytes by name."""
     nothing = isinstance(query.predicate, Always) and not query.predicate.value
     if snapshot.schema is None or nothing:
@@ -166,7 +169,10 @@ def _kept(snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> tuple[pa.T
     tables, told = [FILE_COLUMNS.empty_table()], list[bool]()
     files_by_name = bytes_by_name = 0
     for portion in snapshot.live.portions(columns, query.predicate):
-        flags = prune_by_name(portion.files, query.predicate, keys, full)
+        flags, doubted = prune_by_name(portion.files, query.predicate, keys, full, portion.bounds)
+        if doubted.any():
+            own = proven_own(storage, snapshot.timeline, portion.files.filter(pa.array(doubted)))
+            flags[np.flatnonzero(doubted)[~own]] = True
         files_by_name += int(flags.sum())
         bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
         flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())

@@ -20,6 +20,7 @@ from lakeformat.write.batch_ids import batch_of, last_batches, with_batch
 from lakeformat.write.callbacks import CommitMessage
 from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
 from lakeformat.write.engine import Engine
+from lakeformat.write.folders import measured
 from lakeformat.write.hooks import Hooks
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.report import REPORT_KEY, Report
@@ -86,6 +87,7 @@ class Publication:
                 **batches,
                 "schema": schema_text or to_avro(schema, table_name=self.job.config.name),
                 REPORT_KEY: self.report.as_text(),
+                **measured(written, self.job.config, schema),
             }
             if files_schema is not None and not files_schema.equals(schema):
                 extra[FILES_SCHEMA] = to_avro(files_schema, table_name=self.job.config.name)
