@@ -10,11 +10,13 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, nearest
-from lakeformat.model.instant import parse_as_of
+from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.predicate import Always, And, Predicate, bind, bind_lenient, columns_of, parse_where
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.engine import Engine
 
-__all__ = ["ReadQuery", "as_of_option", "readable_schema", "resolve_query"]
+__all__ = ["ReadQuery", "asked_snapshot", "readable_schema", "resolve_query"]
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,18 @@ class ReadQuery:
         return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
 
 
-def as_of_option(options: Options) -> str | None:
-    """The instant time to read at, None for now."""
-    text = options["as.of.instant"]
-    return parse_as_of(text) if text else None
+def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) -> Snapshot:
+    """The table now, or at the instant that the argument, else the option ``as.of.instant`` names.
+
+    Raises:
+        InvalidOptionError: what is named is no instant.
+        TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
+    """
+    asked = options["as.of.instant"] if as_of is None else as_of
+    if asked is None:
+        return engine.snapshot()
+    config = engine.store.config()
+    return engine.snapshot(parse_as_of(asked, config.zone), config)
 
 
 def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:

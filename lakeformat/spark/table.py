@@ -16,6 +16,7 @@ from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
+from lakeformat.model.instant import AsOf
 from lakeformat.read.query import resolve_query
 from lakeformat.read.view import TableView
 from lakeformat.services.cluster.run import Rewriter
@@ -111,7 +112,7 @@ class LakehouseTable(Clustering):
         return Table(self._engine.storage, self._options).layout_report(columns, **arguments)
 
     def toDF(  # noqa: N802  Spark's style.
-        self, columns: Sequence[str] | None = None, where: str | None = None, as_of: str | None = None
+        self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf | None = None
     ) -> DataFrame:
         """The rows by Spark's own Parquet scan over the files that are left after pruning and skipping.
 
@@ -123,7 +124,7 @@ class LakehouseTable(Clustering):
         Args:
             columns: wanted columns, in order; all by default, the meta columns first.
             where: a Spark SQL condition as for `lakeformat.Table.to_arrow`; applied exactly.
-            as_of: an instant, a date or a time; now by default.
+            as_of: an instant, a date or a datetime, as `lakeformat.Table.to_batches` takes it; now by default.
 
         Raises:
             InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
