@@ -21,6 +21,7 @@ from lakeformat.write.memory import reused_memory
 from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
 from lakeformat.write.prepare import prepare
 from lakeformat.write.rewrite import Handle, Rewrite, rewrite
+from lakeformat.write.schema import optional_within
 from lakeformat.write.session import Engine, WriteResult, WriteSession
 from lakeformat.write.validators import check_validators
 
@@ -44,7 +45,8 @@ def update(
     """See `lakeformat.Table.update`. ``runner``: who writes the files; None is this process."""
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
-    change = Rewrite(schema, condition(where, schema), plan_assignments(values, schema, snapshot.config))
+    kept = optional_within(schema)
+    change = Rewrite(kept, condition(where, schema), plan_assignments(values, kept, snapshot.config))
     return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
 

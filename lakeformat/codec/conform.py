@@ -81,8 +81,8 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         entries = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
         return _relisted(values, entries, kind)
     if pa.types.is_list(kind) and _is_any_list(values.type):
-        values = _rebased(values.cast(pa.list_(values.type.value_type)))
-        return _relisted(values, conform_array(values.values, kind.value_type), kind)
+        values = _rebased(values)
+        return _relisted(values, conform_array(values.values, kind.value_type), _as_long(kind, values.type)).cast(kind)
     return values.cast(kind, safe=True)
 
 
@@ -97,6 +97,13 @@ def _decoded(values: pa.DictionaryArray) -> pa.Array:
 
 def _is_any_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _as_long(kind: pa.ListType, as_: pa.DataType) -> pa.DataType:
+    """A list of the first's elements whose lengths are kept as in the second."""
+    if pa.types.is_large_list(as_):
+        return pa.large_list(kind.value_field)
+    return pa.list_(kind.value_field, as_.list_size) if pa.types.is_fixed_size_list(as_) else kind
 
 
 def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
@@ -117,4 +124,5 @@ def _rebased(values: pa.Array) -> pa.Array:
 
 def _relisted(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
     """Lists or maps over other children. Validity and offsets stay: a null list may lie over values."""
-    return pa.Array.from_buffers(kind, len(values), values.buffers()[:2], children=[children])
+    own = 1 if pa.types.is_fixed_size_list(kind) else 2
+    return pa.Array.from_buffers(kind, len(values), values.buffers()[:own], children=[children])
