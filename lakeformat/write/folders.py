@@ -1,4 +1,4 @@
-"""Whether rows lie in the folder that their partition columns name.
+"""Partition folders: which may stand beside others, and whether rows lie in the one that their columns name.
 
 Nearly always they do, and then the folder's name tells their values. Under a global index that moves no rows
 (``…update.partition.path=false``) an update keeps its row's folder and stores the partition value that it names: so do
@@ -10,7 +10,8 @@ which measures them; a commit of Hudi's that only inserted into a new file, as i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -18,22 +19,38 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.errors import InvalidOptionError
+from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.file_index.columns import bounds_schema
 from lakeformat.file_index.facts import fold
 from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import join_path
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import ColumnBounds, column_path
-from lakeformat.write.partitions import partition_values
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.file_groups import PARTITION_MARKER
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.partitions import folders_above, nested_pair, partition_values
 from lakeformat.write.stage import Written
 
-__all__ = ["OFF_FOLDER", "folder_values", "measured", "off_folder", "own_files", "reading_keys"]
+__all__ = [
+    "OFF_FOLDER",
+    "check_beside",
+    "check_new_folders",
+    "folder_values",
+    "measured",
+    "off_folder",
+    "own_files",
+    "reading_keys",
+]
 
 #: Key of ``extraMetadata``: JSON list of the commit's files that may hold rows of other partition values.
 OFF_FOLDER: Final = "lakeformat.files.off.folder"
 #: Operations of Hudi that put a new row into the folder its own partition columns name.
 _INSERTING: Final = frozenset({"INSERT", "UPSERT", "BULK_INSERT", "INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"})
+
+#: Folders that are looked up at a time.
+_LOOKS: Final = 16
 
 Flags = npt.NDArray[np.bool_]
 
@@ -122,3 +139,48 @@ def own_files(metadata: CommitMetadata) -> frozenset[str]:
     if metadata.operation not in _INSERTING:
         return frozenset()
     return frozenset(s.path for s in metadata.all_stats() if s.prev_commit is None and not s.num_updates)
+
+
+def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str]) -> None:
+    """Refuse partitions whose folders would lie in each other, or in those that are there, emptied ones included.
+
+    Hudi and hudi-rs look for no partition below one: they would pass the inner's rows by, or the outer's.
+
+    Args:
+        opened: partition paths that get new file groups.
+
+    Raises:
+        InvalidInputError: names both, and the cure.
+    """
+    if snapshot.config.url_encode or not snapshot.config.partition_fields:
+        return
+    standing = frozenset(snapshot.live.partitions())
+    new = frozenset(opened) - standing
+    check_beside(new, standing)
+    if snapshot.instant_time is None:
+        return
+    inner = {outer: path for path in new for outer in folders_above(path)}
+    with ThreadPoolExecutor(_LOOKS) as pool:
+        found = pool.map(lambda outer: storage.info(join_path(outer, PARTITION_MARKER)), inner)
+        for (outer, path), marker in zip(inner.items(), found, strict=True):
+            if marker is not None:
+                raise _within(outer, path)
+
+
+def check_beside(new: Collection[str], standing: Collection[str]) -> None:
+    """Refuse new partitions that lie in each other or in standing ones, or hold one of these.
+
+    Raises:
+        InvalidInputError: names both, and the cure.
+    """
+    pair = nested_pair(new, standing)
+    if pair is not None:
+        raise _within(*pair)
+
+
+def _within(outer: str, inner: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the folder of partition {inner!r} would lie in that of partition {outer!r}, and other readers would lose "
+        "rows; write values without '/', or make the table anew with "
+        "hoodie.datasource.write.partitionpath.urlencode=true"
+    )
