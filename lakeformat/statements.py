@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
-from lakeformat.predicate import Always, Predicate, bind, parse_where
+from lakeformat.predicate import Always, Predicate, Where, bind_where
 from lakeformat.read.matching import find_matches
 from lakeformat.read.query import readable_schema
 from lakeformat.services.inline import check_services
@@ -38,7 +38,7 @@ def update(
     engine: Engine,
     options: Options,
     values: Mapping[str, Any],
-    where: str | None,
+    where: Where | None,
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
@@ -53,7 +53,7 @@ def update(
 def delete_where(
     engine: Engine,
     options: Options,
-    where: str,
+    where: Where,
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
@@ -82,9 +82,9 @@ def merge_rows(
         return merge_into(session, plan, prepared, source.num_rows)
 
 
-def condition(where: str | None, schema: pa.Schema) -> Predicate:
-    """The text bound to the columns as readers see them; None is every row."""
-    return Always(True) if where is None else bind(parse_where(where), readable_schema(schema, meta_columns=True))
+def condition(where: Where | None, schema: pa.Schema) -> Predicate:
+    """The condition bound to the columns as readers see them; None is every row."""
+    return Always(True) if where is None else bind_where(where, readable_schema(schema, meta_columns=True))
 
 
 def _session(

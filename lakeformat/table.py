@@ -20,6 +20,7 @@ from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.merge import MergeFunction
 from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import Where
 from lakeformat.read.history import HistoryEntry
 from lakeformat.read.reading import Reading
 from lakeformat.read.view import TableView
@@ -180,13 +181,14 @@ class Table(Reading, Clustering):
             options[PARTITIONER] = partitioner
         return self.write(rows, Operation.BULK_INSERT, options=options, **hooks)
 
-    def delete(self, keys: Any = None, *, where: str | None = None, **hooks: Unpack[HookArguments]) -> WriteResult:
+    def delete(self, keys: Any = None, *, where: Where | None = None, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
 
         Args:
             keys: rows with the key columns and the partition columns; without partition columns every
                 partition is searched. Other columns are not looked at.
-            where: a Spark SQL condition; rows for which it is null stay. ``true`` deletes every row.
+            where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
+                stay. ``true`` deletes every row.
 
         Raises:
             InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
@@ -201,7 +203,7 @@ class Table(Reading, Clustering):
     def update(
         self,
         set: Mapping[str, Any],  # noqa: A002  SQL's word.
-        where: str | None = None,
+        where: Where | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
         """Set columns of the rows that a condition selects; only files that hold such rows are written anew.
@@ -213,7 +215,8 @@ class Table(Reading, Clustering):
             set: column -> its new value: a Python value, an Arrow scalar, or a function that is given the selected
                 rows (a ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) and returns an Arrow
                 array with one value a row. All functions see the rows as they were.
-            where: a Spark SQL condition; rows for which it is null stay. None is every row.
+            where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
+                stay. None is every row.
 
         Raises:
             SchemaMismatchError: a column that cannot be set, or a value that would not fit it unchanged.

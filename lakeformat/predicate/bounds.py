@@ -32,6 +32,7 @@ from lakeformat.predicate.nodes import (
     And,
     ColumnComparison,
     Comparison,
+    Computed,
     Contains,
     EndsWith,
     In,
@@ -112,6 +113,8 @@ class _Units:
                 return self._all(value == wanted)
             case ColumnComparison():
                 return self._all(True)
+            case Computed(hint=hint):
+                return self.possible(hint, True) if wanted else self._all(True)
             case leaf:
                 column = self._bounds.get(leaf.column)
                 return self._all(True) if column is None else self._leaf(leaf, column, wanted)

@@ -12,7 +12,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
-from lakeformat.predicate import Always, And, Predicate, bind, bind_lenient, columns_of, parse_where
+from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.engine import Engine
 
@@ -63,7 +63,7 @@ def resolve_query(
     options: Options,
     *,
     columns: Sequence[str] | None = None,
-    where: str | None = None,
+    where: Where | None = None,
     pushed: Predicate | None = None,
 ) -> ReadQuery:
     """Check a question against the table's schema.
@@ -83,8 +83,9 @@ def resolve_query(
         schema = pa.schema([full.field(_exact(name, full)) for name in wanted])
         if len(set(schema.names)) < len(schema.names):
             raise InvalidInputError(f"columns={','.join(wanted)} names a column twice; name each once")
-    text = where if where is not None else options["where"]
-    parts = [bind(parse_where(text), full)] if text and text.strip() else []
+    asked = where if where is not None else options["where"]
+    blank = asked is None or (isinstance(asked, str) and not asked.strip())
+    parts = [] if blank else [bind_where(asked, full)]
     if pushed is not None:
         parts.append(bind_lenient(pushed, full))
     predicate = parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Always(True)

@@ -10,6 +10,7 @@ from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import AsOf
+from lakeformat.predicate import Where
 from lakeformat.read.everything import read_all
 from lakeformat.read.history import HistoryEntry, read_history
 from lakeformat.read.layout_report import report_layout
@@ -38,7 +39,7 @@ class Reading:
         return read_schema(self.snapshot().columns(self.engine.storage.location))
 
     def _question(
-        self, columns: Sequence[str] | None, where: str | None, as_of: AsOf | None, meta_columns: bool | None = None
+        self, columns: Sequence[str] | None, where: Where | None, as_of: AsOf | None, meta_columns: bool | None = None
     ) -> tuple[Snapshot, ReadQuery]:
         snapshot = self.snapshot(as_of)
         options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
@@ -51,7 +52,7 @@ class Reading:
     def to_batches(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Where | None = None,
         *,
         as_of: AsOf | None = None,
         meta_columns: bool | None = None,
@@ -61,7 +62,7 @@ class Reading:
 
         Args:
             columns: wanted columns, in order; all by default.
-            where: a Spark SQL condition.
+            where: a Spark SQL condition, or a ``pyarrow.compute`` expression, for which Arrow's rules of NaN hold.
             as_of: an instant, a date or a datetime, without a zone of its own in the timeline's (UTC in tables made
                 here); now by default.
             meta_columns: whether the five ``_hoodie_`` columns come first (default true).
@@ -81,7 +82,7 @@ class Reading:
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Where | None = None,
         *,
         as_of: AsOf | None = None,
         meta_columns: bool | None = None,
@@ -91,7 +92,7 @@ class Reading:
         return self.to_batches(columns, where, as_of=as_of, meta_columns=meta_columns, verify=verify).read_all()
 
     def explain(
-        self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: AsOf | None = None
+        self, columns: Sequence[str] | None = None, where: Where | None = None, *, as_of: AsOf | None = None
     ) -> str:
         """How many files, row groups and bytes a read touches, after each pruning step."""
         snapshot, query = self._question(columns, where, as_of)

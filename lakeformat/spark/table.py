@@ -17,6 +17,7 @@ from lakeformat.errors import InvalidInputError
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import AsOf
+from lakeformat.predicate import Where, refused_where
 from lakeformat.read.query import resolve_query
 from lakeformat.read.view import TableView
 from lakeformat.services.cluster.run import Rewriter
@@ -162,7 +163,7 @@ class LakehouseTable(Clustering):
         """Add the rows as new files: each task writes its own, only what is too little for a file is exchanged."""
         return self._write(rows, Operation.BULK_INSERT)
 
-    def delete(self, keys: DataFrame | None = None, *, where: str | None = None) -> WriteResult:
+    def delete(self, keys: DataFrame | None = None, *, where: Where | None = None) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
 
         Args:
@@ -176,14 +177,14 @@ class LakehouseTable(Clustering):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         return self._write(keys, Operation.DELETE)
 
-    def update(self, set: Mapping[str, Any], where: str | None = None) -> WriteResult:  # noqa: A002  SQL's word.
+    def update(self, set: Mapping[str, Any], where: Where | None = None) -> WriteResult:  # noqa: A002  SQL's word.
         """Set columns of the rows that a condition selects; tasks rewrite the files that hold such rows.
 
         Args:
             set: column -> its new value: as for `lakeformat.Table.update`, or a Spark column expression over the
                 row. With one expression at least, Spark reads the selected rows and computes them all, and they are
                 merged by record key; other values are then literals.
-            where: a condition as text; None is every row.
+            where: as for `lakeformat.Table.update`; with Spark expressions, as text. None is every row.
 
         Raises:
             WriteConflictError: another writer was in the way; a retry is safe.
@@ -208,13 +209,15 @@ class LakehouseTable(Clustering):
     def _runner(self, job: WriteJob) -> Handle:
         return SparkExchange(self._spark, self._engine, job).rewrite
 
-    def _computed(self, values: Mapping[str, Any], where: str | None) -> WriteResult:
+    def _computed(self, values: Mapping[str, Any], where: Where | None) -> WriteResult:
         """Update by expressions: Spark reads the rows and computes; their keys bring them back."""
         from pyspark.sql import Column, functions
 
         snapshot = self._engine.writable()
         location = self._engine.storage.location
         table, config = snapshot.columns(location), snapshot.config
+        if where is not None and not isinstance(where, str):
+            raise refused_where(where, "Spark SQL text where Spark computes the values")
         condition(where, table)  # Refused here, in plain words, and not in a task.
         fields = {name: settable(name, table, config) for name in values}
         frame = self._spark.read.format("lakehouse").option("meta_columns", "false")
