@@ -13,6 +13,7 @@ from lakeformat.read.matching import find_matches
 from lakeformat.read.query import readable_schema
 from lakeformat.services.inline import check_services
 from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.arrow_input import fitted
 from lakeformat.write.assign import plan_assignments
 from lakeformat.write.clauses import Clause
 from lakeformat.write.hooks import HookArguments, hooks_of
@@ -73,6 +74,7 @@ def merge_rows(
 ) -> WriteResult:
     """See `lakeformat.Merge.execute`. Memory: the source, plus per thread one row group."""
     snapshot = engine.writable()
+    rows = fitted(rows, snapshot.schema)
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
     session = _session(engine, job, snapshot, plan.schema, hooks)
     with reused_memory():

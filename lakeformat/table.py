@@ -29,7 +29,7 @@ from lakeformat.services.inline import check_services, with_services
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.arrow_input import arrow_reader
+from lakeformat.write.arrow_input import arrow_reader, fitted, without_index
 from lakeformat.write.clauses import Merge
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.hooks import HookArguments, hooks_of
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 __all__ = ["HistoryEntry", "Table", "create", "open_table"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
+_RECORD_KEY: Final = "hoodie.datasource.write.recordkey.field"
+_PARTITION_PATH: Final = "hoodie.datasource.write.partitionpath.field"
+_ORDERING: Final = "hoodie.table.ordering.fields"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 
@@ -81,7 +84,9 @@ def create(
     named = {"recordkey": record_key, "partitionpath": partition_by, "ordering": ordering}
     given = {name: value for name, value in named.items() if value}
     table = _make(path, {**given, **options})
-    stored = incoming_schema(schema)
+    said = table.options
+    named = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
+    stored = incoming_schema(without_index(schema, named))
     config = create_table(table.engine.store, table.options, stored, table.engine.clock)
     check_options(config, table.options, table.engine.storage.location)
     return table
@@ -286,6 +291,7 @@ class Table(Reading, Clustering):
         reader = arrow_reader(rows)
         config.check_writable(self.engine.storage.location)
         snapshot = self.engine.snapshot(config=config)
+        reader = fitted(reader, snapshot.schema)
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
@@ -327,4 +333,4 @@ class Table(Reading, Clustering):
         config.check_writable(self.engine.storage.location)
         snapshot = self.engine.snapshot(config=config)
         with reused_memory():
-            return plan_write(self.engine, snapshot, options, arrow_reader(rows))
+            return plan_write(self.engine, snapshot, options, fitted(arrow_reader(rows), snapshot.schema))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["VIEWS", "conform", "conform_array", "read_schema"]
+__all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "read_schema"]
 
 #: Of which Arrow takes no value by index, and what holds the same.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -71,6 +71,8 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """One array as another type. Raises ``pa.ArrowInvalid`` where a value would be lost."""
     if values.type.equals(kind):
         return values
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), kind)
     if pa.types.is_dictionary(values.type):
         return conform_array(_decoded(values), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
@@ -80,7 +82,7 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         parts = [conform_array(values.keys, kind.key_type), conform_array(values.items, kind.item_type)]
         entries = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
         return _relisted(values, entries, kind)
-    if pa.types.is_list(kind) and _is_any_list(values.type):
+    if pa.types.is_list(kind) and is_any_list(values.type):
         values = _rebased(values)
         return _relisted(values, conform_array(values.values, kind.value_type), _as_long(kind, values.type)).cast(kind)
     return values.cast(kind, safe=True)
@@ -95,7 +97,8 @@ def _decoded(values: pa.DictionaryArray) -> pa.Array:
     return pa.repeat(values.dictionary[0], len(values)) if constant else values.dictionary_decode()
 
 
-def _is_any_list(kind: pa.DataType) -> bool:
+def is_any_list(kind: pa.DataType) -> bool:
+    """Whether the type is a list, however its lengths are kept."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

@@ -95,7 +95,7 @@ def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place =
     try:
         nodes, row = _nodes(pickled)
         tree: _Node | None = _tree(iter(nodes), row)
-        names = {field.parts for field in _fields(tree)}
+        names = {field.parts for field in _fields(tree)} if tree else set()
     except (StopIteration, ValueError, KeyError, IndexError, struct.error, pa.ArrowException):
         tree, names = None, {(name,) for name in schema.names}
     columns = {parts: resolve(place(parts), schema) for parts in sorted(names)}
