@@ -85,8 +85,8 @@ def create(
     given = {name: value for name, value in named.items() if value}
     table = _make(path, {**given, **options})
     said = table.options
-    named = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
-    stored = incoming_schema(without_index(schema, named))
+    roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
+    stored = incoming_schema(without_index(schema, roles))
     config = create_table(table.engine.store, table.options, stored, table.engine.clock)
     check_options(config, table.options, table.engine.storage.location)
     return table

@@ -123,7 +123,7 @@ def test_columns_without_a_value_take_the_tables_types(
     library: Any, operation: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = lakeformat.create(tmp_path / "t", NESTED, record_key="id", partition_by="p", ordering="at")
-    nothing = dict.fromkeys(["p", "at", "s", "l", "m"], [None])
+    nothing = {name: [None] for name in NESTED.names[1:]}
     getattr(table, operation)(library.DataFrame({"id": [1], **nothing, "more": [None]}))
     assert "'more' is null in all rows" in caplog.text
     getattr(table, operation)(library.DataFrame({"id": [2], **nothing, "s": [{"a": None, "b": []}], "l": [[]]}))
