@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
-from lakeformat.predicate import Always, Predicate, bind, parse_where
+from lakeformat.predicate import Always, Predicate, Where, bind_where
 from lakeformat.read.matching import find_matches
 from lakeformat.read.query import readable_schema
 from lakeformat.services.inline import check_services
 from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.arrow_input import fitted
 from lakeformat.write.assign import plan_assignments
 from lakeformat.write.clauses import Clause
 from lakeformat.write.hooks import HookArguments, hooks_of
@@ -21,6 +22,7 @@ from lakeformat.write.memory import reused_memory
 from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
 from lakeformat.write.prepare import prepare
 from lakeformat.write.rewrite import Handle, Rewrite, rewrite
+from lakeformat.write.schema import optional_within
 from lakeformat.write.session import Engine, WriteResult, WriteSession
 from lakeformat.write.validators import check_validators
 
@@ -37,21 +39,22 @@ def update(
     engine: Engine,
     options: Options,
     values: Mapping[str, Any],
-    where: str | None,
+    where: Where | None,
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """See `lakeformat.Table.update`. ``runner``: who writes the files; None is this process."""
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
-    change = Rewrite(schema, condition(where, schema), plan_assignments(values, schema, snapshot.config))
+    kept = optional_within(schema)
+    change = Rewrite(kept, condition(where, schema), plan_assignments(values, kept, snapshot.config))
     return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
 
 def delete_where(
     engine: Engine,
     options: Options,
-    where: str,
+    where: Where,
     runner: Runner | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
@@ -71,6 +74,7 @@ def merge_rows(
 ) -> WriteResult:
     """See `lakeformat.Merge.execute`. Memory: the source, plus per thread one row group."""
     snapshot = engine.writable()
+    rows = fitted(rows, snapshot.schema)
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
     session = _session(engine, job, snapshot, plan.schema, hooks)
     with reused_memory():
@@ -80,9 +84,9 @@ def merge_rows(
         return merge_into(session, plan, prepared, source.num_rows)
 
 
-def condition(where: str | None, schema: pa.Schema) -> Predicate:
-    """The text bound to the columns as readers see them; None is every row."""
-    return Always(True) if where is None else bind(parse_where(where), readable_schema(schema, meta_columns=True))
+def condition(where: Where | None, schema: pa.Schema) -> Predicate:
+    """The condition bound to the columns as readers see them; None is every row."""
+    return Always(True) if where is None else bind_where(where, readable_schema(schema, meta_columns=True))
 
 
 def _session(

@@ -20,6 +20,7 @@ from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.merge import MergeFunction
 from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import Where
 from lakeformat.read.history import HistoryEntry
 from lakeformat.read.reading import Reading
 from lakeformat.read.view import TableView
@@ -28,7 +29,7 @@ from lakeformat.services.inline import check_services, with_services
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.arrow_input import arrow_reader
+from lakeformat.write.arrow_input import arrow_reader, fitted, without_index
 from lakeformat.write.clauses import Merge
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.hooks import HookArguments, hooks_of
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 __all__ = ["HistoryEntry", "Table", "create", "open_table"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
+_RECORD_KEY: Final = "hoodie.datasource.write.recordkey.field"
+_PARTITION_PATH: Final = "hoodie.datasource.write.partitionpath.field"
+_ORDERING: Final = "hoodie.table.ordering.fields"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 
@@ -80,7 +84,9 @@ def create(
     named = {"recordkey": record_key, "partitionpath": partition_by, "ordering": ordering}
     given = {name: value for name, value in named.items() if value}
     table = _make(path, {**given, **options})
-    stored = incoming_schema(schema)
+    said = table.options
+    roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
+    stored = incoming_schema(without_index(schema, roles))
     config = create_table(table.engine.store, table.options, stored, table.engine.clock)
     check_options(config, table.options, table.engine.storage.location)
     return table
@@ -180,13 +186,14 @@ class Table(Reading, Clustering):
             options[PARTITIONER] = partitioner
         return self.write(rows, Operation.BULK_INSERT, options=options, **hooks)
 
-    def delete(self, keys: Any = None, *, where: str | None = None, **hooks: Unpack[HookArguments]) -> WriteResult:
+    def delete(self, keys: Any = None, *, where: Where | None = None, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
 
         Args:
             keys: rows with the key columns and the partition columns; without partition columns every
                 partition is searched. Other columns are not looked at.
-            where: a Spark SQL condition; rows for which it is null stay. ``true`` deletes every row.
+            where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
+                stay. ``true`` deletes every row.
 
         Raises:
             InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
@@ -201,7 +208,7 @@ class Table(Reading, Clustering):
     def update(
         self,
         set: Mapping[str, Any],  # noqa: A002  SQL's word.
-        where: str | None = None,
+        where: Where | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
         """Set columns of the rows that a condition selects; only files that hold such rows are written anew.
@@ -213,7 +220,8 @@ class Table(Reading, Clustering):
             set: column -> its new value: a Python value, an Arrow scalar, or a function that is given the selected
                 rows (a ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) and returns an Arrow
                 array with one value a row. All functions see the rows as they were.
-            where: a Spark SQL condition; rows for which it is null stay. None is every row.
+            where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
+                stay. None is every row.
 
         Raises:
             SchemaMismatchError: a column that cannot be set, or a value that would not fit it unchanged.
@@ -283,6 +291,7 @@ class Table(Reading, Clustering):
         reader = arrow_reader(rows)
         config.check_writable(self.engine.storage.location)
         snapshot = self.engine.snapshot(config=config)
+        reader = fitted(reader, snapshot.schema)
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
@@ -324,4 +333,4 @@ class Table(Reading, Clustering):
         config.check_writable(self.engine.storage.location)
         snapshot = self.engine.snapshot(config=config)
         with reused_memory():
-            return plan_write(self.engine, snapshot, options, arrow_reader(rows))
+            return plan_write(self.engine, snapshot, options, fitted(arrow_reader(rows), snapshot.schema))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["VIEWS", "conform", "conform_array", "read_schema"]
+__all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "read_schema"]
 
 #: Of which Arrow takes no value by index, and what holds the same.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -71,6 +71,8 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """One array as another type. Raises ``pa.ArrowInvalid`` where a value would be lost."""
     if values.type.equals(kind):
         return values
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), kind)
     if pa.types.is_dictionary(values.type):
         return conform_array(_decoded(values), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
@@ -80,9 +82,9 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         parts = [conform_array(values.keys, kind.key_type), conform_array(values.items, kind.item_type)]
         entries = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
         return _relisted(values, entries, kind)
-    if pa.types.is_list(kind) and _is_any_list(values.type):
-        values = _rebased(values.cast(pa.list_(values.type.value_type)))
-        return _relisted(values, conform_array(values.values, kind.value_type), kind)
+    if pa.types.is_list(kind) and is_any_list(values.type):
+        values = _rebased(values)
+        return _relisted(values, conform_array(values.values, kind.value_type), _as_long(kind, values.type)).cast(kind)
     return values.cast(kind, safe=True)
 
 
@@ -95,8 +97,16 @@ def _decoded(values: pa.DictionaryArray) -> pa.Array:
     return pa.repeat(values.dictionary[0], len(values)) if constant else values.dictionary_decode()
 
 
-def _is_any_list(kind: pa.DataType) -> bool:
+def is_any_list(kind: pa.DataType) -> bool:
+    """Whether the type is a list, however its lengths are kept."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _as_long(kind: pa.ListType, as_: pa.DataType) -> pa.DataType:
+    """A list of the first's elements whose lengths are kept as in the second."""
+    if pa.types.is_large_list(as_):
+        return pa.large_list(kind.value_field)
+    return pa.list_(kind.value_field, as_.list_size) if pa.types.is_fixed_size_list(as_) else kind
 
 
 def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
@@ -117,4 +127,5 @@ def _rebased(values: pa.Array) -> pa.Array:
 
 def _relisted(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
     """Lists or maps over other children. Validity and offsets stay: a null list may lie over values."""
-    return pa.Array.from_buffers(kind, len(values), values.buffers()[:2], children=[children])
+    own = 1 if pa.types.is_fixed_size_list(kind) else 2
+    return pa.Array.from_buffers(kind, len(values), values.buffers()[:own], children=[children])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from lakeformat.config.answers import BY_NAME, TIMESTAMP_PREFIXES, Kind, answer_to
@@ -110,6 +111,8 @@ def _text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "microseconds")  # With its fraction: that moment, not the end of its second.
     return str(value)
 
 

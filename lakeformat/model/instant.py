@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import enum
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from lakeformat.errors import InvalidOptionError
 
 __all__ = [
     "COMMIT_ACTIONS",
     "Action",
+    "AsOf",
     "Instant",
     "State",
     "format_instant_time",
@@ -118,34 +120,56 @@ def next_instant_time(now_ms: int, newest: str | None, zone: tzinfo | None) -> s
     return f"{after:%Y%m%d%H%M%S}{after.microsecond // 1000:03d}"
 
 
-_AS_OF_FORMS: Final = (
-    (re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}\.\d{3}"), "%Y-%m-%d %H:%M:%S.%f"),
-    (re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}"), "%Y-%m-%d %H:%M:%S"),
-    (re.compile(r"\d{4}-\d{2}-\d{2}"), "%Y-%m-%d"),
+#: What readers may name an instant by.
+AsOf: TypeAlias = str | date
+
+_AS_OF: Final = re.compile(
+    r"(?P<day>\d{4}-\d{2}-\d{2})(?: (?P<time>\d{2}:\d{2}:\d{2})(?:\.(?P<fraction>\d{1,6}))?"
+    r"(?P<zone>Z|[+-]\d{2}:\d{2})?)?",
+    re.ASCII,
 )
 
 
-def parse_as_of(text: str) -> str:
-    """The instant time an ``as.of.instant`` option means, read in the timeline's zone.
+def parse_as_of(asked: AsOf, zone: tzinfo | None) -> str:
+    """The instant time that ``as.of.instant`` means.
 
     ``yyyyMMddHHmmss[SSS]`` stays as it is (14 digits compare as text, so they leave out that second);
     ``yyyy-MM-dd HH:mm:ss`` means the end of that second, a bare date the start of that day
-    (Hudi: ``HoodieSqlCommonUtils.formatQueryInstant``).
+    (Hudi: ``HoodieSqlCommonUtils.formatQueryInstant``). A `datetime` is that moment, to the millisecond.
+
+    Args:
+        asked: a text, date or datetime; without a zone of its own (``Z``, ``+hh:mm``, ``tzinfo``) it is read in the
+            timeline's.
+        zone: the timeline's; None is that of this process.
 
     Raises:
-        InvalidOptionError: for any other form.
+        InvalidOptionError: for anything else.
     """
-    text = text.strip()
-    if re.fullmatch(r"\d{14}|\d{17}", text):
-        return text
-    for pattern, form in _AS_OF_FORMS:
-        if pattern.fullmatch(text):
-            try:
-                moment = datetime.strptime(text, form)
-            except ValueError:
-                break
-            millis = 999 if form.endswith("%S") else moment.microsecond // 1000
-            return f"{moment:%Y%m%d%H%M%S}{millis:03d}"
-    raise InvalidOptionError(
-        f"as.of.instant={text!r} is no instant; write yyyyMMddHHmmss[SSS], yyyy-MM-dd HH:mm:ss[.SSS] or yyyy-MM-dd"
-    )
+    moment: datetime | None = None
+    to_the_second = False
+    if isinstance(asked, datetime):
+        moment = asked
+    elif isinstance(asked, date):
+        moment = datetime(asked.year, asked.month, asked.day)
+    elif isinstance(asked, str):
+        text = asked.strip()
+        if re.fullmatch(r"\d{14}|\d{17}", text, re.ASCII):
+            return text
+        if match := _AS_OF.fullmatch(text):
+            with suppress(ValueError):
+                fraction = (match["fraction"] or "").ljust(6, "0")
+                offset = (match["zone"] or "").replace("Z", "+00:00")
+                moment = datetime.fromisoformat(f"{match['day']}T{match['time'] or '00:00:00'}.{fraction}{offset}")
+                to_the_second = bool(match["time"] and not match["fraction"])
+    if moment is not None and moment.tzinfo is not None:
+        try:
+            moment = moment.astimezone(zone)
+        except OverflowError:  # Beyond the years 1 to 9999 in that zone.
+            moment = None
+    if moment is None:
+        raise InvalidOptionError(
+            f"as.of.instant={asked!r} is no instant; give a datetime, or write yyyyMMddHHmmss[SSS], "
+            "yyyy-MM-dd HH:mm:ss[.SSS] or yyyy-MM-dd"
+        )
+    millis = 999 if to_the_second else moment.microsecond // 1000
+    return f"{moment.year:04d}{moment:%m%d%H%M%S}{millis:03d}"

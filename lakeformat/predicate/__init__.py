@@ -3,19 +3,22 @@
 ::
 
     parse_where(text) ─┐
-                       ├─> Predicate ── bind(schema) ──> mask(batch)        which rows
-    pushed filters ────┘                            └──> may_match(bounds)  which files and row groups
+                       ├─> Predicate ── bind(schema) ─┬> mask(batch)        which rows
+    pushed filters ────┘                              └> may_match(bounds)  which files and row groups
+    pyarrow expression ───────── bind_expression ─────┘
 """
 
 from __future__ import annotations
 
 from lakeformat.predicate.bind import bind, bind_lenient, resolve
 from lakeformat.predicate.bounds import ColumnBounds, may_match
+from lakeformat.predicate.expression import Where, bind_expression, bind_where, refused_where
 from lakeformat.predicate.nodes import (
     Always,
     And,
     ColumnComparison,
     Comparison,
+    Computed,
     Contains,
     EndsWith,
     In,
@@ -38,6 +41,7 @@ __all__ = [
     "ColumnBounds",
     "ColumnComparison",
     "Comparison",
+    "Computed",
     "Contains",
     "EndsWith",
     "In",
@@ -47,13 +51,17 @@ __all__ = [
     "Or",
     "Predicate",
     "StartsWith",
+    "Where",
     "bind",
+    "bind_expression",
     "bind_lenient",
+    "bind_where",
     "column_path",
     "columns_of",
     "mask",
     "may_match",
     "parse_where",
     "path_parts",
+    "refused_where",
     "resolve",
 ]

@@ -19,6 +19,7 @@ from lakeformat.predicate.nodes import (
     And,
     ColumnComparison,
     Comparison,
+    Computed,
     Contains,
     EndsWith,
     In,
@@ -62,7 +63,7 @@ def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predi
             return Or(tuple(bind(operand, schema, zone=zone) for operand in operands))
         case Not(operand):
             return Not(bind(operand, schema, zone=zone))
-        case Always():
+        case Always() | Computed():
             return predicate
         case ColumnComparison():
             return _bind_columns(predicate, schema)

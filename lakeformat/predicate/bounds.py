@@ -33,6 +33,7 @@ from lakeformat.predicate.nodes import (
     And,
     ColumnComparison,
     Comparison,
+    Computed,
     Contains,
     EndsWith,
     In,
@@ -129,6 +130,8 @@ class _Units:
                 return self._all(value == wanted)
             case ColumnComparison():
                 return self._all(True)
+            case Computed(hint=hint):
+                return self.possible(hint, True) if wanted else self._all(True)
             case leaf:
                 column = self._bounds.get(leaf.column)
                 if column is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.errors import InvalidInputError
 
@@ -103,6 +104,20 @@ class Always:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """Whatever Arrow computes of an expression; made by `lakeformat.predicate.expression`, bound from the start.
+
+    Attributes:
+        columns: name in the expression, by parts, and the path of the column that it means.
+        hint: a bound filter that is true wherever the expression is.
+    """
+
+    expression: pc.Expression
+    columns: tuple[tuple[tuple[str, ...], str], ...]
+    hint: Predicate
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """SQL's NOT: of null it is null."""
 
@@ -124,7 +139,7 @@ class Or:
 
 
 Leaf: TypeAlias = Comparison | In | IsNull | StartsWith | EndsWith | Contains | Like
-Predicate: TypeAlias = Leaf | ColumnComparison | Always | Not | And | Or
+Predicate: TypeAlias = Leaf | ColumnComparison | Computed | Always | Not | And | Or
 
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
@@ -171,12 +186,12 @@ def bound_literal(literal: object) -> pa.Scalar | pa.Array:
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """Every leaf that looks at one column, left to right."""
+    """Every leaf that looks at one column, left to right; of a computed condition what is known of it."""
     match predicate:
         case And(operands) | Or(operands):
             for operand in operands:
                 yield from leaves(operand)
-        case Not(operand):
+        case Not(operand) | Computed(hint=operand):
             yield from leaves(operand)
         case Always() | ColumnComparison():
             return
@@ -196,6 +211,18 @@ def column_comparisons(predicate: Predicate) -> Iterator[ColumnComparison]:
             yield predicate
 
 
+def computed_parts(predicate: Predicate) -> Iterator[Computed]:
+    """Every condition that Arrow computes, left to right."""
+    match predicate:
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from computed_parts(operand)
+        case Not(operand):
+            yield from computed_parts(operand)
+        case Computed():
+            yield predicate
+
+
 def columns_of(predicate: Predicate) -> frozenset[str]:
     """The top-level columns a filter reads.
 
@@ -205,6 +232,7 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
     columns = [leaf.column for leaf in leaves(predicate)]
     for compared in column_comparisons(predicate):
         columns += [compared.left, compared.right]
+    columns += [path for computed in computed_parts(predicate) for _, path in computed.columns]
     return frozenset(path_parts(column)[0] for column in columns)
 
 

@@ -21,6 +21,7 @@ from lakeformat.predicate.nodes import (
     And,
     ColumnComparison,
     Comparison,
+    Computed,
     Contains,
     EndsWith,
     In,
@@ -43,6 +44,7 @@ _COMPARE: Final[Mapping[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_IN_TEXT: Final = {StartsWith: pc.starts_with, EndsWith: pc.ends_with, Contains: pc.match_substring}
 #: Operators that hold for NaN against every other value.
 _NAN_ON_THE_LEFT: Final = frozenset({">=", ">", "!="})
 
@@ -74,6 +76,8 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.Array |
             return pc.invert(_truth(operand, batch))
         case Always(value):
             return _all(batch, value)
+        case Computed():
+            return _computed(predicate, batch)
         case ColumnComparison(left, op, right):
             return _compare_columns(_column(batch, left), op, _column(batch, right))
         case IsNull(column):
@@ -82,12 +86,8 @@ def _truth(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.Array |
             return _compare(_column(batch, column), op, bound_literal(value))
         case In(column, values):
             return _is_in(_column(batch, column), bound_literal(values))
-        case StartsWith(column, text):
-            return pc.starts_with(_column(batch, column), pattern=text)
-        case EndsWith(column, text):
-            return pc.ends_with(_column(batch, column), pattern=text)
-        case Contains(column, text):
-            return pc.match_substring(_column(batch, column), pattern=text)
+        case StartsWith(column, text) | EndsWith(column, text) | Contains(column, text):
+            return _IN_TEXT[type(predicate)](_column(batch, column), pattern=text)
         case Like(column, pattern):
             return pc.match_substring_regex(_column(batch, column), pattern=_regex(pattern))
 
@@ -108,6 +108,37 @@ def _column(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.Chunke
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
+
+
+def _computed(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+    """What Arrow makes of the expression; a field of a null struct is null to it."""
+    from pyarrow import acero
+
+    rows = _named({parts: _column(batch, path) for parts, path in computed.columns}) or {"": _all(batch, None)}
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.table(rows)))
+    step = acero.Declaration("project", acero.ProjectNodeOptions([computed.expression], ["answer"]))
+    try:
+        answer = acero.Declaration.from_sequence([source, step]).to_table(use_threads=False).column("answer")
+    except (pa.ArrowException, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInputError(f"cannot filter by {str(computed.expression)[:200]}: {reason}") from None
+    if not pa.types.is_boolean(answer.type):
+        kind = answer.type
+        raise InvalidInputError(f"cannot filter by {str(computed.expression)[:200]}: it is {kind}, no condition")
+    return answer if isinstance(batch, pa.Table) else answer.combine_chunks()
+
+
+def _named(columns: Mapping[tuple[str, ...], pa.Array | pa.ChunkedArray]) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """The columns by their names, those with several parts within structs."""
+    named: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for top in dict.fromkeys(parts[0] for parts in columns):
+        whole = columns.get((top,))
+        if whole is None:
+            fields = _named({parts[1:]: column for parts, column in columns.items() if parts[0] == top})
+            arrays = [f.combine_chunks() if isinstance(f, pa.ChunkedArray) else f for f in fields.values()]
+            whole = pa.StructArray.from_arrays(arrays, names=list(fields))
+        named[top] = whole
+    return named
 
 
 def _compare(column: pa.Array | pa.ChunkedArray, op: str, value: pa.Scalar) -> pa.Array | pa.ChunkedArray:

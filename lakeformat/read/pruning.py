@@ -2,60 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.errors import InvalidOptionError
-from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind
+from lakeformat.file_index.columns import bounds_schema
+from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
-from lakeformat.model.table_config import TableConfig
-from lakeformat.predicate import ColumnBounds, Predicate, may_match
-from lakeformat.write.partitions import partition_values
+from lakeformat.predicate import ColumnBounds, Predicate, column_path, may_match
+from lakeformat.predicate.nodes import leaves
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.write.folders import folder_values, off_folder, own_files, reading_keys
 
-__all__ = ["prune_by_name", "reading_keys"]
+__all__ = ["folders_hold_their_rows", "proven_own", "prune_by_name"]
 
-
-def reading_keys(config: TableConfig) -> KeySettings:
-    """How partition paths are to be read.
-
-    Those of custom generators, whose types are not stored, and of generators that are not Hudi's tell nothing.
-    """
-    fields = config.partition_fields
-    try:
-        kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
-    except InvalidOptionError:
-        kind = KeyGeneratorKind.CUSTOM
-    part = PartitionKind.UNKNOWN if kind is KeyGeneratorKind.CUSTOM else PartitionKind.SIMPLE
-    return KeySettings(
-        kind,
-        config.record_fields,
-        tuple(PartitionField(name, part) for name in fields),
-        hive_style=config.hive_style,
-        url_encode=config.url_encode,
-    )
+Flags = npt.NDArray[np.bool_]
 
 
-def prune_by_name(files: pa.Table, predicate: Predicate, keys: KeySettings, schema: pa.Schema) -> npt.NDArray[np.bool_]:
+def prune_by_name(
+    files: pa.Table, predicate: Predicate, keys: KeySettings, schema: pa.Schema, bounds: Mapping[str, ColumnBounds]
+) -> tuple[Flags, Flags]:
     """Which files may hold a match, judged by partition path, file name and instant.
 
     Args:
         files: of `lakeformat.timeline.live.FILE_COLUMNS`.
+        bounds: of the filter's columns, as far as they are known.
+
+    Returns:
+        A flag a file; and those left out by a partition value alone of which nobody knows yet whether their rows have
+        that value.
     """
+    count = files.num_rows
+    unknown = pa.nulls(count, pa.int64())
     folders = files.column("partition_path").combine_chunks().dictionary_encode()
-    values = [partition_values(path, keys, schema) for path in folders.dictionary.to_pylist()]
-    missing = pa.scalar(None)
-    bounds = {}
-    for name in {name for found in values for name in found} & {*schema.names}:
-        of_folders = pa.array([found.get(name, missing).as_py() for found in values], schema.field(name).type)
-        bounds[name] = _exactly(of_folders.take(folders.indices))
-    bounds[PARTITION_PATH] = _exactly(folders.dictionary_decode())
-    bounds[FILE_NAME] = _exactly(files.column("name").combine_chunks())
     newest = files.column("instant_time").combine_chunks()
-    unknown = pa.nulls(len(newest), pa.int64())
-    bounds[COMMIT_TIME] = ColumnBounds(pa.nulls(len(newest), pa.string()), newest, unknown)
-    return may_match(predicate, bounds, unknown)
+    names = {
+        PARTITION_PATH: _exactly(folders.dictionary_decode()),
+        FILE_NAME: _exactly(files.column("name").combine_chunks()),
+        COMMIT_TIME: ColumnBounds(pa.nulls(count, pa.string()), newest, unknown),
+    }
+    asked = {leaf.column for leaf in leaves(predicate)}
+    found = folder_values(folders.dictionary.to_pylist(), keys, schema)
+    values = {name: of.take(folders.indices) for name, of in found.items() if name in asked}
+    flags = may_match(predicate, {**names, **{name: _exactly(of) for name, of in values.items()}}, unknown)
+    doubted = np.zeros(count, np.bool_)
+    by_value = ~flags & may_match(predicate, names, unknown) if values and not flags.all() else doubted
+    if by_value.any():
+        off, known = off_folder(values, bounds)
+        flags |= by_value & off & known
+        doubted = by_value & ~known
+    return flags, doubted
+
+
+def proven_own(storage: Storage, timeline: Timeline, files: pa.Table) -> Flags:
+    """Files whose rows lie in the folder that their partition columns name, as the files' commits prove.
+
+    Args:
+        files: of `lakeformat.timeline.live.FILE_COLUMNS`.
+    """
+    store = TimelineStore(storage)
+    store.load()
+    wanted = set(pc.unique(files.column("instant_time")).to_pylist())
+    own: set[str] = set()
+    for instant in timeline.commits:
+        if instant.time in wanted:
+            with suppress(FileNotFoundError):  # Archived since: it proves nothing any more.
+                own |= own_files(store.commit(instant))
+    paths = pc.binary_join_element_wise(files.column("partition_path"), files.column("name"), "/")
+    return np.array([path.lstrip("/") in own for path in paths.to_pylist()], np.bool_)
+
+
+def folders_hold_their_rows(storage: Storage, snapshot: Snapshot) -> bool:
+    """Whether every row of the table has the values that its folder names: then these may stand for the columns.
+
+    Opens no base file; false where nobody knows, and of columns whose value a folder does not tell.
+    """
+    if snapshot.schema is None or not snapshot.config.partition_fields:
+        return True
+    schema = bounds_schema(snapshot.schema)
+    keys = reading_keys(snapshot.config)
+    fields = [column_path([name]) for name in snapshot.config.partition_fields]
+    for portion in snapshot.live.portions(fields):
+        folders = portion.files.column("partition_path").combine_chunks().dictionary_encode()
+        values = folder_values(folders.dictionary.to_pylist(), keys, schema)
+        if not portion.files.num_rows:
+            continue
+        if any(name not in values or values[name].null_count for name in fields):
+            return False
+        off, known = off_folder({name: of.take(folders.indices) for name, of in values.items()}, portion.bounds)
+        empty = np.asarray(pc.fill_null(pc.equal(portion.files.column("rows"), 0), False))
+        if (off & known & ~empty).any():
+            return False
+        asked = pa.array(off & ~known & ~empty)
+        if not proven_own(storage, snapshot.timeline, portion.files.filter(asked)).all():
+            return False
+    return True
 
 
 def _exactly(values: pa.Array) -> ColumnBounds:

@@ -10,11 +10,13 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, nearest
-from lakeformat.model.instant import parse_as_of
+from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
-from lakeformat.predicate import Always, And, Predicate, bind, bind_lenient, columns_of, parse_where
+from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.engine import Engine
 
-__all__ = ["ReadQuery", "as_of_option", "readable_schema", "resolve_query"]
+__all__ = ["ReadQuery", "asked_snapshot", "readable_schema", "resolve_query"]
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,18 @@ class ReadQuery:
         return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
 
 
-def as_of_option(options: Options) -> str | None:
-    """The instant time to read at, None for now."""
-    text = options["as.of.instant"]
-    return parse_as_of(text) if text else None
+def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) -> Snapshot:
+    """The table now, or at the instant that the argument, else the option ``as.of.instant`` names.
+
+    Raises:
+        InvalidOptionError: what is named is no instant.
+        TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
+    """
+    asked = options["as.of.instant"] if as_of is None else as_of
+    if asked is None:
+        return engine.snapshot()
+    config = engine.store.config()
+    return engine.snapshot(parse_as_of(asked, config.zone), config)
 
 
 def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:
@@ -53,7 +63,7 @@ def resolve_query(
     options: Options,
     *,
     columns: Sequence[str] | None = None,
-    where: str | None = None,
+    where: Where | None = None,
     pushed: Predicate | None = None,
 ) -> ReadQuery:
     """Check a question against the table's schema.
@@ -73,8 +83,9 @@ def resolve_query(
         schema = pa.schema([full.field(_exact(name, full)) for name in wanted])
         if len(set(schema.names)) < len(schema.names):
             raise InvalidInputError(f"columns={','.join(wanted)} names a column twice; name each once")
-    text = where if where is not None else options["where"]
-    parts = [bind(parse_where(text), full)] if text and text.strip() else []
+    asked = where if where is not None else options["where"]
+    blank = asked is None or (isinstance(asked, str) and not asked.strip())
+    parts = [] if blank else [bind_where(asked, full)]
     if pushed is not None:
         parts.append(bind_lenient(pushed, full))
     predicate = parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Always(True)

@@ -9,11 +9,12 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.layout.report import LayoutReport
-from lakeformat.model.instant import parse_as_of
+from lakeformat.model.instant import AsOf
+from lakeformat.predicate import Where
 from lakeformat.read.everything import read_all
 from lakeformat.read.history import HistoryEntry, read_history
 from lakeformat.read.layout_report import report_layout
-from lakeformat.read.query import ReadQuery, as_of_option, resolve_query
+from lakeformat.read.query import ReadQuery, asked_snapshot, resolve_query
 from lakeformat.read.session import ReadPlan, plan_read
 from lakeformat.read.verify import read_verified
 from lakeformat.timeline.snapshot import Snapshot
@@ -28,10 +29,9 @@ class Reading:
     engine: Engine
     options: Options
 
-    def snapshot(self, as_of: str | None = None) -> Snapshot:
-        """Settings, schema and files now or at an instant (any form of ``as.of.instant``)."""
-        time = parse_as_of(as_of) if as_of else as_of_option(self.options)
-        return self.engine.snapshot(time)
+    def snapshot(self, as_of: AsOf | None = None) -> Snapshot:
+        """Settings, schema and files now or at an instant: a datetime, a date, or any form of ``as.of.instant``."""
+        return asked_snapshot(self.engine, self.options, as_of)
 
     @property
     def schema(self) -> pa.Schema:
@@ -39,7 +39,7 @@ class Reading:
         return read_schema(self.snapshot().columns(self.engine.storage.location))
 
     def _question(
-        self, columns: Sequence[str] | None, where: str | None, as_of: str | None, meta_columns: bool | None = None
+        self, columns: Sequence[str] | None, where: Where | None, as_of: AsOf | None, meta_columns: bool | None = None
     ) -> tuple[Snapshot, ReadQuery]:
         snapshot = self.snapshot(as_of)
         options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
@@ -52,9 +52,9 @@ class Reading:
     def to_batches(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Where | None = None,
         *,
-        as_of: str | None = None,
+        as_of: AsOf | None = None,
         meta_columns: bool | None = None,
         verify: bool | None = None,
     ) -> pa.RecordBatchReader:
@@ -62,8 +62,9 @@ class Reading:
 
         Args:
             columns: wanted columns, in order; all by default.
-            where: a Spark SQL condition.
-            as_of: an instant, a date or a time; now by default.
+            where: a Spark SQL condition, or a ``pyarrow.compute`` expression, for which Arrow's rules of NaN hold.
+            as_of: an instant, a date or a datetime, without a zone of its own in the timeline's (UTC in tables made
+                here); now by default.
             meta_columns: whether the five ``_hoodie_`` columns come first (default true).
             verify: read what skipping leaves out, too, and check that it holds no match (default false).
 
@@ -81,9 +82,9 @@ class Reading:
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
-        where: str | None = None,
+        where: Where | None = None,
         *,
-        as_of: str | None = None,
+        as_of: AsOf | None = None,
         meta_columns: bool | None = None,
         verify: bool | None = None,
     ) -> pa.Table:
@@ -91,7 +92,7 @@ class Reading:
         return self.to_batches(columns, where, as_of=as_of, meta_columns=meta_columns, verify=verify).read_all()
 
     def explain(
-        self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None
+        self, columns: Sequence[str] | None = None, where: Where | None = None, *, as_of: AsOf | None = None
     ) -> str:
         """How many files, row groups and bytes a read touches, after each pruning step."""
         snapshot, query = self._question(columns, where, as_of)
@@ -106,7 +107,7 @@ class Reading:
         target_file_bytes: int | None = None,
         selectivity: float = 0.01,
         sample_rows: int = 200_000,
-        as_of: str | None = None,
+        as_of: AsOf | None = None,
     ) -> LayoutReport:
         """Which share of the files filters skip now, and would skip in other layouts. Nothing is written.
 

@@ -19,12 +19,13 @@ from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.nan import nan_free_columns
-from lakeformat.read.pruning import prune_by_name, reading_keys
+from lakeformat.read.pruning import proven_own, prune_by_name
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split, pack
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.live import FILE_COLUMNS, file_objects
 from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.folders import reading_keys
 
 __all__ = ["ReadPlan", "group_bytes", "plan_read"]
 
@@ -99,7 +100,7 @@ def plan_read(
         CorruptTableError: a footer that is needed is damaged; names the file.
     """
     filtered = query.skipping and not isinstance(query.predicate, Always)
-    kept, told, nan_free, files_by_name, bytes_by_name = _kept(snapshot, query, filtered=filtered)
+    kept, told, nan_free, files_by_name, bytes_by_name = _kept(storage, snapshot, query, filtered=filtered)
     files = file_objects(kept)
     total = sum(file.size_bytes for file in files)
     at_least = max(1, min(at_least, total // _SMALL_SPLIT_BYTES))
@@ -153,7 +154,7 @@ def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: R
 
 
 def _kept(
-    snapshot: Snapshot, query: ReadQuery, *, filtered: bool
+    storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool
 ) -> tuple[pa.Table, list[bool], list[tuple[str, ...]], int, int]:
     """Files that may hold a match; of each, whether the index knows the filter's columns, and `FilePart.nan_free`.
 
@@ -172,7 +173,10 @@ def _kept(
     tables, told, nan_free = [FILE_COLUMNS.empty_table()], list[bool](), list[tuple[str, ...]]()
     files_by_name = bytes_by_name = 0
     for portion in snapshot.live.portions(columns, query.predicate):
-        flags = prune_by_name(portion.files, query.predicate, keys, full)
+        flags, doubted = prune_by_name(portion.files, query.predicate, keys, full, portion.bounds)
+        if doubted.any():
+            own = proven_own(storage, snapshot.timeline, portion.files.filter(pa.array(doubted)))
+            flags[np.flatnonzero(doubted)[~own]] = True
         files_by_name += int(flags.sum())
         bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
         flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import resolve
 from lakeformat.index.footers import read_metadata
-from lakeformat.predicate import Predicate
+from lakeformat.predicate import Predicate, Where
 from lakeformat.read.everything import read_all
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.session import plan_read
@@ -53,11 +53,11 @@ class TableView:
         plan = plan_read(self._storage, self._snapshot, query, split_bytes=_SPLIT_BYTES)
         return read_all(self._storage, self._snapshot, query, plan)
 
-    def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
+    def to_batches(self, columns: Sequence[str] | None = None, where: Where | None = None) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow batches; arguments as `Table.to_batches`."""
         query = resolve_query(self._snapshot.schema or pa.schema([]), resolve({}), columns=columns, where=where)
         return pa.RecordBatchReader.from_batches(query.schema, self._batches(query))
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+    def to_arrow(self, columns: Sequence[str] | None = None, where: Where | None = None) -> pa.Table:
         """The rows in memory."""
         return self.to_batches(columns, where).read_all()

@@ -15,6 +15,7 @@ from lakeformat.predicate import (
     And,
     ColumnComparison,
     Comparison,
+    Computed,
     Contains,
     EndsWith,
     In,
@@ -25,6 +26,7 @@ from lakeformat.predicate import (
     Predicate,
     StartsWith,
     path_parts,
+    refused_where,
 )
 from lakeformat.predicate.nodes import bound_literal
 
@@ -60,6 +62,9 @@ def condition_of(predicate: Predicate) -> Column:
             return reduce(lambda left, right: left | right, map(condition_of, operands), functions.lit(False))
         case Not(operand):
             return ~condition_of(operand)
+        case Computed():
+            takes = "Spark SQL text; expressions of Arrow are for plain Python"
+            raise refused_where(predicate.expression, takes)
         case Always(value):
             return functions.lit(value)
         case ColumnComparison(left, op, right):
@@ -74,12 +79,10 @@ def condition_of(predicate: Predicate) -> Column:
             return _membership(column_of(column), bound_literal(values))
         case Like(column, pattern):
             return column_of(column).like(pattern)
-        case StartsWith(column, text):
-            return column_of(column).startswith(text)
-        case EndsWith(column, text):
-            return column_of(column).endswith(text)
-        case Contains(column, text):
-            return column_of(column).contains(text)
+        case StartsWith(column, text) | EndsWith(column, text) | Contains(column, text):
+            named = {StartsWith: "startswith", EndsWith: "endswith", Contains: "contains"}[type(predicate)]
+            of_text: Column = getattr(column_of(column), named)(text)
+            return of_text
 
 
 def _membership(column: Column, values: pa.Array) -> Column:

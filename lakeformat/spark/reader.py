@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from lakeformat.config.resolve import Options
 from lakeformat.predicate import And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
-from lakeformat.read.query import ReadQuery, as_of_option, readable_schema, resolve_query
+from lakeformat.read.query import ReadQuery, asked_snapshot, readable_schema, resolve_query
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split
 from lakeformat.read.verify import VerifiedSplit, plan_verified, read_verified_split
@@ -113,7 +113,7 @@ class LakehouseReader(DataSourceReader):
 
 def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, Options]:
     engine, resolved = open_engine(options, reads=True)
-    snapshot = engine.snapshot(as_of_option(resolved))
+    snapshot = asked_snapshot(engine, resolved)
     query = resolve_query(snapshot.columns(engine.storage.location), resolved)
     return engine.storage, snapshot, query, resolved
 

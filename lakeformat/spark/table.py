@@ -16,6 +16,8 @@ from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
+from lakeformat.model.instant import AsOf
+from lakeformat.predicate import Where, refused_where
 from lakeformat.read.query import resolve_query
 from lakeformat.read.view import TableView
 from lakeformat.services.cluster.run import Rewriter
@@ -112,7 +114,7 @@ class LakehouseTable(Clustering):
         return Table(self._engine.storage, self._options).layout_report(columns, **arguments)
 
     def toDF(  # noqa: N802  Spark's style.
-        self, columns: Sequence[str] | None = None, where: str | None = None, as_of: str | None = None
+        self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf | None = None
     ) -> DataFrame:
         """The rows by Spark's own Parquet scan over the files that are left after pruning and skipping.
 
@@ -124,7 +126,7 @@ class LakehouseTable(Clustering):
         Args:
             columns: wanted columns, in order; all by default, the meta columns first.
             where: a Spark SQL condition as for `lakeformat.Table.to_arrow`; applied exactly.
-            as_of: an instant, a date or a time; now by default.
+            as_of: an instant, a date or a datetime, as `lakeformat.Table.to_batches` takes it; now by default.
 
         Raises:
             InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
@@ -162,7 +164,7 @@ class LakehouseTable(Clustering):
         """Add the rows as new files: each task writes its own, only what is too little for a file is exchanged."""
         return self._write(rows, Operation.BULK_INSERT)
 
-    def delete(self, keys: DataFrame | None = None, *, where: str | None = None) -> WriteResult:
+    def delete(self, keys: DataFrame | None = None, *, where: Where | None = None) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
 
         Args:
@@ -176,14 +178,14 @@ class LakehouseTable(Clustering):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         return self._write(keys, Operation.DELETE)
 
-    def update(self, set: Mapping[str, Any], where: str | None = None) -> WriteResult:  # noqa: A002  SQL's word.
+    def update(self, set: Mapping[str, Any], where: Where | None = None) -> WriteResult:  # noqa: A002  SQL's word.
         """Set columns of the rows that a condition selects; tasks rewrite the files that hold such rows.
 
         Args:
             set: column -> its new value: as for `lakeformat.Table.update`, or a Spark column expression over the
                 row. With one expression at least, Spark reads the selected rows and computes them all, and they are
                 merged by record key; other values are then literals.
-            where: a condition as text; None is every row.
+            where: as for `lakeformat.Table.update`; with Spark expressions, as text. None is every row.
 
         Raises:
             WriteConflictError: another writer was in the way; a retry is safe.
@@ -208,13 +210,15 @@ class LakehouseTable(Clustering):
     def _runner(self, job: WriteJob) -> Handle:
         return SparkExchange(self._spark, self._engine, job).rewrite
 
-    def _computed(self, values: Mapping[str, Any], where: str | None) -> WriteResult:
+    def _computed(self, values: Mapping[str, Any], where: Where | None) -> WriteResult:
         """Update by expressions: Spark reads the rows and computes; their keys bring them back."""
         from pyspark.sql import Column, functions
 
         snapshot = self._engine.writable()
         location = self._engine.storage.location
         table, config = snapshot.columns(location), snapshot.config
+        if where is not None and not isinstance(where, str):
+            raise refused_where(where, "Spark SQL text where Spark computes the values")
         condition(where, table)  # Refused here, in plain words, and not in a task.
         fields = {name: settable(name, table, config) for name in values}
         frame = self._spark.read.format("lakehouse").option("meta_columns", "false")

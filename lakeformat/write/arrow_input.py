@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.codec.conform import VIEWS, conform
+from lakeformat.codec.conform import VIEWS, conform, is_any_list
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
-__all__ = ["arrow_reader"]
+__all__ = ["arrow_reader", "fitted", "without_index"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
 
 
 def arrow_reader(rows: Any) -> pa.RecordBatchReader:
@@ -26,6 +30,57 @@ def arrow_reader(rows: Any) -> pa.RecordBatchReader:
     if schema.equals(reader.schema):
         return reader
     return pa.RecordBatchReader.from_batches(schema, (conform(batch, schema) for batch in reader))
+
+
+def fitted(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.RecordBatchReader:
+    """The rows with the table's types where a frame has none: of a column without a value it knows no type.
+
+    Such a column that the table does not have is left out, with a warning, and so is the index of a pandas frame, in
+    silence: whoever wants it as a column says so by ``reset_index()``, or has it in the table.
+
+    Args:
+        table: the table's columns; None if there are none yet.
+    """
+    table = table if table is not None else pa.schema([])
+    fields: list[pa.Field] = []
+    for field in without_index(rows.schema, table.names):
+        kind = table.field(field.name).type if field.name in table.names else None
+        if pa.types.is_null(field.type) and kind is None:
+            _LOG.warning("column %r is null in all rows and not in the table; it is left out", field.name)
+        else:
+            fields.append(field.with_type(_typed(field.type, kind)))
+    schema = pa.schema(fields, rows.schema.metadata)
+    if schema.equals(rows.schema):
+        return rows
+    return pa.RecordBatchReader.from_batches(schema, (conform(batch, schema) for batch in rows))
+
+
+def without_index(schema: pa.Schema, wanted: Collection[str]) -> pa.Schema:
+    """Without the columns that pandas made of a frame's index, but for those of these names."""
+    try:
+        index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):
+        return schema
+    names = {name for name in index if isinstance(name, str)}.difference(wanted)
+    return pa.schema([field for field in schema if field.name not in names], schema.metadata)
+
+
+def _typed(kind: pa.DataType, table: pa.DataType | None) -> pa.DataType:
+    """The type, with the table's wherever it is null."""
+    if table is None:
+        return kind
+    if pa.types.is_null(kind):
+        return table
+    if pa.types.is_struct(kind) and pa.types.is_struct(table):
+        known = {field.name: field.type for field in table}
+        inner = [f.with_type(_typed(f.type, known.get(f.name))) for f in kind]
+        return pa.struct([f for f in inner if f.name in known or not pa.types.is_null(f.type)] or inner)
+    if pa.types.is_map(kind) and pa.types.is_map(table):
+        return pa.map_(_typed(kind.key_type, table.key_type), _typed(kind.item_type, table.item_type))
+    if is_any_list(kind) and pa.types.is_list(table):
+        element = _typed(kind.value_type, table.value_type)
+        return kind if element.equals(kind.value_type) else pa.list_(pa.field("element", element))
+    return kind
 
 
 def _without_views(field: pa.Field) -> pa.Field:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.codec.conform import read_schema
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
@@ -17,14 +18,18 @@ from lakeformat.predicate import (
     Always,
     And,
     ColumnComparison,
+    Computed,
     Not,
     Or,
     Predicate,
+    Where,
     bind,
+    bind_expression,
     column_path,
     columns_of,
     parse_where,
     path_parts,
+    refused_where,
     resolve,
 )
 from lakeformat.write.assign import Assignment, plan_assignments, settable
@@ -50,7 +55,7 @@ class Clause:
     """One clause as it is said. ``columns``: of an update, see `lakeformat.Merge`."""
 
     kind: Kind
-    where: str | None = None
+    where: Where | None = None
     columns: Sequence[str] | Mapping[str, Any] | None = None
 
 
@@ -78,10 +83,10 @@ class Merge:
     """A merge on its way: add clauses, then `execute`. Each call gives a new value.
 
     A row of the source is matched if the table holds its record key, in its partition unless the index is global.
-    Conditions are Spark SQL over ``source.x`` and ``target.x`` (the stored row), which may be compared with each
-    other; a bare ``x`` is the source's, and refused where both have it. The first clause whose condition is true
-    decides; where it is null or false, the next one is asked. Rows that no clause takes stay as they are, or are not
-    inserted.
+    Conditions are Spark SQL, or ``pyarrow.compute`` expressions, over ``source.x`` and ``target.x`` (the stored row),
+    which may be compared with each other; a bare ``x`` is the source's, and refused where both have it. The first
+    clause whose condition is true decides; where it is null or false, the next one is asked. Rows that no clause takes
+    stay as they are, or are not inserted.
 
     The clauses decide alone: the event-time rule does not come in. Where older rows should lose, say so:
     ``when_matched_update(where="source.ts >= target.ts")``.
@@ -91,7 +96,7 @@ class Merge:
     clauses: tuple[Clause, ...] = ()
 
     def when_matched_update(
-        self, columns: Sequence[str] | Mapping[str, Any] | None = None, where: str | None = None
+        self, columns: Sequence[str] | Mapping[str, Any] | None = None, where: Where | None = None
     ) -> Merge:
         """Set columns of the stored row.
 
@@ -104,11 +109,11 @@ class Merge:
         """
         return self._with(Clause(Kind.UPDATE, where, columns))
 
-    def when_matched_delete(self, where: str | None = None) -> Merge:
+    def when_matched_delete(self, where: Where | None = None) -> Merge:
         """Delete the stored row. ``where``: on which pairs; None is all that are left."""
         return self._with(Clause(Kind.DELETE, where))
 
-    def when_not_matched_insert(self, where: str | None = None) -> Merge:
+    def when_not_matched_insert(self, where: Where | None = None) -> Merge:
         """Insert the source's row, the columns that the table has.
 
         Args:
@@ -210,11 +215,21 @@ def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: Ta
     return tuple(found.values())
 
 
-def _condition(text: str, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
+def _condition(where: Where, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
     flat = pa.schema([
         pa.field(f"{side}.{column.name}", column.type) for side, schema in seen.items() for column in schema
     ])  # fmt: skip
-    return bind(_scoped(parse_where(text, two_columns=True), seen, sides), flat)
+    if isinstance(where, pc.Expression):
+        return bind_expression(where, flat, lambda parts: _column(_by_side(parts, sides), seen, sides))
+    if not isinstance(where, str):
+        raise refused_where(where)
+    return bind(_scoped(parse_where(where, two_columns=True), seen, sides), flat)
+
+
+def _by_side(parts: tuple[str, ...], sides: Mapping[str, pa.Schema]) -> str:
+    """``pc.field("source.x")`` means what ``pc.field("source", "x")`` does."""
+    side, dot, name = parts[0].partition(".")
+    return column_path([side, name, *parts[1:]] if dot and side.lower() in sides else parts)
 
 
 def _scoped(predicate: Predicate, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
@@ -224,7 +239,7 @@ def _scoped(predicate: Predicate, seen: Mapping[str, pa.Schema], sides: Mapping[
             return type(predicate)(tuple(_scoped(operand, seen, sides) for operand in operands))
         case Not(operand):
             return Not(_scoped(operand, seen, sides))
-        case Always():
+        case Always() | Computed():
             return predicate
         case ColumnComparison(left, op, right):
             return ColumnComparison(_column(left, seen, sides), op, _column(right, seen, sides))

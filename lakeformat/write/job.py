@@ -20,6 +20,7 @@ from lakeformat.model.instant import Action
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
+from lakeformat.predicate import column_path
 from lakeformat.storage.port import Ids
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -171,13 +172,17 @@ class WriteJob:
             (RECORD_KEY, *self._key_copy(schema)),
             self.options["hoodie.index.bloom.fpp"],
             self.options["hoodie.parquet.max.file.size"],
-            self.indexed(schema) if self.options[FILE_INDEX] else (),
+            self.indexed(schema) if self.options[FILE_INDEX] else self._partition_columns(schema),
             self.options["lakeformat.parquet.row.group.rows"],
         )
 
     def indexed(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Paths of the columns whose statistics the file index keeps."""
-        return indexed_columns(schema, self.options[INDEX_COLUMNS], self.options[INDEX_COLUMNS_LIMIT])
+        """Paths of the columns whose statistics the file index keeps, those that make partitions in any case."""
+        wanted = indexed_columns(schema, self.options[INDEX_COLUMNS], self.options[INDEX_COLUMNS_LIMIT])
+        return tuple(dict.fromkeys((*wanted, *self._partition_columns(schema))))
+
+    def _partition_columns(self, schema: pa.Schema) -> tuple[str, ...]:
+        return tuple(column_path([name]) for name in self.config.partition_fields if name in schema.names)
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
         """The column that holds the same texts as the record key, if there is one."""

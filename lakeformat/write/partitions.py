@@ -7,7 +7,7 @@ Hudi: ``KeyGenUtils.getRecordPartitionPath``, ``TimestampBasedAvroKeyGenerator``
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -28,7 +28,15 @@ from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.model.keys import KeySettings, PartitionField, PartitionKind, TimestampSettings, TimeUnit
 from lakeformat.write.keys import field_column
 
-__all__ = ["DEFAULT_PARTITION", "distinct_partitions", "matching_partitions", "partition_paths", "partition_values"]
+__all__ = [
+    "DEFAULT_PARTITION",
+    "distinct_partitions",
+    "folders_above",
+    "matching_partitions",
+    "nested_pair",
+    "partition_paths",
+    "partition_values",
+]
 
 #: Stands for null and for the empty string.
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -250,6 +258,32 @@ def matching_partitions(
             "paths as they stand in the table"
         )
     return frozenset(found), tuple(unmatched)
+
+
+def nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, str] | None:
+    """A partition path that is a folder above another one of which at least one is new, and that other one."""
+    if len({path.count("/") for paths in (new, existing) for path in paths}) < 2:
+        return None  # Folders of one depth do not lie in each other.
+    fresh = frozenset(new)
+    every = fresh.union(existing)
+    for inner in sorted(every):
+        above = every if inner in fresh else fresh
+        for outer in folders_above(inner):
+            if outer in above:
+                return outer, inner
+    return None
+
+
+def folders_above(path: str) -> Iterator[str]:
+    """The folders that a partition's folder lies in, without the table's.
+
+    >>> list(folders_above("a/b/c"))
+    ['a', 'a/b']
+    """
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
 
 
 def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dict[str, pa.Scalar]:

@@ -21,6 +21,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.base_file import FileSettings
 from lakeformat.write.buckets import Bucket, BucketLoad, FileSizing, assign, assign_to_buckets, derive_file_id
 from lakeformat.write.duplicates import refuse_doubled, without_stored
+from lakeformat.write.folders import check_new_folders
 from lakeformat.write.handles import deleted_rows_of
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.prepare import ANY_PARTITION, combine
@@ -103,6 +104,7 @@ def plan_buckets(
             sizing = dict(zip(tagged, pool.map(size, tagged), strict=True))
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
         buckets = _buckets(job, placed, snapshot, sizing, closed)
+        check_new_folders(storage, snapshot, {bucket.partition_path for bucket in buckets if bucket.base is None})
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
 

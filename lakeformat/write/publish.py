@@ -20,6 +20,7 @@ from lakeformat.write.batch_ids import batch_of, last_batches, with_batch
 from lakeformat.write.callbacks import CommitMessage
 from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
 from lakeformat.write.engine import Engine
+from lakeformat.write.folders import check_beside, measured
 from lakeformat.write.hooks import Hooks
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.report import REPORT_KEY, Report
@@ -78,6 +79,14 @@ class Publication:
         self._count(stats, replaced)
         self._validate(schema, stats, replaced)
         merged = {FileGroupId(s.partition_path, s.file_id) for s in stats if s.prev_commit is not None}
+
+        def check_others(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+            opened = {stat.partition_path for stat in stats if stat.prev_commit is None}
+            beside = {path for _, other in others for path in other.stats}
+            check_beside(opened.difference(snapshot.live.partitions()), beside)
+            if check_new_keys is not None:
+                check_new_keys(others)
+
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
             batches = with_batch(last_batches(self.engine.store, snapshot.timeline), batch_of(self.job.options))
@@ -86,6 +95,7 @@ class Publication:
                 **batches,
                 "schema": schema_text or to_avro(schema, table_name=self.job.config.name),
                 REPORT_KEY: self.report.as_text(),
+                **measured(written, self.job.config, schema),
             }
             if files_schema is not None and not files_schema.equals(schema):
                 extra[FILES_SCHEMA] = to_avro(files_schema, table_name=self.job.config.name)
@@ -97,7 +107,7 @@ class Publication:
                 metadata,
                 touched=frozenset(merged | hidden),
                 overwritten=overwritten,
-                check_new_keys=check_new_keys,
+                check_new_keys=check_others,
             )
         self._index(commit, schema, written, snapshot, hidden)
         return CommitMessage(

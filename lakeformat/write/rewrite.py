@@ -28,6 +28,7 @@ from lakeformat.write.base_file import constant, seqnos
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.handles import HandleSettings, merge, put_rows, without
 from lakeformat.write.profile import BucketPlan, workload_profile
+from lakeformat.write.schema import optional_within
 from lakeformat.write.session import WriteResult, WriteSession
 from lakeformat.write.stage import Written
 
@@ -119,7 +120,7 @@ def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
     Raises:
         WriteConflictError: another writer has changed the table's columns.
     """
-    if snapshot.schema is None or not snapshot.schema.equals(planned):
+    if snapshot.schema is None or not optional_within(snapshot.schema).equals(optional_within(planned)):
         raise WriteConflictError(
             f"commit {snapshot.instant_time} changed the table's columns meanwhile; run the write again"
         )

@@ -11,7 +11,15 @@ from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 
-__all__ = ["check_key_types", "check_ordering", "evolve", "field_type", "incoming_schema", "required_as"]
+__all__ = [
+    "check_key_types",
+    "check_ordering",
+    "evolve",
+    "field_type",
+    "incoming_schema",
+    "optional_within",
+    "required_as",
+]
 
 #: Column of a pandas index without a name.
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")
@@ -20,7 +28,7 @@ _RANK = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
 
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of the input that are stored, with the types that are stored, all nullable.
+    """The columns of the input that are stored, with the types that are stored, all nullable, nested ones too.
 
     Meta columns of a row read from some Hudi table are dropped (``_hoodie_is_deleted`` is the user's own), and so
     are the row numbers that pandas adds to a frame which has lost rows.
@@ -39,7 +47,26 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
         other = seen.setdefault(field.name.lower(), field.name)
         if other != field.name or sum(f.name == field.name for f in kept) > 1:
             raise SchemaMismatchError(f"columns {other!r} and {field.name!r} have one name; rename one of them")
-    return storage_schema(pa.schema([pa.field(f.name, f.type) for f in kept]))
+    return optional_within(storage_schema(pa.schema([pa.field(f.name, f.type) for f in kept])))
+
+
+def optional_within(schema: pa.Schema) -> pa.Schema:
+    """The same columns, whatever lies within them nullable.
+
+    A null struct has null fields, whatever its type says of them: Spark's Parquet writes such fields as optional, and
+    so do we (``ParquetFileFormat`` on ``asNullable`` schemas). A table of another writer may have required ones.
+    """
+    return pa.schema([field.with_type(_optional(field.type)) for field in schema])
+
+
+def _optional(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _optional(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _optional(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _optional(kind.value_type)))
+    return kind
 
 
 def field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
@@ -118,7 +145,7 @@ def evolve(
     optional: Collection[str] = (),
     partial: bool = False,
 ) -> pa.Schema:
-    """The schema after a write: the table's columns in their order, then new ones.
+    """The schema after a write: the table's columns in their order, then new ones; within them all is nullable.
 
     Args:
         table: the table's present schema, None for a new table.
@@ -153,7 +180,7 @@ def evolve(
         else:
             kind = _merge(field.type, given.type, field.name, fill_missing)
             fields.append(pa.field(field.name, kind, field.nullable))
-    return pa.schema([*fields, *(field for field in incoming if field.name.lower() in names)])
+    return optional_within(pa.schema([*fields, *(field for field in incoming if field.name.lower() in names)]))
 
 
 def _merge(stored: pa.DataType, given: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:

@@ -26,6 +26,7 @@ from lakeformat.write.callbacks import CommitMessage, notify
 from lakeformat.write.claims import PROCESS
 from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
 from lakeformat.write.engine import Engine
+from lakeformat.write.folders import check_new_folders
 from lakeformat.write.handles import HandleSettings, create, merge
 from lakeformat.write.hooks import Hooks, hooks_of
 from lakeformat.write.job import Operation, WriteJob
@@ -309,6 +310,8 @@ class WriteSession:
         if self.job.joins:
             written, tails = self._repacked(written, tails, snapshot)
         plan = plan_buckets(self.storage, self.job, tails, snapshot, schema, self.report)
+        opened = {bucket.partition_path for bucket in plan.buckets if bucket.base is None}
+        check_new_folders(self.storage, snapshot, opened.union(file.stat.partition_path for file in written))
         partitions = {*plan.rows, *(file.stat.partition_path for file in written)}
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.inflight(commit, profile, snapshot, self.overwritten(partitions, snapshot))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,20 @@ def test_a_batch_must_be_combined(option: str, tmp_path: Path) -> None:
     other = lakeformat.open(tmp_path / "table", **{option: False})
     with refused(table, InvalidOptionError, f"{option}=false", "leave it out"):
         other.upsert(ROWS)
+
+
+@pytest.mark.parametrize(
+    "given", [0, "", False, True, 20240101, 1.5, b"20240101000000", dt.time(10), [], ("2024-01-01",)]
+)
+def test_what_is_no_instant_does_not_read_the_newest_table(given: Any, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with refused(table, InvalidOptionError, repr(given), "give a datetime", "yyyyMMddHHmmss[SSS]"):
+        table.to_arrow(as_of=given)
+    with refused(table, InvalidOptionError, repr(given)):
+        table.explain(as_of=given)
+    if not isinstance(given, tuple):
+        with refused(table, InvalidOptionError, "is no instant"):
+            lakeformat.open(tmp_path / "table", **{"as.of.instant": given}).to_arrow()
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2024-13-01", "20240101", "1700000000000.5", "2024-01-01T00:00:00"])

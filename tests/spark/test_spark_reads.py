@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,6 +16,8 @@ from lakehouse import FLIGHT_COLUMNS, commits, contents, flights, read, write
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
+from lakeformat import InvalidOptionError
+from lakeformat.spark import LakehouseTable
 
 pytestmark = pytest.mark.spark
 
@@ -79,11 +82,23 @@ def test_both_sessions_return_all_columns_meta_columns_first(session: SparkSessi
         ("2024-05-02", NOW),
         ("2024-05-01 23:59:59.999", EARLY),
         ("99990101000000", NOW),
+        (dt.datetime(2024, 5, 1, 8, 30, 0, 123_000), EARLY),
+        (dt.datetime(2024, 5, 1, 10, 30, 0, 122_000, dt.timezone(dt.timedelta(hours=2))), []),
     ],
 )
-def test_as_of_instant(as_of: str, rows: list[object], spark: SparkSession, dated: Path) -> None:
+def test_as_of_instant(as_of: Any, rows: list[object], spark: SparkSession, dated: Path) -> None:
     frame = read(spark, dated, meta_columns=False, **{"as.of.instant": as_of})
     assert keyed([tuple(row) for row in frame.collect()]) == rows
+    native = LakehouseTable.forPath(spark, str(dated), meta_columns=False).toDF(as_of=as_of)
+    assert keyed([tuple(row) for row in native.collect()]) == rows
+
+
+def test_no_instant_is_refused(spark: SparkSession, dated: Path) -> None:
+    for given in (0, "", False):
+        with pytest.raises(Exception, match="is no instant; give a datetime"):
+            read(spark, dated, **{"as.of.instant": given})
+        with pytest.raises(InvalidOptionError, match="is no instant; give a datetime"):
+            LakehouseTable.forPath(spark, str(dated)).toDF(as_of=given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

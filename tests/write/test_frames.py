@@ -90,6 +90,66 @@ def test_an_index_with_a_name_is_a_column(tmp_path: Path) -> None:
     assert sorted(table.to_arrow(["id"])["id"].to_pylist()) == [1, 2, 3, 4]
 
 
+def test_an_index_with_a_name_that_nobody_asked_for_is_no_column(tmp_path: Path) -> None:
+    table, frame = people(tmp_path)
+    named = frame.set_index(pd.Index([7, 8, 9, 10], name="row"))
+    for operation in ("upsert", "bulk_insert", "overwrite"):
+        getattr(table, operation)(named)
+        table.merge(named).when_matched_update().when_not_matched_insert().execute()
+        assert str(table.plan_upsert(named))
+        assert table.schema.names == ["id", "v"]
+    table.upsert(named.reset_index())
+    assert table.schema.names == ["id", "v", "row"]
+    table.upsert(named[named["id"] == 1])
+    assert set(table.to_arrow(["row"])["row"].to_pylist()) == {7, 8, 9, 10}, "the table has it now"
+    keyed = pa.Schema.from_pandas(frame.set_index(["id", "v"]))
+    assert lakeformat.create(tmp_path / "a", keyed, record_key="id").schema.names == ["id"]
+    assert set(lakeformat.create(tmp_path / "b", keyed, recordkey="id", partitionpath="v").schema.names) == {"id", "v"}
+
+
+NESTED = pa.schema([
+    ("id", pa.int64()),
+    ("p", pa.string()),
+    ("at", pa.timestamp("us", "UTC")),
+    ("s", pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])),
+    ("l", pa.list_(pa.struct([("c", pa.float64())]))),
+    ("m", pa.map_(pa.string(), pa.int64())),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "overwrite"])
+@pytest.mark.parametrize("library", [pd, pl])
+def test_columns_without_a_value_take_the_tables_types(
+    library: Any, operation: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = lakeformat.create(tmp_path / "t", NESTED, record_key="id", partition_by="p", ordering="at")
+    nothing = {name: [None] for name in NESTED.names[1:]}
+    getattr(table, operation)(library.DataFrame({"id": [1], **nothing, "more": [None]}))
+    assert "'more' is null in all rows" in caplog.text
+    getattr(table, operation)(library.DataFrame({"id": [2], **nothing, "s": [{"a": None, "b": []}], "l": [[]]}))
+    table.upsert(
+        pa.table(
+            {
+                "id": [2],
+                "p": pa.nulls(1),
+                "at": pa.nulls(1),
+                "s": [{"a": 2, "b": [None]}],
+                "l": [[None]],
+                "m": pa.nulls(1),
+            }
+        )
+    )
+    assert table.schema.equals(NESTED)
+    rows = {row["id"]: row for row in hudi_rs.assert_same_rows(table)}
+    assert rows[2]["s"] == {"a": 2, "b": [None]}
+    assert rows[2]["l"] == [None]
+    assert {rows[key][name] for key in rows for name in ("p", "at", "m")} == {None}
+    assert set(rows) == ({2} if operation == "overwrite" else {1, 2})
+    assert table.merge(library.DataFrame({"id": [2], **nothing, "more": [None]})).when_matched_update().execute()
+    assert hudi_rs.assert_same_rows(table)[-1]["s"] is None
+    assert table.delete(library.DataFrame({"id": [2], "p": [None]})).report["rows"]["deleted"] == 1
+
+
 def test_a_frame_of_mixed_values_is_refused(tmp_path: Path) -> None:
     table, _ = people(tmp_path)
     with pytest.raises(SchemaMismatchError, match="column v") as refused:

@@ -1,0 +1,283 @@
+"""A ``pyarrow.compute`` expression as a filter: Arrow decides about rows, and about files what can be understood of it.
+
+Expressions cannot be asked what they are, but they can be pickled: into an IPC file whose schema's metadata lists the
+nodes in prefix order (``call``, ``field_ref``, ``literal`` ... ``end``) and whose one row holds literals and options
+(Arrow: ``compute::Serialize``). What is read there only widens: a node that is not known may be true of any row, so
+another layout of a later release costs skipping, never rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.errors import InvalidInputError
+from lakeformat.predicate.bind import bind, bind_lenient, resolve
+from lakeformat.predicate.nodes import (
+    Always,
+    And,
+    Comparison,
+    Computed,
+    In,
+    IsNull,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+    column_path,
+)
+from lakeformat.predicate.rows import mask
+from lakeformat.predicate.sql import parse_where
+
+__all__ = ["Where", "bind_expression", "bind_where", "refused_where"]
+
+#: What ``where=`` takes in plain Python.
+TAKES: Final = "Spark SQL text, \"x > 3 and y = 'a'\", or a pyarrow.compute expression"
+Where: TypeAlias = str | pc.Expression
+
+Parts: TypeAlias = tuple[str, ...]
+#: The column that a name in the expression means, as a path.
+Place: TypeAlias = Callable[[Parts], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Literal:
+    value: pa.Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    function: str
+    arguments: tuple[_Node, ...]
+    options: Mapping[str, Any]
+
+
+_Node: TypeAlias = _Field | _Literal | _Call
+
+_OPERATORS: Final[Mapping[str, Operator]] = {
+    "equal": "=",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+_FLIPPED: Final[Mapping[Operator, Operator]] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NEGATED: Final[Mapping[Operator, Operator]] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_ALL: Final = {"and_kleene": True, "and": True, "or_kleene": False, "or": False}
+
+
+def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place = column_path) -> Predicate:
+    """The rows for which Arrow finds the expression true, nulls and NaN as Arrow has them.
+
+    Args:
+        schema: the columns of the rows to come.
+        place: from the parts of a name in the expression to the path of a column.
+
+    Raises:
+        InvalidInputError: an unknown column, one that goes by its number, or types that Arrow does not compare.
+    """
+    try:
+        pickled = expression.__reduce__()[1][0]
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidInputError(f"where={str(expression)[:200]}: {error}; go by names, pc.field('x')") from None
+    try:
+        nodes, row = _nodes(pickled)
+        tree: _Node | None = _tree(iter(nodes), row)
+        names = {field.parts for field in _fields(tree)} if tree else set()
+    except (StopIteration, ValueError, KeyError, IndexError, struct.error, pa.ArrowException):
+        tree, names = None, {(name,) for name in schema.names}
+    columns = {parts: resolve(place(parts), schema) for parts in sorted(names)}
+    paths = {parts: path for parts, (path, _) in columns.items()}
+    hint = _Hint({parts: (paths[parts], of) for parts, (_, of) in columns.items()})
+    wide = hint.of(tree, True) if tree is not None else Always(True)
+    bound = Computed(expression, tuple(paths.items()), bind_lenient(wide, schema))
+    mask(bound, schema.empty_table())  # Types that Arrow does not compare are refused here.
+    if columns:
+        return bound
+    return Always(bool(mask(bound, pa.table({"": [0]}))[0].as_py()))
+
+
+def bind_where(where: Where, schema: pa.Schema) -> Predicate:
+    """Spark SQL text or a ``pyarrow.compute`` expression as a filter over rows of ``schema``.
+
+    Raises:
+        InvalidInputError: it is neither, or cannot be answered exactly; names the part.
+    """
+    if isinstance(where, str):
+        return bind(parse_where(where), schema)
+    if isinstance(where, pc.Expression):
+        return bind_expression(where, schema)
+    raise refused_where(where)
+
+
+def refused_where(where: object, takes: str = TAKES) -> InvalidInputError:
+    """The refusal of a condition of another type."""
+    kind = type(where)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return InvalidInputError(f"where= is of type {name}; give {takes}")
+
+
+class _Hint:
+    """What is true wherever a node is, as filters of ours; `Always(True)` where nothing is known."""
+
+    def __init__(self, columns: Mapping[Parts, tuple[str, pa.DataType]]) -> None:
+        self._columns = columns
+
+    def of(self, node: _Node, wanted: bool) -> Predicate:
+        """A filter that selects every row for which the node comes out as ``wanted``."""
+        match node:
+            case _Call(function, arguments) if function in _ALL:
+                parts = tuple(self.of(each, wanted) for each in arguments)
+                return And(parts) if _ALL[function] == wanted else Or(parts)
+            case _Call("invert", (inner,)):
+                return self.of(inner, not wanted)
+            case _Call("is_null" | "is_valid" as function, (_Field(parts),), options):
+                return self._null(
+                    parts,
+                    wanted == (function == "is_null"),
+                    "nan_is_null" in options and options["nan_is_null"].as_py(),
+                )
+            case _Call(function, (_Field(parts), _Literal(value))) if function in _OPERATORS:
+                return self._comparison(parts, _OPERATORS[function], value, wanted)
+            case _Call(function, (_Literal(value), _Field(parts))) if function in _OPERATORS:
+                return self._comparison(parts, _FLIPPED[_OPERATORS[function]], value, wanted)
+            case _Call("is_in", (_Field(parts),), {"value_set": pa.ListScalar() as values}):
+                return self._among(parts, values, wanted)
+            case _Call("starts_with", (_Field(parts),), {"pattern": pa.Scalar() as text, "ignore_case": ignores}):
+                path, of = self._columns[parts]
+                starts = StartsWith(path, text.as_py())
+                plain = pa.types.is_string(of) and not ignores.as_py()
+                return Always(True) if not plain else starts if wanted else Not(starts)
+            case _Field(parts) if pa.types.is_boolean(self._columns[parts][1]):
+                return Comparison(self._columns[parts][0], "=", wanted)
+            case _Literal(value):
+                return Always(value.as_py() is wanted)
+            case _:
+                return Always(True)
+
+    def _null(self, parts: Parts, wanted: bool, nan_too: bool) -> Predicate:
+        path, of = self._columns[parts]
+        if nan_too and pa.types.is_floating(of):
+            return Always(True)
+        return IsNull(path) if wanted else Not(IsNull(path))
+
+    def _comparison(self, parts: Parts, op: Operator, value: pa.Scalar, wanted: bool) -> Predicate:
+        if not value.is_valid:
+            return Always(False)
+        path, of = self._columns[parts]
+        if not _alike(of, value.type):
+            return Always(True)
+        # To Arrow no comparison with NaN holds but !=; to us it is greater than everything.
+        if pa.types.is_floating(of) and (value.as_py() != value.as_py() or (not wanted and op in {">", ">="})):
+            return Not(IsNull(path))
+        return Comparison(path, op if wanted else _NEGATED[op], value.as_py())
+
+    def _among(self, parts: Parts, values: pa.Scalar, wanted: bool) -> Predicate:
+        path, of = self._columns[parts]
+        listed = values.values
+        floating = pa.types.is_floating(of)
+        if listed is None or not _alike(of, listed.type) or (floating and not wanted):
+            return Always(True)  # Arrow tells the zeros apart, we do not.
+        found = In(path, tuple(listed.drop_null().to_pylist()))
+        return Or((found, IsNull(path))) if wanted else Or((Not(found), IsNull(path)))
+
+
+def _alike(of: pa.DataType, given: pa.DataType) -> bool:
+    """Whether Arrow compares a column and a literal of these types just as `bind` does."""
+    types = pa.types
+    if types.is_timestamp(of) and types.is_timestamp(given):
+        return bool(given.unit != "ns" and (of.tz is None) == (given.tz is None))
+    return bool(
+        (types.is_signed_integer(of) and types.is_signed_integer(given))
+        or (types.is_floating(of) and types.is_floating(given))
+        or (types.is_float64(of) and types.is_signed_integer(given))
+        or (types.is_string(of) and (types.is_string(given) or types.is_large_string(given)))
+        or (types.is_decimal128(of) and types.is_decimal128(given))
+        or (of.equals(given) and (types.is_boolean(of) or types.is_date32(of) or types.is_binary(of)))
+    )
+
+
+# --- what a pickled expression says -----------------------------------------------------------------------
+
+
+def _nodes(pickled: pa.Buffer) -> tuple[list[tuple[str, str]], pa.RecordBatch]:
+    row = pa.ipc.open_file(pickled).get_batch(0)
+    return list(_metadata(row.schema.serialize().to_pybytes())), row
+
+
+def _tree(nodes: Iterator[tuple[str, str]], row: pa.RecordBatch) -> _Node:
+    return _node(next(nodes), nodes, row)
+
+
+def _node(head: tuple[str, str], nodes: Iterator[tuple[str, str]], row: pa.RecordBatch) -> _Node:
+    match head:
+        case ("field_ref", name):
+            return _Field((name,))
+        case ("nested_field_ref", count):
+            return _Field(tuple(next(nodes)[1] for _ in range(int(count))))
+        case ("literal", at):
+            return _Literal(row.column(int(at))[0])
+        case ("call", function):
+            arguments: list[_Node] = []
+            options: dict[str, Any] = {}
+            while (following := next(nodes))[0] != "end":
+                if following[0] == "options":
+                    options = dict(row.column(int(following[1]))[0].items())
+                else:
+                    arguments.append(_node(following, nodes, row))
+            return _Call(function, tuple(arguments), options)
+        case _:
+            raise ValueError(f"unknown node {head}")
+
+
+def _fields(node: _Node) -> Iterator[_Field]:
+    match node:
+        case _Field():
+            yield node
+        case _Call(arguments=arguments):
+            for argument in arguments:
+                yield from _fields(argument)
+
+
+def _metadata(message: bytes) -> Iterator[tuple[str, str]]:
+    """All entries of a schema message's metadata, in order: pyarrow shows one of each key.
+
+    Source: Arrow's ``Message.fbs`` and ``Schema.fbs``; in a FlatBuffers table a field is found through the vtable.
+    """
+    data = message[8:]  # Continuation and length.
+
+    def number(form: str, at: int) -> int:
+        return int(struct.unpack_from(form, data, at)[0])
+
+    def slot(table: int, field: int) -> int:
+        vtable = table - number("<i", table)
+        inside = 4 + 2 * field < number("<H", vtable)
+        offset = number("<H", vtable + 4 + 2 * field) if inside else 0
+        if not offset:
+            raise KeyError(field)
+        return table + offset
+
+    def behind(at: int) -> int:
+        return at + number("<I", at)
+
+    def text(table: int, field: int) -> str:
+        at = behind(slot(table, field))
+        return data[at + 4 : at + 4 + number("<I", at)].decode()
+
+    header = behind(slot(behind(0), 2))
+    entries = behind(slot(header, 2))
+    for index in range(number("<I", entries)):
+        entry = behind(entries + 4 + 4 * index)
+        yield text(entry, 0), text(entry, 1)

@@ -1,0 +1,212 @@
+"""Expressions of Arrow as filters: the oracle is Arrow itself over all rows, and it decides about skipping, too."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import pickle
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat import InvalidInputError
+from lakeformat.predicate import ColumnBounds, bind_expression, bind_where, mask, may_match
+from lakeformat.predicate.nodes import leaves
+
+f = pc.field
+DAY = dt.date(2024, 1, 1)
+ROWS = {
+    "i": pa.array([None, -(2**31), -1, 0, 3, 2**31 - 1], pa.int32()),
+    "l": pa.array([None, -(2**63), -1, 0, 3, 2**63 - 1], pa.int64()),
+    "x": pa.array([None, -math.inf, -0.0, 0.0, 2.5, math.nan]),
+    "g": pa.array([None, -1.5, -0.0, 0.0, 16777216.0, math.nan], pa.float32()),
+    "t": pa.array([None, "", "a", "ab", "b%", "é"]),
+    "b": pa.array([None, True, False, True, False, None]),
+    "d": pa.array([None, *(DAY + dt.timedelta(n) for n in range(5))]),
+    "m": pa.array([None, *(Decimal(n) / 100 for n in (-500, 0, 1, 99, 100))], pa.decimal128(9, 2)),
+    "u": pa.array([None, *(dt.datetime(2024, 1, n, tzinfo=dt.timezone.utc) for n in range(1, 6))]),
+    "s": pa.array([None, {"a": None}, {"a": 0}, {"a": 1}, {"a": 2}, {"a": 3}], pa.struct([("a", pa.int64())])),
+    "a.b": pa.array([None, 1, 2, 3, 4, 5]),
+}
+TABLE = pa.table(ROWS)
+LITERALS: dict[str, list[Any]] = {
+    "i": [-1, 0, 3, 2**31, 2**40, 0.5],
+    "l": [-1, 0, 2**63 - 1, 1.5],
+    "x": [0.0, -0.0, 2.5, math.inf, math.nan, 3],
+    "g": [0.0, 16777216.0, 16777217.0, 0.1, math.nan, 16777217],
+    "t": ["", "a", "aa", "b%"],
+    "b": [True, False],
+    "d": [DAY, dt.date(1900, 1, 1)],
+    "m": [Decimal("0.01"), Decimal("1.00"), Decimal("0.005"), 1],
+    "u": [dt.datetime(2024, 1, 2, tzinfo=dt.timezone.utc)],
+    "a.b": [2, 9],
+}
+COMPARE: list[Callable[[Any, Any], Any]] = [
+    pc.equal,
+    pc.not_equal,
+    pc.less,
+    pc.less_equal,
+    pc.greater,
+    pc.greater_equal,
+]
+
+
+@st.composite
+def leaf(draw: st.DrawFn) -> pc.Expression:
+    name = draw(st.sampled_from([*LITERALS, "s.a"]))
+    field, literals = (f("s", "a"), [0, 2]) if name == "s.a" else (f(name), LITERALS[name])
+    value = draw(st.sampled_from([*literals, None]))
+    match draw(st.integers(0, 6)):
+        case 0:
+            return field.is_null()
+        case 1:
+            return field.is_valid()
+        case 2 if name in "xg":
+            return draw(st.sampled_from([field.is_null(nan_is_null=True), pc.is_nan(field)]))
+        case 3 if name not in "ximg":
+            of = pa.int64() if name == "s.a" else TABLE.schema.field(name).type
+            return field.isin(pa.array([value, literals[0]], of))
+        case 3 if name == "x":
+            return field.isin([value, 0.0])
+        case 4 if name == "t":
+            return pc.starts_with(field, draw(st.sampled_from(["", "a", "b"])))
+        case 4 if name == "b":
+            return field
+        case 5 if value is not None:
+            return draw(st.sampled_from(COMPARE))(pc.scalar(value), field)
+    return draw(st.sampled_from(COMPARE))(field, pc.scalar(value))
+
+
+EXPRESSIONS = st.recursive(
+    leaf(),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1]),
+        st.tuples(inner, inner).map(lambda pair: pair[0] | pair[1]),
+        inner.map(lambda each: ~each),
+    ),
+    max_leaves=4,
+)
+
+
+def truth(expression: pc.Expression, rows: pa.Table) -> list[bool]:
+    numbered = rows.append_column("#", pa.array(range(rows.num_rows)))
+    kept = set(numbered.filter(expression)["#"].to_pylist())
+    return [number in kept for number in range(rows.num_rows)]
+
+
+def bounds_of(rows: pa.Table, path: str) -> ColumnBounds:
+    """As Parquet has them: without NaN."""
+    top, *within = path.strip("`").split(".") if path == "s.a" else [path.strip("`")]
+    column = rows[top].combine_chunks()
+    column = pc.struct_field(column, within) if within else column
+    values = column.filter(pc.invert(pc.is_nan(column))) if pa.types.is_floating(column.type) else column
+    low, high = (pa.array([end(values).as_py()], column.type) for end in (pc.min, pc.max))
+    return ColumnBounds(low, high, pa.array([column.null_count]))
+
+
+@settings(max_examples=400)
+@given(EXPRESSIONS, st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_arrow_decides_and_what_is_skipped_has_no_match(expression: pc.Expression, at: list[int]) -> None:
+    rows = TABLE.take(pa.array(at))
+    try:
+        wanted = truth(expression, rows)
+    except pa.ArrowException:
+        with pytest.raises(InvalidInputError):
+            mask(bind_expression(expression, TABLE.schema), rows)
+        return
+    bound = bind_expression(expression, TABLE.schema)
+    assert mask(bound, rows).to_pylist() == wanted
+    batch = rows.combine_chunks().to_batches()[0]
+    assert mask(pickle.loads(pickle.dumps(bound)), batch).to_pylist() == wanted  # noqa: S301
+    bounds = {each.column: bounds_of(rows, each.column) for each in leaves(bound)}
+    if any(wanted):
+        assert may_match(bound, bounds, pa.array([rows.num_rows]))[0]
+
+
+@pytest.mark.parametrize(
+    ("expression", "skipped"),
+    [
+        (f("l") > 100, True),
+        (pc.scalar(100) < f("l"), True),
+        ((f("l") > 100) & (pc.add(f("l"), 1) > 0), True),
+        ((f("l") > 100) | (f("t") == "c"), True),
+        (~(f("l") <= 100), True),
+        (f("l").isin([101, 102]), True),
+        (pc.starts_with(f("t"), "c"), True),
+        (f("s", "a") == 9, True),
+        (f("l").is_null(), True),
+        (pc.scalar(False), True),
+        (f("l") > 2, False),
+        (pc.add(f("l"), 1) > 200, False),
+        ((f("l") > 100) | (pc.add(f("l"), 1) > 200), False),
+        (pc.scalar(True), False),
+    ],
+)
+def test_files_are_skipped_as_far_as_the_expression_is_understood(expression: pc.Expression, skipped: bool) -> None:
+    rows = pa.table({"l": [1, 2, 3], "t": ["a", "b", "bb"], "s": [{"a": 1}] * 3})
+    bound = bind_expression(expression, rows.schema)
+    bounds = {each.column: bounds_of(rows, each.column) for each in leaves(bound)}
+    assert may_match(bound, bounds, pa.array([3])).tolist() == [not skipped]
+
+
+def test_names_that_look_like_expressions_are_names() -> None:
+    name = "x > 1) and (y"
+    rows = pa.table({name: [1, 5], "X": [1, 2]})
+    assert mask(bind_expression(f(name) > 2, rows.schema), rows).to_pylist() == [False, True]
+    assert mask(bind_expression(f("x") > 1, rows.schema), rows).to_pylist() == [False, True], "any case, as in text"
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ([("l", ">", 1)], "of type list; give Spark SQL text"),
+        (("l", ">", 1), "of type tuple; give"),
+        (lambda row: True, "of type function; give"),
+        (True, "of type bool; give"),
+        (b"l > 1", "of type bytes; give"),
+        (pa.scalar(1), "Int64Scalar; give"),
+        (f("nope") > 1, "'nope' is not in the table"),
+        (f(0) > 1, "by names"),
+        (f("l") > "a", "cannot filter by"),
+        (f("l") + 1, "it is int64, no condition"),
+    ],
+)
+def test_what_is_no_condition(where: Any, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        bind_where(where, pa.schema([("l", pa.int64())]))
+    assert "\n" not in str(caught.value)
+
+
+def test_wherever_where_stands(tmp_path: Any) -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("x", pa.float64())])
+    rows = pa.table({"id": range(8), "p": [f"p{n % 2}" for n in range(8)], "x": [1.0, math.nan, None, 4.0] * 2}, schema)
+    options = {"hoodie.parquet.small.file.limit": 0, "meta_columns": False}
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p", **options)
+    table.insert(rows)
+    for where in (f("x") > 1, ~(f("x") > 1), f("x") != 1, (f("p") == "p1") & f("x").is_valid(), f("id").isin([1, 5])):
+        expected = rows.filter(where)["id"].to_pylist()
+        assert sorted(table.to_arrow(["id"], where, verify=True)["id"].to_pylist()) == expected
+        assert sum(batch.num_rows for batch in table.to_batches(where=where)) == len(expected)
+    assert table.explain(where=f("p") == "p1") == table.explain(where="p = 'p1'")
+    assert table.update({"x": 0.0}, where=pc.is_nan(f("x"))).report["rows"]["updated"] == 2
+    assert table.delete(where=f("id") < 2).report["rows"]["deleted"] == 2
+    changes = rows.slice(2).set_column(2, "x", pa.array([9.0] * 6))
+    merge = (
+        table.merge(changes)
+        .when_matched_delete(f("target.x") == 4)
+        .when_matched_update(
+            where=(f("source", "x") > 1) & (f("target", "id") > f("source.id") - 1) & (f("target", "x") == 0)
+        )
+    )
+    assert merge.execute().report["rows"] == {"incoming": 6, "inserted": 0, "updated": 1, "deleted": 2}
+    with pytest.raises(InvalidInputError, match="list; give"):
+        table.delete(where=[("id", "=", 1)])  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="list; give"):
+        table.merge(changes).when_matched_delete([1]).execute()  # type: ignore[arg-type]

@@ -1,0 +1,124 @@
+"""Rows that a global index keeps in their folder though they name another: filters go by what is stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from skipping_tables import SMALL, Reads
+
+from lakeformat import Table
+from lakeformat.config.resolve import resolve
+from lakeformat.read.pruning import folders_hold_their_rows
+from lakeformat.storage import SystemClock
+from lakeformat.storage.port import HOODIE, own_path
+from lakeformat.write.folders import OFF_FOLDER
+from lakeformat.write.table_settings import create_table
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("q", pa.int64()), ("v", pa.int64())])
+FILTERS = [
+    "p = 'y'",
+    "p = 'x'",
+    "p <> 'x'",
+    "p > 'x'",
+    "p in ('w', 'y')",
+    "q = 2",
+    "p = 'x' and q = 2",
+    "not (p = 'z')",
+]
+
+
+def rows(*given: tuple[str, str, int, int]) -> pa.Table:
+    return pa.table([list(column) for column in zip(*given, strict=True)], schema=SCHEMA)
+
+
+def table(kind: str = "GLOBAL_SIMPLE", *, moves: bool = False, **options: Any) -> Table:
+    switch = kind.removeprefix("GLOBAL_").lower()
+    asked = {
+        "recordkey": "id",
+        "partitionpath": "p,q",
+        "name": "t",
+        "hoodie.index.type": kind,
+        f"hoodie.{switch}.index.update.partition.path": moves,
+    }
+    made = Table(Reads(), resolve({**SMALL, **asked, **options}))
+    create_table(made.engine.store, made.options, SCHEMA, SystemClock())
+    return made
+
+
+def forget_index(made: Table) -> None:
+    made.engine.storage.delete_folder(own_path("index"))
+
+
+def forget_what_commits_say(made: Table) -> None:
+    """As a program that is not ours would have committed."""
+    storage = made.engine.storage
+    forget_index(made)
+    for entry in storage.list(HOODIE):
+        if entry.name.endswith((".commit", ".replacecommit")):
+            said = json.loads(storage.read(entry.path))
+            said["extraMetadata"].pop(OFF_FOLDER)
+            storage.replace(entry.path, json.dumps(said).encode())
+
+
+KNOWN = {"indexed": lambda made: None, "listed": forget_index, "foreign": forget_what_commits_say}
+
+
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("kind", ["GLOBAL_BLOOM", "GLOBAL_SIMPLE"])
+@pytest.mark.parametrize("hive", [False, True])
+def test_filters_updates_and_deletes_find_rows_off_their_folder(kind: str, known: str, hive: bool) -> None:
+    made = table(kind, **{"hoodie.datasource.write.hive_style_partitioning": hive})
+    made.upsert(rows(("a", "x", 1, 0), ("b", "x", 1, 0), ("c", "y", 1, 0), ("d", "z", 2, 0)))
+    made.upsert(rows(("a", "y", 2, 1), ("d", "z", 3, 1)))
+    wanted = {"a": ("y", 2), "b": ("x", 1), "c": ("y", 1), "d": ("z", 3)}
+    KNOWN[known](made)
+    for where in FILTERS:
+        everything = made.to_arrow(["id", "p", "q"])
+        assert {r["id"]: (r["p"], r["q"]) for r in everything.to_pylist()} == wanted
+        unskipped = Table(made.engine.storage, resolve({"hoodie.enable.data.skipping": False}))
+        assert made.to_arrow(["id"], where).sort_by("id") == unskipped.to_arrow(["id"], where).sort_by("id"), where
+        assert made.to_arrow(["id"], where, verify=True).num_rows == made.to_arrow(["id"], where).num_rows
+    assert not folders_hold_their_rows(made.engine.storage, made.snapshot())
+    assert made.update({"v": 7}, where="q = 2").report["rows"]["updated"] == 1
+    assert made.delete(where="p = 'y'").report["rows"]["deleted"] == 2
+    assert sorted(made.to_arrow(["id"])["id"].to_pylist()) == ["b", "d"]
+
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_tables_whose_rows_are_in_their_folders_are_pruned_by_name_alone(known: str) -> None:
+    made = table("SIMPLE")
+    made.insert(rows(("a", "x", 1, 0), ("b", "y", 1, 0)))
+    made.insert(rows(("c", "x", 1, 0), ("d", "y", 2, 0)))
+    KNOWN[known](made)
+    storage = made.engine.storage
+    assert isinstance(storage, Reads)
+    assert folders_hold_their_rows(storage, made.snapshot())
+    storage.opened.clear()
+    assert made.to_arrow(["id"], "p = 'x'").num_rows == 2
+    assert {path.split("/")[0] for path in storage.opened if not path.startswith(HOODIE)} == {"x"}
+
+
+def test_updates_of_ours_are_measured_and_those_of_others_looked_at() -> None:
+    made = table("SIMPLE")
+    made.insert(rows(("a", "x", 1, 0), ("b", "y", 1, 0), ("c", "z", 1, 0)))
+    made.upsert(rows(("b", "y", 1, 1)))
+    storage = made.engine.storage
+    assert isinstance(storage, Reads)
+    for forget, opened in ((forget_index, {"x"}), (forget_what_commits_say, {"x", "y"})):
+        forget(made)
+        storage.opened.clear()
+        assert made.to_arrow(["id"], "p = 'x'").num_rows == 1
+        assert {path.split("/")[0] for path in storage.opened if not path.startswith(HOODIE)} == opened
+        assert folders_hold_their_rows(storage, made.snapshot()) == (opened == {"x"})
+
+
+def test_rows_that_came_home_are_pruned_again() -> None:
+    made = table()
+    made.upsert(rows(("a", "x", 1, 0)))
+    made.upsert(rows(("a", "y", 1, 1)))
+    assert not folders_hold_their_rows(made.engine.storage, made.snapshot())
+    made.upsert(rows(("a", "x", 1, 2)))
+    assert folders_hold_their_rows(made.engine.storage, made.snapshot())
