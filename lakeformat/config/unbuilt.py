@@ -25,7 +25,7 @@ IGNORED: Final = frozenset({
     "hoodie.global.simple.index.parallelism", "hoodie.index.bloom.num_entries", "hoodie.insert.shuffle.parallelism",
     "hoodie.keep.max.commits", "hoodie.keep.min.commits", "hoodie.layout.optimize.enable",
     "hoodie.merge.allow.duplicate.on.inserts", "hoodie.merge.small.file.group.candidates.limit",
-    "hoodie.optimized.log.blocks.scan.enable", "hoodie.parquet.block.size", "hoodie.parquet.compression.ratio",
+    "hoodie.optimized.log.blocks.scan.enable", "hoodie.parquet.compression.ratio",
     "hoodie.parquet.dictionary.enabled", "hoodie.parquet.outputtimestamptype", "hoodie.parquet.page.size",
     "hoodie.parquet.writelegacyformat.enabled", "hoodie.payload.event.time.field",
     "hoodie.record.size.estimation.threshold", "hoodie.rollback.parallelism", "hoodie.rollback.using.markers",
