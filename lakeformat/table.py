@@ -33,13 +33,13 @@ from lakeformat.write.arrow_input import arrow_reader, fitted, without_index
 from lakeformat.write.clauses import Merge
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.hooks import HookArguments, hooks_of
+from lakeformat.write.intake import taken_in
 from lakeformat.write.job import Operation, plan_job
 from lakeformat.write.layout import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.merging import upsert_options
 from lakeformat.write.partitions import distinct_partitions
 from lakeformat.write.plan import WritePlan, plan_write
-from lakeformat.write.prepare import prepare
 from lakeformat.write.schema import incoming_schema
 from lakeformat.write.session import Engine, WriteResult, WriteSession
 from lakeformat.write.table_settings import check_options, create_table
@@ -302,9 +302,9 @@ class Table(Reading, Clustering):
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
                 result = session.run_delete_partitions(*of_rows)
             elif job.staged:
-                table = reader.read_all()
                 known = snapshot.timeline.commit_times
-                result = session.run_staged(prepare(table, job.prepare), table.num_rows, known)
+                with taken_in(self.engine.storage, job, reader) as (prepared, arrived):
+                    result = session.run_staged(prepared, arrived, known)
             else:
                 result = write_direct(session, reader)
         return with_services(result, self.engine, resolved)

@@ -1,7 +1,12 @@
-"""Rows by position. Arrow gathers text value by value; keys mostly have one length, and go as fixed-width values."""
+"""Rows by position. Arrow gathers text value by value; keys mostly have one length, and go as fixed-width values.
+
+An array of text holds 2 GiB at most, and so do lists of text: what is more comes in several chunks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -9,48 +14,118 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["gather", "gather_array", "one_array", "one_chunk", "replaced"]
+__all__ = ["gather", "gather_array", "gather_column", "joined", "one_chunk", "replaced"]
+
+Ints = npt.NDArray[np.int64]
 
 #: Fewer values are not worth a look at their lengths.
 _FEW: Final = 64
 _MOST_BYTES: Final = np.iinfo(np.int32).max
 
 
-def gather(rows: pa.Table, at: npt.NDArray[np.int64]) -> pa.Table:
+def gather(rows: pa.Table, at: Ints) -> pa.Table:
     """The rows at these positions, as `pa.Table.take` gives them; columns that share their memory go on sharing it.
 
-    Columns of one chunk are gathered several times faster than others. Memory: the result.
+    Columns of one chunk are gathered several times faster than others. Memory: the result, twice where it comes
+    from several chunks out of order; never the source.
     """
-    places = pa.array(at)
-    found: dict[Any, pa.Array] = {}
-    columns = []
-    for column in rows.columns:
-        if column.num_chunks != 1:
-            columns.append(column.take(places))
-            continue
-        chunk = column.chunk(0)
-        place = _place(chunk)
-        if place not in found:
-            found[place] = gather_array(chunk, places)
-        columns.append(found[place])
-    return pa.Table.from_arrays(columns, schema=rows.schema)
-
-
-def one_chunk(rows: pa.Table) -> pa.Table:
-    """As `pa.Table.combine_chunks`, but columns that share their memory go on sharing it."""
-    found: dict[Any, pa.Array] = {}
+    spots: dict[tuple[int, ...], _Spots] = {}
+    found: dict[Any, pa.ChunkedArray] = {}
     columns = []
     for column in rows.columns:
         place = str(column.type), *map(_place, column.chunks)
         if place not in found:
-            found[place] = one_array(column)
+            found[place] = _gathered(column, at, spots)
         columns.append(found[place])
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """The column's values as one array; a single chunk is not copied."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+def gather_column(column: pa.ChunkedArray, at: Ints) -> pa.ChunkedArray:
+    """The column's values at these positions."""
+    return _gathered(column, at, {})
+
+
+@dataclass(frozen=True)
+class _Spots:
+    """Positions by chunk: which chunks are met, in order, and where in them.
+
+    Attributes:
+        back: puts what the chunks give in the order that was asked for; None if it is.
+    """
+
+    parts: Sequence[tuple[int, pa.Array]]
+    back: pa.Array | None
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], at: Ints) -> _Spots:
+        ends = np.cumsum(lengths)
+        owners = np.searchsorted(ends, at, side="right")
+        back = None
+        if (np.diff(owners) < 0).any():
+            order = np.argsort(owners, kind="stable")
+            at, owners = at[order], owners[order]
+            inverse = np.empty(len(order), np.int64)
+            inverse[order] = np.arange(len(order))
+            back = pa.array(inverse)
+        starts = [0, *(np.flatnonzero(np.diff(owners)) + 1).tolist()] if len(at) else []
+        parts = []
+        for start, end in zip(starts, [*starts[1:], len(at)], strict=False):
+            owner = int(owners[start])
+            parts.append((owner, pa.array(at[start:end] - (ends[owner] - lengths[owner]))))
+        return cls(parts, back)
+
+
+def _gathered(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _Spots]) -> pa.ChunkedArray:
+    try:
+        return pa.chunked_array(_taken(column, at, spots), column.type)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):  # More than an array can hold.
+        if len(at) < 2:
+            raise
+        halves = [_gathered(column, part, {}) for part in np.array_split(at, 2)]
+        return pa.chunked_array([chunk for half in halves for chunk in half.chunks], column.type)
+
+
+def _taken(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _Spots]) -> list[pa.Array]:
+    lengths = tuple(map(len, column.chunks))
+    if lengths not in spots:
+        spots[lengths] = _Spots.of(lengths, at) if len(lengths) != 1 else _Spots([(0, pa.array(at))], None)
+    found = spots[lengths]
+    parts = [gather_array(column.chunk(owner), places) for owner, places in found.parts]
+    if found.back is None:
+        return parts
+    return [gather_array(pa.concat_arrays(_of_one_dictionary(parts)), found.back)]
+
+
+def _of_one_dictionary(parts: list[pa.Array]) -> list[pa.Array]:
+    if not pa.types.is_dictionary(parts[0].type):
+        return parts
+    unified: list[pa.Array] = pa.chunked_array(parts).unify_dictionaries().chunks
+    return unified
+
+
+def one_chunk(rows: pa.Table) -> pa.Table:
+    """As `pa.Table.combine_chunks`, but columns that share their memory go on sharing it.
+
+    A column of more than an array can hold stays in its chunks.
+    """
+    found: dict[Any, pa.ChunkedArray] = {}
+    columns = []
+    for column in rows.columns:
+        place = str(column.type), *map(_place, column.chunks)
+        if place not in found:
+            found[place] = joined(column)
+        columns.append(found[place])
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def joined(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in one chunk, if an array can hold it; a single chunk is not copied."""
+    if column.num_chunks == 1:
+        return column
+    try:
+        return pa.chunked_array([column.combine_chunks()], column.type)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):
+        return column
 
 
 def gather_array(values: pa.Array, places: pa.Array) -> pa.Array:

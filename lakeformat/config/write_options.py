@@ -186,6 +186,13 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         131_072,
     ),
     Option(
+        "hoodie.parquet.block.size",
+        "Bytes of a row group's rows in memory, at most, repeated texts each time; a merge holds about as many.",
+        Effect.WRITE,
+        positive,
+        125829120,
+    ),
+    Option(
         "hoodie.parquet.small.file.limit",
         "Files below this many bytes are topped up by inserts; 0 never.",
         Effect.WRITE,

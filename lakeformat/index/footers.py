@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
+from lakeformat.index.batch_rows import MOST_BYTES, OpenParquet, leaves_of, rows_at_a_time
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -85,10 +86,10 @@ class KeyFooter:
             return None
 
 
-def open_parquet(source: Any, path: str, **options: Any) -> pq.ParquetFile:
+def open_parquet(source: Any, path: str, **options: Any) -> OpenParquet:
     """A base file, with page checksums verified. Raises `CorruptTableError` naming the file, or `MemoryError`."""
     try:
-        parquet = pq.ParquetFile(source, page_checksum_verification=True, **options)
+        parquet = OpenParquet(source, **options)
         parquet.schema_arrow  # noqa: B018  Made on demand; damaged names are found out here.
     except StorageError:
         raise
@@ -105,30 +106,34 @@ def _unreadable(what: str, error: Exception) -> Exception:
 
 
 def row_batches(
-    parquet: pq.ParquetFile,
+    parquet: OpenParquet,
     path: str,
     rows: int,
     *,
     columns: Sequence[str],
     row_groups: Sequence[int] | None = None,
     threads: bool = True,
+    most_bytes: int = MOST_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of at most ``rows`` rows with the columns named, of some or all row groups.
+    """Batches of at most ``rows`` rows and about ``most_bytes`` with the columns named, of some or all row groups.
 
     A damaged page header may end a column early or late without an error from the Parquet reader. So the rows
     of each row group are counted, and none is read across its end, where a column of another length would shift.
 
     Args:
         threads: decode columns side by side; costs a tenth more work, so not where all cores are busy anyway.
+        most_bytes: decoded; texts that come as dictionaries do not count.
 
     Raises:
         CorruptTableError: a page is damaged; names the file.
     """
     groups = range(parquet.metadata.num_row_groups) if row_groups is None else row_groups
+    leaves = leaves_of(parquet, columns)
     for group in groups:
         missing = parquet.metadata.row_group(group).num_rows
         try:
-            for batch in parquet.iter_batches(rows, row_groups=[group], columns=list(columns), use_threads=threads):
+            step = rows_at_a_time(parquet, group, leaves, rows, most_bytes)
+            for batch in parquet.iter_batches(step, row_groups=[group], columns=list(columns), use_threads=threads):
                 missing -= batch.num_rows
                 for column in batch.columns:
                     if pa.types.is_dictionary(column.type):

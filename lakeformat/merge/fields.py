@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.gather import gather_column
 from lakeformat.merge.order import key_codes
 from lakeformat.model.record import IS_DELETED
 
@@ -29,9 +30,9 @@ def filled(stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np
     second = np.where(stored_is_newer, at + incoming.num_rows, at)
     columns = []
     for name in incoming.schema.names:
-        both = pa.chunked_array([*stored.column(name).chunks, *incoming.column(name).chunks]).combine_chunks()
+        both = pa.chunked_array([*stored.column(name).chunks, *incoming.column(name).chunks])
         known = np.asarray(both.is_valid())
-        columns.append(both.take(pa.array(np.where(known[first], first, second))))
+        columns.append(gather_column(both, np.where(known[first], first, second)))
     return pa.Table.from_arrays(columns, schema=incoming.schema)
 
 
@@ -67,7 +68,7 @@ def folded_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> p
             brought = _last(newest_so_far & known, at, starts)
             filling = np.minimum.reduceat(np.where(known, at, len(at)), starts)
             chosen = np.where(brought >= 0, brought, np.where(filling < len(at), filling, newest))
-        columns.append(column.take(pa.array(order[chosen][by_arrival])))
+        columns.append(gather_column(column, order[chosen][by_arrival].astype(np.int64)))
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,7 +20,9 @@ class _Stream(Generic[T]):
     """One iterator: values that are ready, and the step that makes the next. No two steps of it run at once."""
 
     values: Generator[T, None, None]
+    size_of: Callable[[T], int]
     ready: deque[T] = field(default_factory=deque)
+    sizes: deque[int] = field(default_factory=deque)
     step: Future[T | object] | None = None
     ended: bool = False
 
@@ -33,15 +35,32 @@ class _Stream(Generic[T]):
                 self.ended = True
             else:
                 self.ready.append(value)  # type: ignore[arg-type]
+                self.sizes.append(self.size_of(value))  # type: ignore[arg-type]
+
+    def taken(self) -> T:
+        """The next value that is ready."""
+        self.sizes.popleft()
+        return self.ready.popleft()
 
 
-def in_order(streams: Iterable[Generator[T, None, None]], *, threads: int, held: int) -> Iterator[T]:
+def in_order(
+    streams: Iterable[Generator[T, None, None]],
+    *,
+    threads: int,
+    held: int,
+    held_bytes: int = 0,
+    size_of: Callable[[T], int] = lambda _: 0,
+) -> Iterator[T]:
     """All values of the first stream, then all of the second, and so on.
 
     A step of a thread makes one value, so that none waits for whoever takes them: a caller that stops in the middle,
     or ends its process, leaves no thread behind. When it closes this iterator, the streams are closed.
 
-    Memory: at most ``held`` values that nobody has asked for yet, and one in the making per thread.
+    Memory: at most ``held`` values that nobody has asked for yet, or fewer that reach ``held_bytes``, and one in the
+    making per thread.
+
+    Args:
+        size_of: bytes of a value.
 
     Raises:
         Exception: what a stream raises, maybe before the values of those ahead of it.
@@ -54,18 +73,20 @@ def in_order(streams: Iterable[Generator[T, None, None]], *, threads: int, held:
                 for stream in active:
                     stream.collect()
                 running = sum(not stream.ended for stream in active)
-                active.extend(map(_Stream, islice(coming, threads - running)))
+                active.extend(_Stream(values, size_of) for values in islice(coming, threads - running))
                 if not active:
                     return
                 head = active[0]
                 room = held - sum(len(stream.ready) + (stream.step is not None) for stream in active)
+                if sum(sum(stream.sizes) for stream in active) > held_bytes:
+                    room = 0
                 for stream in active:
                     # The first may always go on: what is held behind it waits for its values.
                     if not stream.ended and stream.step is None and (room > 0 or (stream is head and not head.ready)):
                         stream.step = pool.submit(next, stream.values, _END)
                         room -= 1
                 if head.ready:
-                    yield head.ready.popleft()
+                    yield head.taken()
                 elif head.ended:
                     active.popleft()
                 else:

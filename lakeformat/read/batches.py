@@ -1,6 +1,6 @@
 """Step 6: Arrow batches out of base files, filtered and in the shape that was asked for.
 
-Memory: one row group's pages of the columns read, plus two batches.
+Memory: one row group's pages of the columns read, plus two batches, each of up to `_MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.codec.conform import conform
+from lakeformat.codec.row_bytes import pieces
 from lakeformat.errors import CorruptTableError
 from lakeformat.file_index.footer_bounds import row_group_bounds
 from lakeformat.index.footers import open_parquet, row_batches
@@ -27,6 +28,8 @@ __all__ = ["BATCH_ROWS", "read_split", "vanished"]
 BATCH_ROWS = 65_536
 #: Batches of less than half of either bound are put together: each costs its consumer the same, Spark a millisecond.
 _BATCH_BYTES = 16 << 20
+#: Decoded bytes of a batch, at most, but for a row that takes more.
+_MOST_BYTES = 32 << 20
 #: Bytes a value, below which a chunk of texts is taken for dictionary-encoded.
 _DICTIONARY_BYTES = 2
 
@@ -109,8 +112,16 @@ def _batches(
                         continue
                 repeated = _repeated_texts(footer, columns)
                 again = open_parquet(source, part.path, metadata=footer, read_dictionary=repeated)
-                batches = row_batches(again, part.path, BATCH_ROWS, columns=columns, row_groups=groups, threads=threads)
-                for batch in batches:
+                batches = row_batches(
+                    again,
+                    part.path,
+                    BATCH_ROWS,
+                    columns=columns,
+                    row_groups=groups,
+                    threads=threads,
+                    most_bytes=_MOST_BYTES,
+                )
+                for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
                     shaped = conform(batch, needed)
                     if filtered:
                         shaped = shaped.filter(mask(query.predicate, shaped))

@@ -25,6 +25,7 @@ _PIECE_BYTES: Final = 16 << 20
 _MOST_THREADS: Final = 8
 #: Batches that wait for whoever reads them, per thread.
 _HELD: Final = 4
+_HELD_BYTES: Final = 64 << 20
 
 Footers = Mapping[str, pq.FileMetaData]
 
@@ -33,7 +34,7 @@ def read_all(storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadP
     """The rows of all splits, in the order of the plan, whatever the number of cores.
 
     Memory: for each thread, of which there is one per core and at most `_MOST_THREADS`, the pages of one row group and
-    `_HELD` batches of up to `BATCH_ROWS` rows; the footers of one split.
+    `_HELD` batches of up to `BATCH_ROWS` rows, or fewer of `_HELD_BYTES`; the footers of one split.
 
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
@@ -54,7 +55,13 @@ def read_all(storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadP
         for stream in streams:
             yield from stream
     else:
-        yield from in_order(streams, threads=threads, held=_HELD * threads)
+        yield from in_order(
+            streams, threads=threads, held=_HELD * threads, held_bytes=_HELD_BYTES * threads, size_of=_size_of
+        )
+
+
+def _size_of(batch: pa.RecordBatch) -> int:
+    return int(batch.nbytes)
 
 
 def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:

@@ -106,4 +106,4 @@ def attempt() -> str:
 def written(answer: dict[str, Any]) -> Written:
     """A finished base file, from a task's answer."""
     facts = FileStats.of_dict(answer["facts"]) if answer["facts"] else None
-    return Written(answer["staged_path"], WriteStat(**answer["stat"]), facts, answer["missed"])
+    return Written(answer["staged_path"], WriteStat(**answer["stat"]), facts, missed=answer["missed"])

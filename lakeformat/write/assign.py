@@ -36,6 +36,11 @@ class Assignment:
     field: pa.Field
     value: pa.Scalar | Computed
 
+    @property
+    def literal_bytes(self) -> int:
+        """What one row takes of a value that is the same for all; 0 where a function gives it."""
+        return int(pa.repeat(self.value, 1).nbytes) if isinstance(self.value, pa.Scalar) else 0
+
     def values(self, rows: pa.RecordBatch) -> pa.Array:
         """The column's new values, one a row.
 

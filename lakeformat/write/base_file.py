@@ -16,28 +16,33 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.conform import conform
+from lakeformat.codec.row_bytes import decoded_bytes, pieces
 from lakeformat.file_index.facts import FileStats, NanCounts, collect
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.write.key_range import KeyRange
 
 __all__ = [
     "ENCODED_TEXT",
+    "ROW_GROUP_BYTES",
     "ROW_GROUP_ROWS",
     "BaseFileWriter",
     "FileSettings",
     "KeyFacts",
-    "KeyRange",
     "constant",
     "filter_bytes",
     "roomy_filter",
     "seqnos",
     "stamped",
+    "stamped_with",
     "stored_schema",
 ]
 
 #: Rows of a row group; also the unit in which files are read and merged.
 ROW_GROUP_ROWS: Final = 131_072
+#: Bytes of a row group in memory, unless an option says otherwise; Hudi's default for what Parquet buffers of one.
+ROW_GROUP_BYTES: Final = 125_829_120
 
 #: Text whose values repeat, as it is handed to Parquet without hashing it again.
 ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
@@ -48,6 +53,10 @@ _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 #: The last four digits of numbers, as text.
 _LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
 _SAMPLE_ROWS: Final = 8192
+_SAMPLE_BYTES: Final = 4 << 20
+#: A page of values longer than usual is finished after this many bytes: Parquet looks at its size now and then.
+_PAGE_BYTES: Final = 1 << 20
+_PAGE_LOOKS: Final = 1024
 _DICTIONARY_SHARE: Final = 0.5
 _HEADROOM: Final = 1.2
 #: What the footer says of one column of one row group, about: offsets, encodings, least and greatest value.
@@ -68,6 +77,7 @@ class FileSettings:
         fpp: false-positive rate of the filter.
         indexed: paths of the leaf columns whose statistics the file index keeps.
         row_group_rows: most rows of a row group.
+        row_group_bytes: most bytes of its rows in memory, without dictionaries; a larger row comes alone.
     """
 
     schema: pa.Schema
@@ -79,6 +89,7 @@ class FileSettings:
     max_file_bytes: int = 125829120
     indexed: tuple[str, ...] = ()
     row_group_rows: int = ROW_GROUP_ROWS
+    row_group_bytes: int = ROW_GROUP_BYTES
 
 
 def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema:
@@ -97,48 +108,6 @@ def constant(value: str, rows: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(indices, pa.array([value]))
 
 
-class KeyRange:
-    """Least and greatest key in Java's order, by UTF-16 units."""
-
-    def __init__(self, minimum: str | None = None, maximum: str | None = None) -> None:
-        self.minimum, self.maximum = minimum, maximum
-
-    def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """Widen by these keys."""
-        for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
-            if len(chunk):
-                self._add(chunk)
-
-    def _add(self, keys: pa.Array) -> None:
-        if _has_high_bytes(keys):
-            # Only text with characters from U+E000 on sorts otherwise in UTF-8; there are few such keys.
-            is_high = pc.match_substring_regex(keys, "[\\x{E000}-\\x{10FFFF}]")
-            high = keys.filter(is_high).to_pylist()
-            if high:
-                self._widen(min(high, key=_java_order), max(high, key=_java_order))
-            keys = keys.filter(pc.invert(is_high))
-        if len(keys):
-            found = pc.min_max(keys)
-            self._widen(found["min"].as_py(), found["max"].as_py())
-
-    def _widen(self, low: str, high: str) -> None:
-        self.minimum = low if self.minimum is None else min(self.minimum, low, key=_java_order)
-        self.maximum = high if self.maximum is None else max(self.maximum, high, key=_java_order)
-
-
-def _java_order(text: str) -> bytes:
-    return text.encode("utf-16-be", "surrogatepass")
-
-
-def _has_high_bytes(keys: pa.Array) -> bool:
-    offsets, data = keys.buffers()[1:3]
-    width = np.int64 if pa.types.is_large_string(keys.type) else np.int32
-    ends = np.frombuffer(offsets, width)[[keys.offset, keys.offset + len(keys)]]
-    if data is None or ends[0] == ends[1]:
-        return False
-    return bool((np.frombuffer(data, np.uint8)[ends[0] : ends[1]] >= 0xEE).any())
-
-
 @dataclass(frozen=True)
 class KeyFacts:
     """What a footer tells of the keys, while it grows."""
@@ -153,6 +122,7 @@ class BaseFileWriter:
     A merge's rows wait until they make half a row group, so that files that are often topped up have no splinters.
 
     Attributes:
+        decoded_bytes: what the rows written so far took in memory, without dictionaries.
         facts: what the closed file tells of itself; there after `close`.
 
     Args:
@@ -183,6 +153,8 @@ class BaseFileWriter:
         self._groups = 0
         self._joins = known is not None
         self._held: list[pa.Table] = []
+        self._held_bytes = 0
+        self.decoded_bytes = 0
         self._encoded = encoded
         self._schema = stored_schema(settings.schema, encoded)
         self._nans = NanCounts(settings.schema, settings.indexed)
@@ -223,17 +195,25 @@ class BaseFileWriter:
         arrays = [columns[f.name] if f.name in columns else _as_type(rows.column(f.name), f.type) for f in self._schema]
         self.rows += rows.num_rows
         self._nans.add(rows)
+        size = decoded_bytes(rows)
+        self.decoded_bytes += size
+        # Rows that are many at once are not put together with others: that would be a copy of them.
+        if self._held and self._held_bytes + size > self.settings.row_group_bytes:
+            self._flush()
         self._held.append(pa.Table.from_arrays(arrays, schema=self._schema))
-        if not self._joins or sum(table.num_rows for table in self._held) >= ROW_GROUP_ROWS // 2:
+        self._held_bytes += size
+        is_half = sum(table.num_rows for table in self._held) >= ROW_GROUP_ROWS // 2
+        if not self._joins or is_half or self._held_bytes >= self.settings.row_group_bytes // 2:
             self._flush()
 
     def _flush(self) -> None:
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         if held:
             rows = held[0] if len(held) == 1 else pa.concat_tables(held).unify_dictionaries().combine_chunks()
             most = min(self.settings.row_group_rows, ROW_GROUP_ROWS)
-            self._open(rows).write_table(rows, most)
-            self._groups += -(-rows.num_rows // most)
+            for group in pieces(rows, most, self.settings.row_group_bytes):
+                self._open(group).write_table(group, most)
+                self._groups += 1
 
     def _open(self, sample: pa.Table | None) -> pq.ParquetWriter:
         if self._writer is None:
@@ -246,6 +226,7 @@ class BaseFileWriter:
                 write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
                 store_schema=False,
                 write_page_checksum=True,
+                write_batch_size=_values_at_a_time(sample),
             )
         return self._writer
 
@@ -298,10 +279,15 @@ def stamped(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, fir
     Args:
         first: counter of the first row's seqno.
     """
+    return stamped_with(rows, schema, instant_time, seqnos(instant_time, task, first, rows.num_rows))
+
+
+def stamped_with(rows: pa.Table, schema: pa.Schema, instant_time: str, numbers: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The same with these sequence numbers."""
     data = conform(rows, schema)
     table = pa.table({
         COMMIT_TIME: constant(instant_time, rows.num_rows),
-        COMMIT_SEQNO: seqnos(instant_time, task, first, rows.num_rows),
+        COMMIT_SEQNO: numbers,
         RECORD_KEY: rows.column(RECORD_KEY),
     })  # fmt: skip
     for field in data.schema:
@@ -350,9 +336,16 @@ def _as_type(column: Any, kind: pa.DataType) -> Any:
     return column if column.type.equals(kind) else column.dictionary_encode()
 
 
+def _values_at_a_time(sample: pa.Table | None) -> int:
+    """Values after which Parquet looks at the size of a page."""
+    widest = max((column.nbytes // sample.num_rows for column in sample.columns), default=1) if sample else 1
+    return max(1, min(_PAGE_LOOKS, _PAGE_BYTES // max(widest, 1)))
+
+
 def _share_left(column: pa.ChunkedArray, codec: str) -> float:
     """What a sample of a column shrinks to, as a share of its size."""
-    some = pa.record_batch([column.slice(0, _SAMPLE_ROWS).combine_chunks()], ["sample"]).serialize()
+    some = next(pieces(pa.table([column.slice(0, _SAMPLE_ROWS)], ["sample"]), _SAMPLE_ROWS, _SAMPLE_BYTES))
+    some = pa.record_batch([some.column(0).combine_chunks()], ["sample"]).serialize()
     return len(pa.Codec(codec).compress(some)) / len(some)
 
 

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform
+from lakeformat.codec.gather import gather, gather_column
+from lakeformat.codec.row_bytes import pieces
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.write.buckets import Bucket
@@ -44,8 +46,9 @@ _ROUTING: Final = (
 )
 #: Rows of a stage file that ``arrival`` can tell apart.
 _STAGE_ROWS: Final = 1 << 40
-#: Rows handed to Spark at a time.
+#: Rows handed to Spark at a time, and their bytes.
 _BATCH_ROWS: Final = 16_384
+_BATCH_BYTES: Final = 16 << 20
 
 
 def routed_schema(settings: PrepareSettings) -> pa.Schema:
@@ -75,8 +78,8 @@ def route_rows(
         ways = {path: hits.get(path) for path in ([source] if source in routes else hits)}
         first = 0
         for batch in staged_batches(storage, staged, source):
-            for start in range(0, batch.num_rows, _BATCH_ROWS):
-                rows = batch.slice(start, _BATCH_ROWS)
+            start = 0
+            for rows in pieces(batch, _BATCH_ROWS, _BATCH_BYTES):
                 at, buckets, lookups = _routed(rows, first + start, ways, routes)
                 if len(at):
                     arrival = stage * _STAGE_ROWS + first + start + at
@@ -84,6 +87,7 @@ def route_rows(
                     columns = [values[buckets], buckets.astype(np.int32), lookups, arrival]
                     arrays = [*map(pa.array, columns), *moved.columns]
                     yield pa.RecordBatch.from_arrays(arrays, schema=routed_schema(settings))
+                start += rows.num_rows
             first += batch.num_rows
 
 
@@ -196,12 +200,14 @@ def _written(
 
 def _bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
     """A bucket's rows in order of arrival, one per key, and which of them the base file holds; others by key."""
-    table = table.take(pc.sort_indices(table.column(ARRIVAL)))
+    order = np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64)
+    if (np.diff(order) < 0).any():
+        table = gather(table, order)
     if settings.combine:
         table = combine(table, settings.prepare.rule)
     lookup = table.column(LOOKUP).to_numpy()
     new = np.flatnonzero(~lookup)
-    new = new[np.asarray(pc.sort_indices(table.column(RECORD_KEY).take(pa.array(new)))).astype(np.int64)]
+    new = new[np.asarray(pc.sort_indices(gather_column(table.column(RECORD_KEY), new))).astype(np.int64)]
     at = np.concatenate([np.flatnonzero(lookup), new])
     rows = conform(table, settings.prepare.prepared_schema)
     return rows, Bucket(routed.partition_path, routed.file_id, routed.base, at, int(lookup.sum()))

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.codec.row_bytes import decoded_bytes, pieces
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
@@ -111,11 +112,13 @@ class DirectWriter:
     def append(self, batch: pa.RecordBatch) -> None:
         """Take one batch of the input."""
         self.rows += batch.num_rows
-        self._incoming.append(batch)
-        self._incoming_bytes += batch.nbytes
-        self._incoming_rows += batch.num_rows
-        if self._incoming_rows >= _ENOUGH_ROWS or self._incoming_bytes >= self.settings.buffer_bytes // 2:
-            self._distribute()
+        enough = max(self.settings.buffer_bytes // 2, 1)
+        for part in pieces(batch, _ENOUGH_ROWS, enough):
+            self._incoming.append(part)
+            self._incoming_bytes += decoded_bytes(part)
+            self._incoming_rows += part.num_rows
+            if self._incoming_rows >= _ENOUGH_ROWS or self._incoming_bytes >= enough:
+                self._distribute()
 
     def _distribute(self) -> None:
         """Prepare what came in, and start writing whatever is enough for a row group."""
@@ -142,17 +145,20 @@ class DirectWriter:
     def append_group(self, path: str, tables: Iterable[pa.Table]) -> None:
         """Take all prepared rows of one sequence of files, in order; nothing else of the partition joins them.
 
-        Memory: a row group and one table.
+        Memory: two row groups and one table.
         """
         partition = self._partitions.setdefault(path, _Partition())
-        waiting = 0
+        waiting = size = 0
         for table in tables:
             self.rows += table.num_rows
             partition.waiting.append(table)
-            waiting += table.num_rows
+            waiting, size = waiting + table.num_rows, size + table.nbytes
             if waiting >= ROW_GROUP_ROWS:
                 self._start(path, partition, waiting - waiting % ROW_GROUP_ROWS)
-                waiting %= ROW_GROUP_ROWS
+                waiting, size = waiting % ROW_GROUP_ROWS, partition.bytes
+            elif size >= self.files.row_group_bytes:
+                self._start(path, partition)
+                waiting = size = 0
         if partition.waiting:
             self._start(path, partition)
         self._wait(partition)
@@ -237,7 +243,7 @@ class DirectWriter:
             num_inserts=writer.rows,
             size_bytes=writer.size_bytes,
         )
-        self._written.append(Written(opened.path, stat, writer.facts))
+        self._written.append(Written(opened.path, stat, writer.facts, decoded_bytes=writer.decoded_bytes))
 
     def finish(self) -> tuple[tuple[Written, ...], Mapping[str, pa.Table]]:
         """Close all files. Returns them, and the rows that were too few for one, by partition."""

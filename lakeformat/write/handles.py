@@ -1,7 +1,8 @@
 """Merge and create: one bucket becomes one base file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``).
 
-Memory: one row group of the base file plus the bucket's rows; in merges also the footer's filter, some three bytes a
-row of the file, a few times over.
+Memory: one row group of the base file and as many bytes of the bucket's rows, which are taken from the source as they
+are needed; in merges also the bucket's keys, and the footer's filter, some three bytes a row of the file, a few times
+over.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.gather import gather, replaced
+from lakeformat.codec.gather import gather, gather_column, replaced
+from lakeformat.codec.row_bytes import runs
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.index.footers import KeyFooter, key_footer, open_base, open_parquet
 from lakeformat.merge import MergeRule, deleted_rows, stored_wins
@@ -30,13 +32,15 @@ from lakeformat.write.base_file import (
     BaseFileWriter,
     FileSettings,
     KeyFacts,
-    KeyRange,
     roomy_filter,
     seqnos,
     stamped,
+    stamped_with,
     stored_schema,
 )
 from lakeformat.write.buckets import Bucket
+from lakeformat.write.incoming import Incoming
+from lakeformat.write.key_range import KeyRange
 from lakeformat.write.keys import field_column
 from lakeformat.write.stage import Written
 from lakeformat.write.stored_rows import repeating_text, stored_batches
@@ -88,19 +92,14 @@ class Merger(Protocol):
     def missed(self) -> int:
         """Rows looked for that the batches so far do not hold."""
 
-    def apply(self, batch: pa.RecordBatch) -> pa.Table:
-        """The batch with changed rows replaced and deleted ones left out; columns as `stored_batches` gives them."""
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """The batch with changed rows replaced and deleted ones left out; columns as `stored_batches` gives them.
 
-    def rest(self) -> pa.Table:
+        In several parts where the new rows are many bytes.
+        """
+
+    def rest(self) -> Iterator[pa.Table]:
         """Rows to append, with their meta columns. Asked once, after the last batch."""
-
-
-@dataclass(frozen=True)
-class _Incoming:
-    """The bucket's rows with their meta columns."""
-
-    rows: pa.Table
-    deleted: npt.NDArray[np.bool_]
 
 
 def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> Written | None:
@@ -112,10 +111,12 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         storage.open_output(target) as sink,
         BaseFileWriter(sink, bucket.partition_path, name, settings.files) as writer,
     ):
-        for start in range(0, len(bucket.rows), ROW_GROUP_ROWS):
-            part = bucket.rows[start : start + ROW_GROUP_ROWS]
-            incoming = _incoming(source, part, task, start, settings)
-            writer.write(_inserted(without(incoming.rows, incoming.deleted), settings))
+        start = 0
+        for part in runs(source, bucket.rows, ROW_GROUP_ROWS, settings.files.row_group_bytes):
+            taken = gather(source, part)
+            rows = stamped(taken, settings.files.schema, settings.instant_time, task, start)
+            writer.write(_inserted(without(rows, _deleted(taken, settings)), settings))
+            start += len(part)
         writer.close()
         written = writer.rows
         size = writer.size_bytes
@@ -149,24 +150,27 @@ def merge(
         merger = (settings.merger or _Merger)(bucket, base, source, task, settings)
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
             shape = stored_schema(settings.files.schema, encoded)
-            batches = stored_batches(parquet, base.path, shape, threads=settings.idle_cores)
+            most = settings.files.row_group_bytes
+            batches = stored_batches(parquet, base.path, shape, threads=settings.idle_cores, most_bytes=most)
             for batch in ahead(batches) if settings.idle_cores else batches:
-                writer.write(merger.apply(batch), new_keys=nothing if inherited else None)
-            appended = merger.rest()
-            writer.write(appended)
+                for rows in merger.apply(batch):
+                    writer.write(rows, new_keys=nothing if inherited else None)
+            stored_rows = writer.rows
+            for rows in merger.rest():
+                writer.write(rows)
             writer.close()
         stat = replace(
             stat,
             num_writes=writer.rows,
             num_deletes=merger.deletes,
             num_updates=merger.updates,
-            num_inserts=appended.num_rows,
+            num_inserts=writer.rows - stored_rows,
             size_bytes=writer.size_bytes,
         )
     if not (stat.num_deletes or stat.num_updates or stat.num_inserts):
         storage.delete(target)
         return None
-    return Written(target, stat, writer.facts, merger.missed)
+    return Written(target, stat, writer.facts, missed=merger.missed)
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -182,24 +186,32 @@ class _Merger:
     """Applies a bucket's rows to the base file's batches, remembering which ones found their place."""
 
     def __init__(self, bucket: Bucket, _: BaseFile, source: pa.Table, task: int, settings: HandleSettings) -> None:
-        self.incoming = incoming = _incoming(source, bucket.rows, task, 0, settings)
-        incoming.deleted[: bucket.leaving] = True
+        self.incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
         self.task, self.settings = task, settings
         self.updates = self.deletes = 0
-        self._keys = incoming.rows.column(RECORD_KEY).slice(0, bucket.lookups).combine_chunks()
-        self._found = np.zeros(incoming.rows.num_rows, bool)
-        self._first_at = np.zeros(incoming.rows.num_rows, np.int64)
-        self._next_seqno = incoming.rows.num_rows
+        count = len(bucket.rows)
+        self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
+        self._deleted = _deleted(self.incoming, settings)
+        self._deleted[: bucket.leaving] = True
+        self._seqnos = pa.chunked_array([seqnos(settings.instant_time, task, 0, count)])
+        self._found = np.zeros(count, bool)
+        self._first_at = np.zeros(count, np.int64)
+        self._next_seqno = count
 
     @property
     def missed(self) -> int:
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
-    def apply(self, batch: pa.RecordBatch) -> pa.Table:
-        table = pa.Table.from_batches([batch])
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         if not len(self._keys):
-            return table
+            yield pa.Table.from_batches([batch])
+            return
         matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        for part, found in self.incoming.parts(batch, matches):
+            yield self._applied(part, found)
+
+    def _applied(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
+        table = pa.Table.from_batches([batch])
         hit = np.asarray(pc.is_valid(matches))
         if not hit.any():
             return table
@@ -209,7 +221,7 @@ class _Merger:
         if self.settings.rule.keeps_whole_rows:
             hit[np.flatnonzero(hit)[newer]] = False
             rows, again, newer = rows[~newer], again[~newer], newer[~newer]
-        gone = self.incoming.deleted[rows]
+        gone = self._deleted[rows]
         dropped, replaced = hit.copy(), hit.copy()
         dropped[np.flatnonzero(hit)[~gone]] = False
         replaced[np.flatnonzero(hit)[gone]] = False
@@ -253,7 +265,7 @@ class _Merger:
 
     def _taken(self, rows: npt.NDArray[np.int64], again: npt.NDArray[np.bool_]) -> pa.Table:
         """Incoming rows, those that are written once more with a sequence number of their own."""
-        taken = gather(self.incoming.rows, rows)
+        taken = self._stamped(rows)
         copies = int(again.sum())
         if not copies:
             return taken
@@ -263,6 +275,11 @@ class _Merger:
         numbers = pc.replace_with_mask(taken.column(at).combine_chunks(), pa.array(again), fresh)
         return taken.set_column(at, COMMIT_SEQNO, numbers)
 
+    def _stamped(self, rows: npt.NDArray[np.int64]) -> pa.Table:
+        """Incoming rows with their meta columns."""
+        numbers = gather_column(self._seqnos, rows)
+        return stamped_with(self.incoming.taken(rows), self.settings.files.schema, self.settings.instant_time, numbers)
+
     def _stored_is_newer(
         self, batch: pa.RecordBatch, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
@@ -270,20 +287,25 @@ class _Merger:
         if ordering is None or not self.settings.rule.stored_may_win:
             return np.zeros(len(rows), bool)
         stored = field_column(batch, ordering, "ordering").filter(pa.array(hit))
-        incoming = field_column(self.incoming.rows, ordering, "ordering").take(pa.array(rows))
+        top = ordering if ordering in self.incoming.rows.schema.names else ordering.partition(".")[0]
+        incoming = field_column(self.incoming.taken(rows, [top]), ordering, "ordering")
         return stored_wins(stored, incoming.combine_chunks())
 
-    def rest(self) -> pa.Table:
+    def rest(self) -> Iterator[pa.Table]:
         """Rows that no stored row matched, without deletes."""
-        return _inserted(without(self.incoming.rows, self._found | self.incoming.deleted), self.settings)
+        left = np.flatnonzero(~(self._found | self._deleted))
+        for part in self.incoming.runs(left, ROW_GROUP_ROWS):
+            yield _inserted(self._stamped(part), self.settings)
 
 
-def _incoming(
-    source: pa.Table, rows: npt.NDArray[np.int64], task: int, first: int, settings: HandleSettings
-) -> _Incoming:
-    taken = gather(source, rows)
-    deleted = np.ones(len(rows), bool) if settings.delete else deleted_rows_of(taken)
-    return _Incoming(stamped(taken, settings.files.schema, settings.instant_time, task, first), deleted)
+def _deleted(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
+    """Which of these prepared rows delete."""
+    if settings.delete:
+        return np.ones(rows.num_rows, bool)
+    if isinstance(rows, pa.Table):
+        return deleted_rows_of(rows)
+    flags = rows.column(IS_DELETED, rows.num_rows) if IS_DELETED in rows.rows.schema.names else None
+    return deleted_rows(flags, rows.num_rows)
 
 
 def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:

@@ -174,6 +174,7 @@ class WriteJob:
             self.options["hoodie.parquet.max.file.size"],
             self.indexed(schema) if self.options[FILE_INDEX] else self._partition_columns(schema),
             self.options["lakeformat.parquet.row.group.rows"],
+            self.options["hoodie.parquet.block.size"],
         )
 
     def indexed(self, schema: pa.Schema) -> tuple[str, ...]:

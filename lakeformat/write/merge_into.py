@@ -9,7 +9,7 @@ Memory: the source, plus per thread one row group of a base file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -29,12 +29,13 @@ from lakeformat.storage.port import Ids
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.assign import Assignment, check_type
-from lakeformat.write.base_file import seqnos, stamped
+from lakeformat.write.base_file import ROW_GROUP_ROWS, seqnos, stamped
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
 from lakeformat.write.duplicates import doubled_keys
 from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
 from lakeformat.write.hooks import check_hooks
+from lakeformat.write.incoming import Incoming
 from lakeformat.write.indexing import with_buckets_kept
 from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
 from lakeformat.write.late_check import late_check
@@ -246,10 +247,9 @@ class _Clauses:
     ) -> None:
         self.plan, self.base, self.task, self.settings = plan, base, task, settings
         self.updates = self.deletes = 0
-        self._rows = source.take(pa.array(bucket.rows)).combine_chunks()
-        self._scope = plan.source(self._rows)
-        self._keys = self._rows.column(RECORD_KEY).slice(0, bucket.lookups).combine_chunks()
-        self._found = np.zeros(self._rows.num_rows, bool)
+        self._rows = Incoming(source, bucket.rows, settings.files.row_group_bytes)
+        self._keys = self._rows.column(RECORD_KEY, bucket.lookups)
+        self._found = np.zeros(len(bucket.rows), bool)
         wanted = {RECORD_KEY, *plan.target_columns}
         self._target = pa.schema([field for field in readable(plan.schema) if field.name in wanted])
 
@@ -257,9 +257,17 @@ class _Clauses:
     def missed(self) -> int:
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
-    def apply(self, batch: pa.RecordBatch) -> pa.Table:
-        table = pa.Table.from_batches([batch])
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        clauses = (clause.assignments for clause in self.plan.matched)
+        widest = max((sum(each.literal_bytes for each in assigned) for assigned in clauses), default=0)
+        most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
+        for part, found in self._rows.parts(batch, matches):
+            for start in range(0, part.num_rows, most_rows):
+                yield self._applied(part.slice(start, most_rows), found.slice(start, most_rows))
+
+    def _applied(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
+        table = pa.Table.from_batches([batch])
         hit = np.flatnonzero(np.asarray(pc.is_valid(matches)))
         if not len(hit):
             return table
@@ -283,7 +291,7 @@ class _Clauses:
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
         """What clauses look at, one row a match."""
         stored = pa.table(with_names(batch.take(pa.array(hit)), self.base, self._target))
-        pairs = self._scope.take(pa.array(rows))
+        pairs = self.plan.source(self._rows.taken(rows))
         for name in stored.schema.names:
             pairs = pairs.append_column(TARGET + name, stored.column(name))
         return pairs
@@ -303,8 +311,11 @@ class _Clauses:
         columns.update({each.field.name: each.values(batch) for each in assignments})
         return put_rows(table, changed, pa.table(columns), self.settings.instant_time)
 
-    def rest(self) -> pa.Table:
-        left = self._rows.filter(pa.array(~self._found))
-        inserted = left.filter(pa.array(self.plan.insertable(left)))
+    def rest(self) -> Iterator[pa.Table]:
         schema, time = self.settings.files.schema, self.settings.instant_time
-        return stamped(inserted, schema, time, self.task, self.updates)
+        first = self.updates
+        for part in self._rows.runs(np.flatnonzero(~self._found), ROW_GROUP_ROWS):
+            left = self._rows.taken(part)
+            inserted = left.filter(pa.array(self.plan.insertable(left)))
+            yield stamped(inserted, schema, time, self.task, first)
+            first += inserted.num_rows

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
@@ -18,7 +19,7 @@ from lakeformat.write.delete_marker import DeleteMarker
 from lakeformat.write.keys import field_column, record_keys
 from lakeformat.write.partitions import partition_paths
 
-__all__ = ["ANY_PARTITION", "PrepareSettings", "combine", "prepare", "split_by_partition"]
+__all__ = ["ANY_PARTITION", "PrepareSettings", "combine", "prepare", "split_by_partition", "winning"]
 
 #: Stands for the partition of rows that may be in any: all are searched.
 ANY_PARTITION = "\0"
@@ -142,8 +143,16 @@ def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
 
     Under a rule that folds, its nulls are filled from the others.
     """
-    values = field_column(rows, rule.ordering, "ordering") if rule.ordering else None
     if rule.folds:
-        return folded_rows(rows, RECORD_KEY, values)
-    winners = latest_rows(rows.column(RECORD_KEY), values)
-    return rows if winners is None else rows.take(pa.array(winners))
+        return folded_rows(rows, RECORD_KEY, _ordering(rows, rule))
+    winners = winning(rows, rule)
+    return rows if winners is None else gather(rows, winners)
+
+
+def winning(rows: pa.Table, rule: MergeRule) -> npt.NDArray[np.int64] | None:
+    """Positions of the rows that `combine` keeps under a rule that does not fold; None is all."""
+    return latest_rows(rows.column(RECORD_KEY), _ordering(rows, rule))
+
+
+def _ordering(rows: pa.Table, rule: MergeRule) -> pa.ChunkedArray | None:
+    return field_column(rows, rule.ordering, "ordering") if rule.ordering else None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.codec.gather import gather
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.index.port import TagCounts, Tagged
 from lakeformat.model.commit import CommitMetadata, WriteStat
@@ -24,7 +26,7 @@ from lakeformat.write.duplicates import refuse_doubled, without_stored
 from lakeformat.write.folders import check_new_folders
 from lakeformat.write.handles import deleted_rows_of
 from lakeformat.write.job import Operation, WriteJob
-from lakeformat.write.prepare import ANY_PARTITION, combine
+from lakeformat.write.prepare import ANY_PARTITION, combine, winning
 from lakeformat.write.report import Report
 from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
 from lakeformat.write.spread import own_partitions, spread
@@ -32,13 +34,17 @@ from lakeformat.write.stage import Written
 
 __all__ = ["BucketPlan", "false_positives", "plan_buckets", "workload_profile"]
 
+Ints: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class BucketPlan:
     """Buckets of all partitions.
 
     Attributes:
-        rows: partition path -> the combined rows that buckets point into.
+        rows: partition path -> the rows that buckets point into; nothing points to those that others of their key
+            have replaced.
         new: partition path -> positions of rows whose keys no file holds.
         sizing: partition path -> how inserts were spread there.
     """
@@ -69,17 +75,20 @@ def plan_buckets(
         insertable: tells the rows that may be inserted; None is all.
     """
     with report.step("combine") as counted:
-        if job.combine:
-            rows = {path: combine(table, job.prepare.rule) for path, table in rows.items()}
-        counted["rows"] = sum(table.num_rows for table in rows.values())
+        rows, winners = _combined(job, rows)
+        kept = (rows[path].num_rows if won is None else len(won) for path, won in winners.items())
+        counted["rows"] = sum(kept)
     if not job.prepare.whole:
-        rows = _searched(rows, snapshot)
+        rows, winners = _searched(rows, snapshot), _searched(winners, snapshot)
     elif not job.tags and ANY_PARTITION in rows:
         rows = own_partitions(rows[ANY_PARTITION])
+        winners = dict.fromkeys(rows)
+    keyed = {path: _keys_of(table, winners[path]) for path, table in rows.items()}
     if job.dup_policy == "fail":
-        refuse_doubled(rows)
+        refuse_doubled(keyed)
     with report.step("tag") as counted:
-        tagged = _tag(storage, job, rows, snapshot)
+        tagged = _tag(storage, job, keyed, snapshot)
+        tagged = {path: _among_all(found, winners[path]) for path, found in tagged.items()}
         if insertable is not None:
             tagged = {p: found.inserting(insertable(rows[p])[found.new]) for p, found in tagged.items()}
         counted.update(TagCounts.total(found.counts for found in tagged.values()))
@@ -108,7 +117,30 @@ def plan_buckets(
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
 
-def _searched(rows: Mapping[str, pa.Table], snapshot: Snapshot) -> Mapping[str, pa.Table]:
+def _combined(job: WriteJob, rows: Mapping[str, pa.Table]) -> tuple[Mapping[str, pa.Table], Mapping[str, Ints | None]]:
+    """The rows, and which of each partition's are left when each key keeps one; None is all.
+
+    The others stay where they are, so that nothing is copied, unless rows are made of several.
+    """
+    rule = job.prepare.rule
+    if job.combine and (rule.folds or (job.prepare.whole and not job.tags)):
+        rows = {path: combine(table, rule) for path, table in rows.items()}
+    elif job.combine:
+        return rows, {path: winning(table, rule) for path, table in rows.items()}
+    return rows, dict.fromkeys(rows)
+
+
+def _keys_of(rows: pa.Table, winners: Ints | None) -> pa.Table:
+    keys = rows.select([RECORD_KEY])
+    return keys if winners is None else gather(keys, winners)
+
+
+def _among_all(found: Tagged, winners: Ints | None) -> Tagged:
+    """Positions among all rows instead of those that are left."""
+    return found if winners is None else replace(found, keys=winners[found.keys], new=winners[found.new])
+
+
+def _searched(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:
     """Deletes that name no partition are looked for in every one."""
     if ANY_PARTITION not in rows:
         return rows

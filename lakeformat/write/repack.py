@@ -3,13 +3,14 @@
 A task cuts its files by what comes in, and cannot know that the table has small files that would take the rows.
 Without this step a thousand inserts of half a row group would leave a thousand files.
 
-Memory: the rows of at most the wanted bytes of Parquet.
+Memory: the rows of at most the wanted bytes of Parquet, and of at most `_SPREAD` times as many decoded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,6 +22,9 @@ from lakeformat.write.base_file import ROW_GROUP_ROWS
 from lakeformat.write.stage import Written
 
 __all__ = ["choose_small", "read_back"]
+
+#: Bytes in memory for a byte of Parquet that is packed again, at most.
+_SPREAD: Final = 4
 
 
 def choose_small(
@@ -43,9 +47,11 @@ def choose_small(
     for path in {file.stat.partition_path for file in small}:
         mates[path] += sum(file.size_bytes < small_bytes for file in snapshot.by_partition.get(path, ()))
     chosen: list[Written] = []
+    decoded = _SPREAD * at_most_bytes
     for file in sorted(small, key=lambda file: (file.stat.size_bytes, file.staged_path)):
         at_most_bytes -= file.stat.size_bytes
-        if at_most_bytes < 0:
+        decoded -= file.decoded_bytes
+        if at_most_bytes < 0 or decoded < 0:
             break
         if mates[file.stat.partition_path] > 1:
             chosen.append(file)

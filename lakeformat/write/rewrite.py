@@ -154,7 +154,13 @@ class _Changes:
         wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key, for filters that look at nothing.
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
 
-    def apply(self, batch: pa.RecordBatch) -> pa.Table:
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        widest = sum(each.literal_bytes for each in self.change.assignments)
+        most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
+        for start in range(0, batch.num_rows, most_rows):
+            yield self._applied(batch.slice(start, most_rows))
+
+    def _applied(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])
         hit = np.asarray(mask(self.change.predicate, with_names(batch, self.base, self._filtered)))
         count = int(hit.sum())
@@ -169,5 +175,5 @@ class _Changes:
         columns.update({each.field.name: each.values(rows) for each in self.change.assignments})
         return put_rows(table, hit, pa.table(columns), self.settings.instant_time)
 
-    def rest(self) -> pa.Table:
-        return self.settings.files.schema.empty_table()
+    def rest(self) -> Iterator[pa.Table]:
+        return iter(())

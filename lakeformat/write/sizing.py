@@ -4,7 +4,7 @@ Hudi takes ``averageBytesPerRecord`` from earlier commits, or ``hoodie.copyonwri
 nothing of rows that are wider or narrower than those before. Here a run of the new rows goes through the writer of
 base files into memory, with meta columns, filter, footer, codec and dictionaries as they will be.
 
-Memory: the encoded rows of half a row group.
+Memory: the rows of half a row group, and the same encoded.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.codec.gather import gather
 from lakeformat.config.resolve import Options
 from lakeformat.model.files import BaseFileName
 from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
@@ -78,13 +79,14 @@ def measured_row_bytes(rows: pa.Table, new: npt.NDArray[np.int64], files: FileSe
         new: positions of those to insert, in the order in which they will be written; at least one.
     """
     empty = encoded_bytes(rows.slice(0, 0), files)
-    run = min(len(new), _MOST_ROWS)
+    most = max(1, min(_MOST_ROWS, int(files.row_group_bytes // 2 * rows.num_rows // max(rows.nbytes, 1))))
+    run = min(len(new), most)
     while True:
         last = len(new) - run
-        starts = [last // 2] if run == _MOST_ROWS else np.unique(np.linspace(0, last, _RUNS, dtype=np.int64)).tolist()
-        sizes = [encoded_bytes(rows.take(pa.array(new[start : start + run])), files) for start in starts]
+        starts = [last // 2] if run == most else np.unique(np.linspace(0, last, _RUNS, dtype=np.int64)).tolist()
+        sizes = [encoded_bytes(gather(rows, new[start : start + run]), files) for start in starts]
         row_bytes = max(1.0, (max(sizes) - empty) / run)
         fitting = math.ceil(files.max_file_bytes / row_bytes)
-        if fitting >= run or run <= _LEAST_ROWS:
+        if fitting >= run or run <= min(_LEAST_ROWS, most):
             return row_bytes
-        run = max(fitting, _LEAST_ROWS)
+        run = min(max(fitting, _LEAST_ROWS), most)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform
+from lakeformat.codec.gather import gather
 from lakeformat.index.footers import open_parquet, row_batches
 from lakeformat.index.port import Ints, Tagged, in_key_order
 from lakeformat.merge import MergeRule, stored_wins
@@ -92,8 +93,8 @@ def spread(
 
 
 def _paths(rows: pa.Table) -> pa.DictionaryArray:
-    encoded = rows.column(PARTITION_PATH).combine_chunks().dictionary_encode()
-    found: pa.DictionaryArray = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+    encoded = rows.column(PARTITION_PATH).dictionary_encode()
+    found: pa.DictionaryArray = encoded.unify_dictionaries().combine_chunks()
     return found
 
 
@@ -130,7 +131,7 @@ def _merged(
     if not makes_rows or not len(at):
         return rows, leaving
     _, first = np.unique(at, return_index=True)
-    return _replaced(rows, at[first], stored.take(pa.array(first)), settings), leaving
+    return _replaced(rows, at[first], gather(stored, first), settings), leaving
 
 
 def _only(schema: pa.Schema, column: str | None) -> pa.Schema:
@@ -143,7 +144,7 @@ def _replaced(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettin
     rule, schema = settings.rule, settings.schema
     optional = pa.schema([field.with_nullable(True) for field in schema])
     whole = conform(rows, optional)
-    incoming, before = whole.take(pa.array(at)), conform(stored, optional)
+    incoming, before = gather(whole, at), conform(stored, optional)
     if rule.columns is not None:
         taken = {name: (incoming if name in rule.columns else before).column(name) for name in schema.names}
         made = pa.table(taken, schema=optional)
@@ -151,7 +152,7 @@ def _replaced(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettin
         made, _ = rule.made(before, incoming, np.zeros(len(at), bool))
     place = np.arange(rows.num_rows)
     place[at] = rows.num_rows + np.arange(len(at))
-    merged = pa.concat_tables([whole, made]).take(pa.array(place))
+    merged = gather(pa.concat_tables([whole, made]), place)
     for name in (PARTITION_PATH, IS_DELETED, RECORD_KEY):
         if name in rows.schema.names and name not in schema.names:
             merged = merged.add_column(0, rows.schema.field(name), rows.column(name))

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.codec.gather import one_chunk
+from lakeformat.codec.row_bytes import decoded_bytes, pieces
 from lakeformat.file_index.facts import FileStats
 from lakeformat.model.commit import WriteStat
 from lakeformat.storage.port import Storage, own_path
@@ -28,6 +30,7 @@ __all__ = [
     "StageWriter",
     "StagedTask",
     "Written",
+    "in_blocks",
     "rows_by_partition",
     "stage_folder",
     "staged_batches",
@@ -83,12 +86,14 @@ class Written:
         staged_path: where it stands: in its partition, or in the stage folder if a task wrote it.
         facts: what the file index keeps of it; None if nobody knows.
         missed: rows looked for in the version before that it did not hold.
+        decoded_bytes: of its rows in memory, as far as whoever wrote it says.
     """
 
     staged_path: str
     stat: WriteStat
     facts: FileStats | None = None
     missed: int = 0
+    decoded_bytes: int = 0
 
 
 class StageWriter:
@@ -132,11 +137,12 @@ class StageWriter:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Take one batch of the input."""
-        self._buffer.append(batch)
-        self._bytes += batch.nbytes
         self._rows += batch.num_rows
-        if self._bytes >= self._limit:
-            self._flush()
+        for part in pieces(batch, max(batch.num_rows, 1), max(self._limit, BLOCK_BYTES)):
+            self._buffer.append(part)
+            self._bytes += decoded_bytes(part)
+            if self._bytes >= self._limit:
+                self._flush()
 
     def append_prepared(self, rows: Mapping[str, pa.Table]) -> None:
         """Take rows that are prepared already."""
@@ -161,8 +167,7 @@ class StageWriter:
         if self._writer is None:
             sink = self._stack.enter_context(self._storage.open_output(self.path))
             self._writer = self._stack.enter_context(pa.ipc.new_file(sink, self._settings.prepared_schema))
-        block_rows = rows.num_rows * BLOCK_BYTES // max(rows.nbytes, BLOCK_BYTES) if self._layout else rows.num_rows
-        batches = rows.combine_chunks().to_batches(max_chunksize=max(block_rows, 1))
+        batches = in_blocks(rows, BLOCK_BYTES) if self._layout else one_chunk(rows).to_batches()
         for batch in batches:
             self._writer.write_batch(batch)
         self._runs.append(Run(partition, self._batches, self._batches + len(batches), rows.num_rows, number))
@@ -173,6 +178,12 @@ class StageWriter:
         self._flush()
         self._stack.close()
         return StagedTask(self.path if self._writer is not None else "", tuple(self._runs), self._rows)
+
+
+def in_blocks(rows: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:
+    """The rows in batches of at most so many bytes; a row that is larger comes alone."""
+    blocks = [batch for part in one_chunk(rows).to_batches() for batch in pieces(part, part.num_rows, most_bytes)]
+    return [block for block in blocks if block.num_rows]
 
 
 class StageReader:

@@ -11,7 +11,7 @@ from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError
 from lakeformat.index.footers import row_batches
 from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from lakeformat.write.base_file import ROW_GROUP_ROWS
+from lakeformat.write.base_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 
 __all__ = ["repeating_text", "stored_batches", "stored_shape"]
 
@@ -43,18 +43,25 @@ def stored_shape(shape: pa.Schema) -> pa.Schema:
 
 
 def stored_batches(
-    parquet: Any, path: str, shape: pa.Schema, *, threads: bool, rows: int = ROW_GROUP_ROWS
+    parquet: Any,
+    path: str,
+    shape: pa.Schema,
+    *,
+    threads: bool,
+    rows: int = ROW_GROUP_ROWS,
+    most_bytes: int = ROW_GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """A base file in this shape, but for the columns that every file has of its own; columns it lacks are null.
 
     Args:
         shape: as `lakeformat.write.base_file.stored_schema` makes it.
         rows: of a batch, at most; none goes beyond a row group.
+        most_bytes: of a batch, about; columns that stay dictionaries do not count.
     """
     wanted = stored_shape(shape)
     present = set(parquet.schema_arrow.names)
     if RECORD_KEY not in present:
         raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
     columns = [name for name in wanted.names if name in present]
-    for batch in row_batches(parquet, path, rows, columns=columns, threads=threads):
+    for batch in row_batches(parquet, path, rows, columns=columns, threads=threads, most_bytes=most_bytes):
         yield conform(batch, wanted)

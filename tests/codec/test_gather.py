@@ -84,3 +84,18 @@ def test_columns_of_other_memory_are_never_taken_for_each_other() -> None:
     rows = pa.table({name: pa.array([name] * COUNT).dictionary_encode() for name in map(str, range(50))})
     found = gather(one_chunk(rows), np.arange(COUNT, dtype=np.int64))
     assert found.to_pydict() == rows.to_pydict()
+
+
+@given(st.data())
+def test_gathers_from_many_chunks_as_arrow_does(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(TYPES))
+    sizes = data.draw(st.lists(st.integers(0, 90), min_size=2, max_size=5))
+    chunks = [data.draw(columns(kind)).slice(0, size) for size in sizes]
+    column = pa.chunked_array(chunks, kind)
+    places = st.lists(st.integers(0, max(len(column) - 1, 0)), max_size=300 if len(column) else 0)
+    at = np.array(data.draw(places.map(sorted) | places), np.int64)
+    found = gather(pa.table({"a": column, "b": column}), at)
+    found.validate(full=True)
+    plain = column.cast(pa.string()) if pa.types.is_dictionary(kind) else column
+    wanted = plain.combine_chunks().take(pa.array(at)).to_pylist()
+    assert found["a"].to_pylist() == found["b"].to_pylist() == wanted

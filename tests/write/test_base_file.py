@@ -18,7 +18,8 @@ from lakeformat.config.resolve import resolve
 from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.base_file import KeyRange, seqnos
+from lakeformat.write.base_file import seqnos
+from lakeformat.write.key_range import KeyRange
 from lakeformat.write.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.model.clustering import ClusteringPlan
 from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.services.cluster.ranges import Spilled, divide, merge_range, spill
-from lakeformat.services.cluster.rewrite import MemoryRewrite, gathered, stream_group
+from lakeformat.services.cluster.rewrite import MemoryRewrite, TooLargeError, gathered, stream_group
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource, open_group
 from lakeformat.storage.port import Storage
@@ -63,7 +64,8 @@ class GroupRewrite:
         if not self.settings.ordering.columns:
             return self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)]).result()
         if 2 * source.memory_bytes <= self.settings.buffer_bytes:
-            return MemoryRewrite(self.storage, self.settings, self.pool).run(number, source)
+            with suppress(TooLargeError):  # A few rows told too little of the others.
+                return MemoryRewrite(self.storage, self.settings, self.pool).run(number, source)
         return self._through_storage(number, source)
 
     def _through_storage(self, number: str, source: GroupSource) -> list[Written]:

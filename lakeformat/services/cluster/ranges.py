@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
-from lakeformat.codec.gather import gather
+from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.layout import Curve, cell_ends, cut
 from lakeformat.model.files import BaseFile
 from lakeformat.services.cluster.rewrite import FileMaker
@@ -30,7 +30,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.write.base_file import stored_schema
 from lakeformat.write.sizing import measured_row_bytes
 from lakeformat.write.sorted_runs import RunCursor, merged
-from lakeformat.write.stage import BLOCK_BYTES, Run, Written
+from lakeformat.write.stage import BLOCK_BYTES, Run, Written, in_blocks
 from lakeformat.write.stored_rows import stored_shape
 
 __all__ = ["Ranges", "Spilled", "divide", "merge_range", "spill"]
@@ -121,7 +121,7 @@ def spill(
             for number, end in enumerate(ends):
                 if end > start:
                     rows = gather(block, order[start:end]).append_column(_PLACE, pa.array(places[start:end]))
-                    parts = _cut(conform(rows, schema))
+                    parts = in_blocks(conform(rows, schema), BLOCK_BYTES)
                     for part in parts:
                         writer.write_batch(part)
                     runs.append(Run(source.partition_path, batches, batches + len(parts), end - start, number))
@@ -134,7 +134,7 @@ def _blocks(source: GroupSource, files: Sequence[BaseFile], limit: int) -> Itera
     waiting: list[pa.RecordBatch] = []
     size = 0
     for file in files:
-        for batch in source.batches(file, threads=False, encoded=frozenset()):
+        for batch in source.batches(file, threads=False, encoded=frozenset(), most_bytes=limit):
             waiting.append(batch)
             size += batch.nbytes
             if size >= limit:
@@ -145,17 +145,11 @@ def _blocks(source: GroupSource, files: Sequence[BaseFile], limit: int) -> Itera
 
 
 def _whole(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    return one_chunk(pa.Table.from_batches(batches).unify_dictionaries())
 
 
 def _by_place(rows: pa.Table) -> npt.NDArray[np.int64]:
     return np.argsort(rows.column(_PLACE).to_numpy(), kind="stable")
-
-
-def _cut(rows: pa.Table) -> list[pa.RecordBatch]:
-    block_rows = rows.num_rows * BLOCK_BYTES // max(rows.nbytes, BLOCK_BYTES)
-    cut: list[pa.RecordBatch] = rows.combine_chunks().to_batches(max_chunksize=max(block_rows, 1))
-    return cut
 
 
 def merge_range(

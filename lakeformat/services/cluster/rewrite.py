@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.gather import gather, one_array
+from lakeformat.codec.gather import gather, joined, one_chunk
+from lakeformat.codec.row_bytes import decoded_bytes, runs
 from lakeformat.layout import Positions, cut
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
@@ -32,7 +33,7 @@ from lakeformat.write.buckets import derive_file_id, split_evenly
 from lakeformat.write.sizing import measured_row_bytes
 from lakeformat.write.stage import Written
 
-__all__ = ["FileMaker", "MemoryRewrite", "gathered", "rows_per_file", "stream_group"]
+__all__ = ["FileMaker", "MemoryRewrite", "TooLargeError", "gathered", "rows_per_file", "stream_group"]
 
 Ints = npt.NDArray[np.int64]
 #: A group this much smaller than the target makes one file in any case: its rows are not measured.
@@ -79,7 +80,7 @@ class FileMaker:
 
     def stream(self, tables: Iterator[pa.Table], rows: int, per_file: int) -> Iterator[Written]:
         """Files of nearly equal length from a stream of so many rows. Memory: a row group and a table."""
-        waiting = _RowGroups(tables)
+        waiting = _RowGroups(tables, self.settings.files.row_group_bytes)
         for at, count in enumerate(split_evenly(rows, per_file) if rows else ()):
             yield self.write(at, waiting.take(count))
 
@@ -87,24 +88,30 @@ class FileMaker:
 class _RowGroups:
     """Cuts a stream of tables into row groups."""
 
-    def __init__(self, tables: Iterator[pa.Table]) -> None:
-        self._tables, self._rest = tables, list[pa.Table]()
+    def __init__(self, tables: Iterator[pa.Table], most_bytes: int) -> None:
+        self._tables, self._rest, self._most_bytes = tables, list[pa.Table](), most_bytes
 
     def take(self, count: int) -> Iterator[pa.Table]:
         """The next ``count`` rows."""
         while count:
-            wanted = min(count, ROW_GROUP_ROWS)
-            table = self._group(wanted)
+            table = self._group(min(count, ROW_GROUP_ROWS))
             yield table
-            count -= wanted
+            count -= table.num_rows
 
     def _group(self, wanted: int) -> pa.Table:
-        while sum(table.num_rows for table in self._rest) < wanted:
+        """As many rows, or fewer that are enough bytes."""
+        held = sum(map(decoded_bytes, self._rest))
+        while sum(table.num_rows for table in self._rest) < wanted and (held < self._most_bytes or not self._rest):
             self._rest.append(next(self._tables))
+            held += decoded_bytes(self._rest[-1])
         whole = pa.concat_tables(self._rest)
         rest = whole.slice(wanted)
         self._rest = [rest] if rest.num_rows else []
-        return whole.slice(0, wanted).unify_dictionaries().combine_chunks()
+        return one_chunk(whole.slice(0, wanted).unify_dictionaries())
+
+
+class TooLargeError(Exception):
+    """The rows of a group turned out to be more than fit into memory."""
 
 
 class MemoryRewrite:
@@ -118,25 +125,42 @@ class MemoryRewrite:
         self.storage, self.settings, self.pool = storage, settings, pool
 
     def run(self, number: str, source: GroupSource) -> list[Written]:
-        """The group's new files. Memory: the group's rows twice at most, and one row group per file at work."""
+        """The group's new files. Memory: the group's rows twice at most, and one row group per file at work.
+
+        Raises:
+            TooLargeError: the rows are more than the buffer holds; nothing was written.
+        """
         rows = self._read(source)
         found = self.pool.submit(self.settings.ordering.order, rows).result()
         order, places = (np.arange(rows.num_rows), None) if found is None else found
         per_file = self.pool.submit(rows_per_file, rows, order, source, self.settings).result()
         maker = FileMaker(self.storage, self.settings, source.partition_path, number, frozenset(source.encoded))
         parts = np.split(order, _starts(len(order), per_file, places)) if len(order) else []
-        return gathered([self.pool.submit(maker.write, at, _gathered(rows, part)) for at, part in enumerate(parts)])
+        most = self.settings.files.row_group_bytes
+        return gathered(
+            [
+                self.pool.submit(maker.write, at, (gather(rows, run) for run in runs(rows, part, ROW_GROUP_ROWS, most)))
+                for at, part in enumerate(parts)
+            ]
+        )
 
     def _read(self, source: GroupSource) -> pa.Table:
         few = len(source.files) < pa.cpu_count()
+        sizes = [0] * len(source.files)
 
         def read(at: int) -> pa.Table:
-            return pa.Table.from_batches(source.batches(source.files[at], threads=few), source.shape)
+            batches = []
+            for batch in source.batches(source.files[at], threads=few):
+                batches.append(batch)
+                sizes[at] += decoded_bytes(batch)
+                if sum(sizes) > self.settings.buffer_bytes:
+                    raise TooLargeError
+            return pa.Table.from_batches(batches, source.shape)
 
         tables = gathered([self.pool.submit(read, at) for at in range(len(source.files))])
         rows = pa.concat_tables(tables).unify_dictionaries()
         del tables
-        arrays = gathered([self.pool.submit(one_array, column) for column in rows.columns])
+        arrays = gathered([self.pool.submit(joined, column) for column in rows.columns])
         names, copies = rows.schema.names, self.settings.files.key_texts
         keys = arrays[names.index(RECORD_KEY)]
         # A column that the key was copied from need not be held, nor gathered, a second time.
@@ -163,11 +187,6 @@ def _starts(rows: int, per_file: int, places: Positions | None) -> Ints:
     """Where files start but for the first: evenly, or where the curve is cut best."""
     counts = split_evenly(rows, per_file)
     return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
-
-
-def _gathered(rows: pa.Table, order: Ints) -> Iterator[pa.Table]:
-    for start in range(0, len(order), ROW_GROUP_ROWS):
-        yield gather(rows, order[start : start + ROW_GROUP_ROWS])
 
 
 def rows_per_file(rows: pa.Table, order: Ints, source: GroupSource, settings: RewriteSettings) -> int:

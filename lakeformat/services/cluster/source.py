@@ -10,17 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
+from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.index.footers import open_base, open_parquet, read_metadata, row_batches
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_TIME
 from lakeformat.storage.port import Storage
-from lakeformat.write.base_file import ROW_GROUP_ROWS, stored_schema
+from lakeformat.write.base_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS, stored_schema
 from lakeformat.write.stored_rows import repeating_text, stored_batches, stored_shape
 
 __all__ = ["GroupSource", "open_group"]
 
 #: Rows that tell how much memory the others take.
 _PROBE_ROWS: Final = 4096
+#: Bytes of a sample.
+_SAMPLE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,13 @@ class GroupSource:
         return stored_shape(stored_schema(self.schema, self.encoded))
 
     def batches(
-        self, file: BaseFile, *, threads: bool, encoded: frozenset[str] | None = None, rows: int = ROW_GROUP_ROWS
+        self,
+        file: BaseFile,
+        *,
+        threads: bool,
+        encoded: frozenset[str] | None = None,
+        rows: int = ROW_GROUP_ROWS,
+        most_bytes: int = ROW_GROUP_BYTES,
     ) -> Iterator[pa.RecordBatch]:
         """One file's rows: commit time, sequence number, key and the table's columns. Memory: a row group's pages."""
         encoded = self.encoded if encoded is None else encoded
@@ -67,16 +76,20 @@ class GroupSource:
             open_base(self.storage, file) as stored,
             open_parquet(stored, file.path, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
         ):
+            shape = stored_schema(self.schema, encoded)
             yield from stored_batches(
-                parquet, file.path, stored_schema(self.schema, encoded), threads=threads, rows=rows
+                parquet, file.path, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1)
             )
 
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
-        """About ``most`` rows from everywhere, of some columns; the same in every run. Memory: the sample."""
+        """About ``most`` rows from everywhere, of some columns, or fewer; the same in every run.
+
+        Memory: `_SAMPLE_BYTES`, about: of longer values every second is left out as often as it takes.
+        """
         wanted = pa.schema([self.schema.field(name) for name in columns])
         random = np.random.default_rng(self.rows)
         share = min(1.0, most / max(self.rows, 1))
-        found = [wanted.empty_table()]
+        found, size = [wanted.empty_table()], 0
         for file in self.files:
             with open_base(self.storage, file) as stored, open_parquet(stored, file.path) as parquet:
                 present = [name for name in wanted.names if name in parquet.schema_arrow.names]
@@ -84,7 +97,12 @@ class GroupSource:
                     chosen = np.flatnonzero(random.random(batch.num_rows) < share)
                     rows = conform(batch, wanted)
                     found.append(pa.Table.from_batches([rows.take(pa.array(chosen))]))
-        return pa.concat_tables(found).combine_chunks()
+                    size += found[-1].nbytes
+                    while size > _SAMPLE_BYTES and share * self.rows > 1:
+                        whole = pa.concat_tables(found)
+                        found = [gather(whole, np.arange(0, whole.num_rows, 2))]
+                        size, share = found[0].nbytes, share / 2
+        return one_chunk(pa.concat_tables(found))
 
 
 def open_group(storage: Storage, partition_path: str, files: Sequence[BaseFile], schema: pa.Schema) -> GroupSource:
@@ -102,4 +120,6 @@ def open_group(storage: Storage, partition_path: str, files: Sequence[BaseFile],
     if filled is None:
         return source
     batch: Any = next(source.batches(filled, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
-    return GroupSource(storage, partition_path, tuple(files), rows, batch.nbytes / batch.num_rows, encoded, schema)
+    stored = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
+    row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # Rows behind the first may be longer.
+    return GroupSource(storage, partition_path, tuple(files), rows, row_bytes, encoded, schema)
