@@ -7,6 +7,7 @@ Python is asked. Spark Connect is not concerned.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["active_session", "write"]
 
 
-def write(df: DataFrame, path: str, mode: str = "append", **options: Any) -> None:
+def write(df: DataFrame, path: str | os.PathLike[str], mode: str = "append", **options: Any) -> None:
     """``df.write.format("lakehouse").options(**options).mode(mode).save(path)``, from any thread.
 
     >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
-    ...     pool.map(lambda name: lakeformat.spark.write(frames[name], f"/data/{name}", recordkey="id"), frames)
+    ...     list(pool.map(lambda name: lakeformat.spark.write(frames[name], f"/data/{name}", recordkey="id"), frames))
 
     Args:
         df: the rows, of classic Spark or Spark Connect.
@@ -39,7 +40,7 @@ def write(df: DataFrame, path: str, mode: str = "append", **options: Any) -> Non
     }
     given = {key: value for key, value in texts.items() if value is not None}
     with active_session(df.sparkSession), task_errors():
-        df.write.format("lakehouse").options(**given).mode(mode).save(path)
+        df.write.format("lakehouse").options(**given).mode(mode).save(os.fspath(path))
 
 
 @contextmanager
@@ -50,10 +51,10 @@ def active_session(spark: SparkSession) -> Iterator[None]:
     ... def save(name):
     ...     frames[name].write.format("lakehouse").option("recordkey", "id").mode("append").save(f"/data/{name}")
     >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
-    ...     pool.map(save, frames)
+    ...     list(pool.map(save, frames))
 
     Afterwards the one before is active again, or none if there was none. Over Spark Connect it does nothing: nothing
-    is needed.
+    is needed. A thread of Python must be one of the JVM's, as it is unless ``PYSPARK_PIN_THREAD=false``.
     """
     context = context_of(spark)
     if context is None:

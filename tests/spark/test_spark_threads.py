@@ -39,28 +39,28 @@ def rows(spark: SparkSession, first: int) -> DataFrame:
 def test_eight_threads_write_eight_tables_in_every_way(spark: SparkSession, tmp_path: Path) -> None:
     def block(frame: DataFrame, path: str) -> None:
         with active_session(spark):
-            frame.write.format("lakehouse").mode("append").save(path)
+            frame.write.format("lakehouse").option("recordkey", "id").mode("append").save(path)
 
     @active_session(spark)
     def decorated(frame: DataFrame, path: str) -> None:
-        frame.write.format("lakehouse").mode("append").save(path)
+        frame.write.format("lakehouse").option("recordkey", "id").mode("append").save(path)
 
     def table(frame: DataFrame, path: str) -> None:
-        LakehouseTable.forPath(spark, path).upsert(frame)
+        LakehouseTable.forPath(spark, path, recordkey="id").upsert(frame)
+        assert LakehouseTable.forPath(spark, path).toDF(["id"], "x >= 0").count() == 10
+
+    def function(frame: DataFrame, path: str) -> None:
+        write(frame, path, recordkey="id")
 
     def work(number: int) -> list[int]:
         path = str(tmp_path / str(number))
-        write(rows(spark, number), path, operation="bulk_insert", recordkey="id")
-        again = (block, decorated, table, write)[number % 4]
-        again(rows(spark, number + 5), path)
-        scan = LakehouseTable.forPath(spark, path).toDF(["id"], "x >= 0")
+        (block, decorated, table, function)[number % 4](rows(spark, number), path)
         assert not active(spark).isDefined()
-        return sorted(row[0] for row in scan.collect())
+        return sorted(lakeformat.open(path).to_arrow(["id"])["id"].to_pylist())
 
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(work, range(THREADS)))
-    assert found == [list(range(number, number + 15)) for number in range(THREADS)]
-    assert [len(commits(tmp_path / str(number))) for number in range(THREADS)] == [2] * THREADS
+    assert found == [list(range(number, number + 10)) for number in range(THREADS)]
 
 
 def test_write_takes_what_save_takes_and_raises_what_the_table_raises(spark: SparkSession, tmp_path: Path) -> None:
