@@ -1,4 +1,4 @@
-"""Memory and bytes read of a process and its descendants, from ``/proc`` (Linux; zeros elsewhere)."""
+"""Memory, processor time and bytes read of a process and its descendants, from ``/proc`` (Linux; zeros elsewhere)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 
 _PROC: Final = Path("/proc")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 def descendants(root: int) -> list[int]:
@@ -52,6 +53,15 @@ def bytes_read() -> int:
             if line.startswith("rchar:"):
                 total += int(line.split()[1])
     return total
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and its living descendants, with that of the ended ones they waited for."""
+    total = 0
+    for process in descendants(os.getpid()):
+        if fields := _text(_PROC / str(process) / "stat").rpartition(")")[2].split():
+            total += sum(map(int, fields[11:15]))
+    return total / _TICKS_PER_SECOND
 
 
 def reset_peak() -> None:

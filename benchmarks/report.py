@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,9 @@ def table(run: RunResult) -> str:
         cells = [_cell(run, run.engines[name], step) for name in names]
         if any(cells):
             lines.append(f"| {step.label} | " + " | ".join(cells) + " |")
+        if step.shows_cpu and any(cells):
+            times = [_cpu(run.engines[name], step) for name in names]
+            lines.append(f"| {step.label}: processor seconds | " + " | ".join(times) + " |")
         if step.shows_bytes and any(cells):
             lines.append(
                 f"| {step.label}: MB read | " + " | ".join(_megabytes(run.engines[n], step) for n in names) + " |"
@@ -96,8 +100,16 @@ def _cell(run: RunResult, engine: EngineResult, step: Step) -> str:
 
 def both_seconds(measured: Measured) -> str:
     """Seconds of the first run and of a warm one; of a step that ran once, of that run."""
-    warm = [] if len(measured.seconds) == 1 or measured.warm is None else [measured.warm]
-    return " / ".join(_seconds(value) for value in [*measured.seconds[:1], *warm])
+    return _both(measured.seconds, measured.warm)
+
+
+def _cpu(engine: EngineResult, step: Step) -> str:
+    measured = engine.steps.get(step.name)
+    return _both(measured.cpu_seconds, measured.warm_cpu) if measured else ""
+
+
+def _both(runs: Sequence[float], warm: float | None) -> str:
+    return " / ".join(_seconds(value) for value in [*runs[:1], *([warm] if warm is not None and len(runs) > 1 else [])])
 
 
 def _figure(engine: EngineResult, step: Step, figure: str) -> str:

@@ -20,6 +20,7 @@ class Measured:
     """One step of one engine; the lists have one item per run, cold first."""
 
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     read_bytes: list[int] = field(default_factory=list)
     peak_bytes: list[int] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
@@ -28,7 +29,12 @@ class Measured:
     @property
     def warm(self) -> float | None:
         """Seconds of a warm run: the median of all after the first; of a step that ran once, that run."""
-        return statistics.median(self.seconds[1:] or self.seconds) if self.seconds else None
+        return _warm(self.seconds)
+
+    @property
+    def warm_cpu(self) -> float | None:
+        """Processor seconds of a warm run, likewise."""
+        return _warm(self.cpu_seconds)
 
 
 @dataclass(slots=True)
@@ -68,6 +74,10 @@ class RunResult:
         """Seconds of a warm run of an engine's step, if both were there and the engine did not fail."""
         result = self.engines.get(engine)
         return result.warm(step) if result and not result.failure else None
+
+
+def _warm(runs: list[float]) -> float | None:
+    return statistics.median(runs[1:] or runs) if runs else None
 
 
 def machine() -> dict[str, Any]:

@@ -154,6 +154,7 @@ def _take_in(event: dict[str, Any], result: EngineResult, current: Measured) -> 
             current.peak_bytes.append(0)
         case "end":
             current.seconds.append(event["seconds"])
+            current.cpu_seconds.append(event["cpu"])
             current.read_bytes.append(event["read"])
             current.answers.append(event["answer"])
             current.figures.append(event["figures"])

@@ -38,7 +38,7 @@ class Step:
     ``sample`` names the rows that the step takes; its runs take the samples ``first_run``, ``first_run + 1``, …,
     and reads take two in turn. Steps of one ``session`` share a process; each later session is a new process on the
     table as the one before left it. ``figures`` names those of the step's own figures that the table shows;
-    ``shows_bytes`` adds the bytes that its last run reads.
+    ``shows_bytes`` adds the bytes that its last run reads, ``shows_cpu`` the processor seconds of all its processes.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Step:
     session: int = 0
     figures: tuple[str, ...] = ()
     shows_bytes: bool = False
+    shows_cpu: bool = False
 
     @property
     def method(self) -> str:
@@ -70,7 +71,8 @@ class Step:
 
 
 STEPS: Final = (
-    Step("load", "load (bulk insert)", Kind.LOAD, runs=2),
+    # The first run is the first of a session, in every engine.
+    Step("load", "load (bulk insert)", Kind.LOAD, runs=2, shows_cpu=True),
     Step("u1", "upsert u1, 1 % of the rows", Kind.UPSERT, runs=2, sample="u1"),
     Step("u5", "upsert u5, 5 %, last partition only", Kind.UPSERT, runs=2, sample="u5"),
     Step("d1", "delete d1, random 1 %", Kind.DELETE, runs=2, sample="d1"),

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.engine import Answer, Engine, StepUnavailableError, Told
 from benchmarks.engines import ENGINES
-from benchmarks.process_tree import bytes_read, peak_bytes, reset_peak
+from benchmarks.process_tree import bytes_read, cpu_seconds, peak_bytes, reset_peak
 from benchmarks.steps import STEP_BY_NAME, Kind, Step
 from benchmarks.workload import Dataset, Variant
 
@@ -67,7 +67,7 @@ def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, 
             tell("begin", step=step.name, run=run)
             os.sync()  # What the last step left unwritten must not slow down this one.
             reset_peak()
-            read_before, started = bytes_read(), time.perf_counter()
+            read_before, cpu_before, started = bytes_read(), cpu_seconds(), time.perf_counter()
             try:
                 returned = call()
             except StepUnavailableError as missing:
@@ -82,6 +82,7 @@ def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, 
                 run=run,
                 seconds=seconds,
                 read=bytes_read() - read_before,
+                cpu=cpu_seconds() - cpu_before,
                 peak=peak_bytes(),
                 answer=told.answer,
                 figures=dict(told.figures),

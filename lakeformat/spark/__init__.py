@@ -1,22 +1,28 @@
-"""Spark's host: ``register(spark)`` makes ``format("lakehouse")`` known to a session; `LakehouseTable` has verbs."""
+"""Spark's host: `write` a table from any thread or as `LakehouseTable`, ``register`` it as ``format("lakehouse")``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.spark.register import register
 
 if TYPE_CHECKING:
+    from lakeformat.spark.sessions import active_session, write
     from lakeformat.spark.table import LakehouseTable
 
-__all__ = ["LakehouseTable", "register"]
+__all__ = ["LakehouseTable", "active_session", "register", "write"]
+
+_LATER: Final = {
+    "LakehouseTable": "lakeformat.spark.table",
+    "active_session": "lakeformat.spark.sessions",
+    "write": "lakeformat.spark.sessions",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`LakehouseTable` is imported when first asked for: a worker that only looks up sources must not wait for it."""
-    if name != "LakehouseTable":
+    """Imported when first asked for: a worker that only looks up sources must not wait for it."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lakeformat.spark.table import LakehouseTable
-
-    globals()[name] = LakehouseTable
-    return LakehouseTable
+    globals()[name] = getattr(import_module(_LATER[name]), name)
+    return globals()[name]

@@ -36,8 +36,10 @@ print(json.dumps(sorted(brought & set({HEAVY!r}) | {{name for name in brought if
 
 CONNECT = """
 import json, sys
+from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
-from lakeformat.spark import LakehouseTable, register
+import lakeformat
+from lakeformat.spark import LakehouseTable, active_session, register, write
 
 path = sys.argv[1]
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
@@ -66,13 +68,29 @@ clustered = table.cluster(by=["x", "id"], curve="z-order").report["rows"]
 answers.append(found())
 scan = table.toDF(["id", "part", "x"], "part = 'p0' and x <= 0")
 answers.append(sorted(map(list, scan.where("not x > 1").collect())))
+
+
+def threaded(number):
+    mine, few = f"{path}-{number}", spark.range(number, number + 5, 1, 1)
+    if number % 3 == 0:
+        write(few, mine, recordkey="id", operation="bulk_insert")
+    elif number % 3 == 1:
+        with active_session(spark):
+            few.write.format("lakehouse").option("recordkey", "id").mode("append").save(mine)
+    else:
+        LakehouseTable.forPath(spark, mine, recordkey="id").bulk_insert(few)
+    return lakeformat.open(mine).to_arrow(["id"])["id"].to_pylist()
+
+
+with ThreadPoolExecutor(8) as pool:
+    threads = list(map(sorted, pool.map(threaded, range(8))))
 try:
     spark.read.format("lakehouse").load(path + "-not-there").count()
 except Exception as error:
     text = str(error)
 spark.stop()
 refusals = [line for line in text.splitlines() if line.startswith("lakeformat.errors.")]
-print(json.dumps({"answers": answers, "clustered": clustered, "refusals": refusals}))
+print(json.dumps({"answers": answers, "clustered": clustered, "threads": threads, "refusals": refusals}))
 """
 
 
@@ -85,6 +103,7 @@ def test_spark_connect_writes_and_reads_registered_or_not(tmp_path: Path) -> Non
     rows = [[0, "p0", 0.0], *([n + 5, "p0", -n / 2] for n in range(0, 10, 2))]
     assert answer["answers"] == [rows] * 5
     assert answer["clustered"] == {"rewritten": 20}
+    assert answer["threads"] == [list(range(number, number + 5)) for number in range(8)]
     assert answer["refusals"] == [
         f"lakeformat.errors.TableNotFoundError: no table at {path}-exchanged-not-there (there is no "
         ".hoodie/hoodie.properties); check the path, or write to it first"

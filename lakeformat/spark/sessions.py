@@ -1,0 +1,72 @@
+"""Writes from any thread.
+
+For a write by name Spark (4.0 to 4.3) looks for Python sources in the session that is active in the calling thread, and
+in none but the main thread one is: ``df.write.format("lakehouse")`` fails there with DATA_SOURCE_NOT_FOUND before
+Python is asked. Spark Connect is not concerned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lakeformat.spark.jobs import context_of, task_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["active_session", "write"]
+
+
+def write(df: DataFrame, path: str | os.PathLike[str], mode: str = "append", **options: Any) -> None:
+    """``df.write.format("lakehouse").options(**options).mode(mode).save(path)``, from any thread.
+
+    >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
+    ...     list(pool.map(lambda name: lakeformat.spark.write(frames[name], f"/data/{name}", recordkey="id"), frames))
+
+    Args:
+        df: the rows, of classic Spark or Spark Connect.
+        path: folder or URL of the table.
+        mode: ``append`` runs the operation, ``overwrite`` replaces the contents by one atomic commit.
+        options: Hudi's option names or the short aliases; lists of names are as good as text, None is not given.
+
+    Raises:
+        LakeformatError: the same error as of `lakeformat.Table`, not Spark's around it.
+    """
+    texts = {
+        key: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value for key, value in options.items()
+    }
+    given = {key: value for key, value in texts.items() if value is not None}
+    with active_session(df.sparkSession), task_errors():
+        df.write.format("lakehouse").options(**given).mode(mode).save(os.fspath(path))
+
+
+@contextmanager
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Make the session the active one of this thread while the block, or the decorated function, runs.
+
+    >>> @active_session(spark)  # doctest: +SKIP
+    ... def save(name):
+    ...     frames[name].write.format("lakehouse").option("recordkey", "id").mode("append").save(f"/data/{name}")
+    >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
+    ...     list(pool.map(save, frames))
+
+    Afterwards the one before is active again, or none if there was none. Over Spark Connect it does nothing: nothing
+    is needed. A thread of Python must be one of the JVM's, as it is unless ``PYSPARK_PIN_THREAD=false``.
+    """
+    context = context_of(spark)
+    if context is None:
+        yield
+        return
+    sessions = context._jvm.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()

@@ -1,0 +1,97 @@
+"""Writes from threads that are not the main one, where Spark looks up no Python source for ``df.write``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lakehouse import commits
+from pyspark.sql import DataFrame, SparkSession
+
+import lakeformat
+from lakeformat.spark import LakehouseTable, active_session, write
+
+pytestmark = pytest.mark.spark
+
+THREADS = 8
+
+
+def active(spark: SparkSession) -> Any:
+    """The session that Spark would ask in this thread, as the JVM has it."""
+    return spark._jvm.SparkSession.getActiveSession()
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[ThreadPoolExecutor]:
+    """One thread that has never seen Spark."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def rows(spark: SparkSession, first: int) -> DataFrame:
+    """Ten rows. (``createDataFrame`` would make its session the active one.)"""
+    return spark.range(first, first + 10, 1, 1).selectExpr("id", "id * 2 as x")
+
+
+def test_eight_threads_write_eight_tables_in_every_way(spark: SparkSession, tmp_path: Path) -> None:
+    def block(frame: DataFrame, path: str) -> None:
+        with active_session(spark):
+            frame.write.format("lakehouse").option("recordkey", "id").mode("append").save(path)
+
+    @active_session(spark)
+    def decorated(frame: DataFrame, path: str) -> None:
+        frame.write.format("lakehouse").option("recordkey", "id").mode("append").save(path)
+
+    def table(frame: DataFrame, path: str) -> None:
+        LakehouseTable.forPath(spark, path, recordkey="id").upsert(frame)
+        assert LakehouseTable.forPath(spark, path).toDF(["id"], "x >= 0").count() == 10
+
+    def function(frame: DataFrame, path: str) -> None:
+        write(frame, path, recordkey="id")
+
+    def work(number: int) -> list[int]:
+        path = str(tmp_path / str(number))
+        (block, decorated, table, function)[number % 4](rows(spark, number), path)
+        assert not active(spark).isDefined()
+        return sorted(lakeformat.open(path).to_arrow(["id"])["id"].to_pylist())
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(work, range(THREADS)))
+    assert found == [list(range(number, number + 10)) for number in range(THREADS)]
+
+
+def test_write_takes_what_save_takes_and_raises_what_the_table_raises(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    assert write(rows(spark, 0), path, recordkey=("id",), partitionpath=None, operation="insert") is None
+    write(rows(spark, 90), path, "overwrite", **{"hoodie.combine.before.insert": True})
+    assert lakeformat.open(path).to_arrow(["id"])["id"].to_pylist() == list(range(90, 100))
+    with pytest.raises(lakeformat.InvalidOptionError, match=r"^unknown option 'recordkye'; did you mean 'recordkey'\?"):
+        write(rows(spark, 0), path, recordkye="id")
+    with pytest.raises(lakeformat.SchemaMismatchError):
+        write(rows(spark, 0).selectExpr("id", "array(x) as x"), path)
+    assert len(commits(tmp_path / "t")) == 2
+
+
+def test_the_session_before_is_active_again(
+    spark: SparkSession, registered: SparkSession, elsewhere: ThreadPoolExecutor
+) -> None:
+    def after_a_failure() -> bool:
+        with pytest.raises(ZeroDivisionError):
+            failing()
+        return bool(active(spark).isDefined())
+
+    @active_session(registered)
+    def failing() -> None:
+        assert active(spark).get().equals(registered._jsparkSession)
+        with active_session(spark):
+            assert active(spark).get().equals(spark._jsparkSession)
+        assert active(spark).get().equals(registered._jsparkSession)
+        raise ZeroDivisionError
+
+    assert elsewhere.submit(after_a_failure).result() is False
+    with active_session(spark):
+        assert after_a_failure() is True
+        assert active(spark).get().equals(spark._jsparkSession)
