@@ -7,19 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from lakeformat.config.option import fields
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
-from lakeformat.read.query import resolve_query
+from lakeformat.predicate import Always, column_path
+from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.view import TableView
+from lakeformat.spark.conditions import column_of
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.native import check_skipping, native_scan, plan_native
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.table import Table
+from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.session import Engine
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["Known", "Way", "choose_way", "read", "read_table"]
 
@@ -82,7 +86,7 @@ def choose_way(known: Known) -> Way:
 def read(
     spark: SparkSession,
     path: str,
-    where: str | None = None,
+    where: str | Column | None = None,
     columns: Sequence[str] | None = None,
     as_of: str | None = None,
     *,
@@ -99,7 +103,8 @@ def read(
     Args:
         path: folder or URL, as executors see it too.
         where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, applied exactly; besides what filters of the
-            frame do, it leaves out files by their statistics before Spark hears of them.
+            frame do, it leaves out files by their statistics before Spark hears of them. A ``Column`` is a filter of
+            the frame, which may name columns that are not wanted.
         columns: wanted columns, in order; by default all of the table's.
         as_of: an instant, a date or a time; now by default.
         meta_columns: whether Hudi's five columns come first. A filter can name them only then.
@@ -125,35 +130,59 @@ def read_table(
     engine: Engine,
     options: Options,
     *,
-    where: str | None = None,
+    where: str | Column | None = None,
     columns: Sequence[str] | None = None,
     as_of: str | None = None,
     via: str | None = None,
 ) -> DataFrame:
     """See `read`; ``meta_columns`` is an option here."""
+    from pyspark.sql import Column
+
     choose_way(Known(0, said=via))  # Refused before anything is planned.
-    location = engine.storage.location
     snapshot = Table(engine.storage, options).snapshot(as_of)
-    where = where if where is not None else options["where"]
-    query = resolve_query(snapshot.columns(location), options, columns=columns, where=where)
+    schema = snapshot.columns(engine.storage.location)
+    if not isinstance(where, Column):
+        query = resolve_query(schema, options, columns=columns, where=where)
+        return _frame(spark, engine, options, snapshot, query, where or options["where"], via)
+    plain = options.with_values(where=None)
+    names = resolve_query(schema, plain, columns=columns).schema.names
+    whole = ReadQuery(readable_schema(schema, meta_columns=True), Always(True), options["hoodie.enable.data.skipping"])
+    frame = _frame(spark, engine, plain, snapshot, whole, None, via).where(where)
+    return frame.select(*(column_of(column_path([name])) for name in names))
+
+
+def _frame(
+    spark: SparkSession,
+    engine: Engine,
+    options: Options,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    where: str | None,
+    via: str | None,
+) -> DataFrame:
+    location = engine.storage.location
+    pushes = str(spark.conf.get(_PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
     given |= {"where": where, "as.of.instant": snapshot.instant_time}
-    given |= {"meta_columns": options["meta_columns"]} if columns is None else {"columns": ",".join(query.schema.names)}
-    pushes = str(spark.conf.get(_PUSHDOWN, "false")).lower() == "true"
     unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
-        return _by_source(spark, location, given, choose_way(unplanned))
+        return _by_source(spark, location, query, given, choose_way(unplanned))
     plan = plan_native(engine.store, snapshot, query)
     way = choose_way(Known(len(plan.files), len(plan.foreign), pushes, via))
     if way.name == SOURCE:
-        return _by_source(spark, location, given, way)
+        return _by_source(spark, location, query, given, way)
     if options["lakeformat.read.verify"]:
         check_skipping(spark, location, snapshot, where)
     _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
     return native_scan(spark, engine.storage, plan, split_bytes=options["lakeformat.read.split.bytes"])
 
 
-def _by_source(spark: SparkSession, location: str, given: Mapping[str, Any], way: Way) -> DataFrame:
+def _by_source(spark: SparkSession, location: str, query: ReadQuery, given: Mapping[str, Any], way: Way) -> DataFrame:
     _LOG.info("%s at %s is read by the data source: %s", location, given["as.of.instant"], way.why)
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
-    return guarded_frame(spark, location, {key: text for key, text in texts.items() if given[key] is not None})
+    named = {key: text for key, text in texts.items() if given[key] is not None}
+    columns = ",".join(query.schema.names)
+    if list(fields(columns)) == query.schema.names:
+        return guarded_frame(spark, location, {**named, "columns": columns})
+    whole = guarded_frame(spark, location, {**named, "meta_columns": "true"})
+    return whole.select(*(column_of(column_path([name])) for name in query.schema.names))

@@ -69,7 +69,7 @@ def _relation(
 
     jvm, session = spark._jvm, spark._jsparkSession
     sources, python, option = jvm.org.apache.spark.sql.execution.datasources, jvm.PythonUtils, jvm.scala.Option
-    path_of = jvm.org.apache.hadoop.fs.Path
+    path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
     known = [name for name in schema.names if name in folders.values.column_names]
     # Which Spark refuses beside columns of folders, and which keeps it from looking for them.
     options = python.toScalaMap({k: v for k, v in _OPTIONS.items() if not (known and k == "recursiveFileLookup")})
@@ -79,12 +79,18 @@ def _relation(
     paths = _remembered(spark, cache, location, files)
     names = sorted({file.partition_path for file in files}) if known else []
     rows = _internal_rows(spark, folders, names, known)
-    places = [sources.PartitionPath(row, path_of(_uri(location, name))) for row, name in zip(rows, names, strict=True)]
-    spec = sources.PartitionSpec(constants, python.toSeq(places))
+    places = [path_of(_uri(location, name)) for name in names]
+    spec = sources.PartitionSpec(constants, python.toSeq(list(map(place_of, rows, places))))
     index = sources.InMemoryFileIndex(
         session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
     )
-    _check(index, len(files), {place.path().toString() for place in places})
+    if known:
+        # Spark drops a file whose folder has another name to it: no row may be lost by that.
+        found, told = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
+        if set(found.mkString("\n").split("\n")) != set(told.mkString("\n").split("\n")):
+            raise ValueError("it names folders otherwise")
+    if index.allFiles().size() != len(files):
+        raise ValueError("it does not have all files")
     format_ = sources.parquet.ParquetFileFormat()
     relation = sources.HadoopFsRelation(index, constants, columns, option.empty(), format_, options, session)
     return ClassicFrame(session.baseRelationToDataFrame(relation), spark)
@@ -93,11 +99,12 @@ def _relation(
 def _remembered(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]) -> list[Any]:
     """Paths of the files, which the cache now knows: Spark looks up those alone that it has forgotten."""
     hadoop, gateway = spark._jvm.org.apache.hadoop.fs, spark.sparkContext._gateway
+    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Each name looked up is a call.
     paths = []
     for file in files:
-        path = hadoop.Path(_uri(location, file.path))
-        statuses = gateway.new_array(hadoop.FileStatus, 1)
-        statuses[0] = hadoop.FileStatus(file.size_bytes, False, 1, _BLOCK_BYTES, _written_ms(file), path)
+        path = path_of(_uri(location, file.path))
+        statuses = gateway.new_array(status_of, 1)
+        statuses[0] = status_of(file.size_bytes, False, 1, _BLOCK_BYTES, _written_ms(file), path)
         cache.putLeafFiles(path, statuses)
         paths.append(path)
     return paths
@@ -115,12 +122,3 @@ def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], colu
     values = folders.values.select(columns).take([folders.rows[name] for name in names])
     frame = spark.createDataFrame(values, spark_schema(values.schema))
     return list(frame._jdf.queryExecution().executedPlan().executeCollect())
-
-
-def _check(index: Any, files: int, folders: set[str]) -> None:
-    """Spark drops files whose folder has another name to it: no row may be lost by that."""
-    found = index.allFiles().size()
-    if found != files:
-        raise ValueError(f"it has {found} of {files} files")
-    if folders and folders != set(index.leafDirToChildrenFiles().keySet().mkString("\n").split("\n")):
-        raise ValueError("it names folders otherwise")

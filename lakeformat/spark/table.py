@@ -42,7 +42,7 @@ from lakeformat.write.stage import StageReader
 from lakeformat.write.table_settings import check_options, create_table, open_or_create
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["LakehouseTable"]
@@ -112,7 +112,7 @@ class LakehouseTable(Clustering):
 
     def read(
         self,
-        where: str | None = None,
+        where: str | Column | None = None,
         columns: Sequence[str] | None = None,
         as_of: str | None = None,
         *,

@@ -37,7 +37,7 @@ print(json.dumps(sorted(brought & set({HEAVY!r}) | {{name for name in brought if
 CONNECT = """
 import json, sys
 from pyspark.sql import SparkSession
-from lakeformat.spark import LakehouseTable, register
+from lakeformat.spark import LakehouseTable, read, register
 
 path = sys.argv[1]
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
@@ -66,13 +66,16 @@ clustered = table.cluster(by=["x", "id"], curve="z-order").report["rows"]
 answers.append(found())
 scan = table.toDF(["id", "part", "x"], "part = 'p0' and x <= 0")
 answers.append(sorted(map(list, scan.where("not x > 1").collect())))
+whole = read(spark, path)
+answers.append(sorted(map(list, whole.where("part = 'p0' and x <= 0").select("id", "part", "x").collect())))
+counts = [whole.count(), whole.where("part = 'p0'").count(), table.read(whole["x"] > 1, ["id"]).count()]
 try:
     spark.read.format("lakehouse").load(path + "-not-there").count()
 except Exception as error:
     text = str(error)
 spark.stop()
 refusals = [line for line in text.splitlines() if line.startswith("lakeformat.errors.")]
-print(json.dumps({"answers": answers, "clustered": clustered, "refusals": refusals}))
+print(json.dumps({"answers": answers, "clustered": clustered, "counts": counts, "refusals": refusals}))
 """
 
 
@@ -82,7 +85,8 @@ def test_spark_connect_writes_and_reads_registered_or_not(tmp_path: Path) -> Non
     answer = json.loads(run_application(CONNECT, path, cwd=tmp_path))
     # The second write has keys 5 to 14 with the other parities: in p0 there is one row of the first with x = 0.
     rows = [[0, "p0", 0.0], *([n + 5, "p0", -n / 2] for n in range(0, 10, 2))]
-    assert answer["answers"] == [rows] * 5
+    assert answer["answers"] == [rows] * 6
+    assert answer["counts"] == [20, 10, 7]
     assert answer["clustered"] == {"rewritten": 20}
     assert answer["refusals"] == [
         f"lakeformat.errors.TableNotFoundError: no table at {path}-exchanged-not-there (there is no "
