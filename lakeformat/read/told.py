@@ -183,15 +183,8 @@ def _with_footers(
 
 
 def _compares(of: pa.DataType) -> bool:
-    """Whether equal bounds mean one value: not with NaN, nor with two zeros."""
-    return bool(
-        pa.types.is_string(of)
-        or pa.types.is_integer(of)
-        or pa.types.is_boolean(of)
-        or pa.types.is_date(of)
-        or pa.types.is_timestamp(of)
-        or pa.types.is_decimal(of)
-    )
+    """Types of which folders are made, and whose equal bounds mean one value: not so with NaN and two zeros."""
+    return bool(pa.types.is_string(of) or pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of))
 
 
 def _joined(parts: Sequence[ColumnBounds], order: npt.NDArray[np.int64] | None = None) -> ColumnBounds:

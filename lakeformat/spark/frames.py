@@ -179,6 +179,8 @@ def _frame(
 
 def _by_source(spark: SparkSession, location: str, query: ReadQuery, given: Mapping[str, Any], way: Way) -> DataFrame:
     _LOG.info("%s at %s is read by the data source: %s", location, given["as.of.instant"], way.why)
+    if not isinstance(given["where"], str | None):
+        raise InvalidInputError("the data source takes where= as text; write it as text, or read via='native'")
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
     named = {key: text for key, text in texts.items() if given[key] is not None}
     columns = ",".join(query.schema.names)

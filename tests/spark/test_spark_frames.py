@@ -189,7 +189,7 @@ def test_the_way_is_a_rule_that_is_logged_and_can_be_said(
     assert [ids(frame) for frame in frames] == [[1, 5, 9, 13]] * 2
     assert "Spark's own scan: 1 files" in caplog.text
     assert "the data source: as asked for" in caplog.text
-    condition = (functions.col("_hoodie_record_key") == "5") & (frames[0]["id"] > 1)
+    condition = (functions.col("_hoodie_record_key") == "5") & (functions.col("id") > 1)
     by_column = [read(spark, str(tmp_path), condition, ["n"], via=via) for via in (None, "source")]
     assert [list(map(tuple, frame.collect())) for frame in by_column] == [[(1,)], [(1,)]]
     with pytest.raises(InvalidInputError, match="via='jvm'"):

@@ -36,7 +36,7 @@ print(json.dumps(sorted(brought & set({HEAVY!r}) | {{name for name in brought if
 
 CONNECT = """
 import json, sys
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 from lakeformat.spark import LakehouseTable, read, register
 
 path = sys.argv[1]
@@ -68,7 +68,7 @@ scan = table.toDF(["id", "part", "x"], "part = 'p0' and x <= 0")
 answers.append(sorted(map(list, scan.where("not x > 1").collect())))
 whole = read(spark, path)
 answers.append(sorted(map(list, whole.where("part = 'p0' and x <= 0").select("id", "part", "x").collect())))
-counts = [whole.count(), whole.where("part = 'p0'").count(), table.read(whole["x"] > 1, ["id"]).count()]
+counts = [whole.count(), whole.where("part = 'p0'").count(), table.read(functions.col("x") > 1, ["id"]).count()]
 try:
     spark.read.format("lakehouse").load(path + "-not-there").count()
 except Exception as error:
