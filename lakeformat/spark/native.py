@@ -78,10 +78,10 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     storage, table = store.storage, snapshot.columns(store.storage.location)
     plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
     kept = {part.path: part for split in plan.splits for part in split.parts}
-    schema = readable_schema(table, meta_columns=True)
-    asked = {path: of for name in query.file_columns() for path, of in _leaves_asked(schema.field(name))}
-    asked |= {name: schema.field(name).type for name in snapshot.config.partition_fields if name in schema.names}
-    told = told_of(snapshot, kept, asked, None if query.predicate == Always(True) else query.predicate)
+    fields = [readable_schema(table, meta_columns=True).field(name) for name in query.file_columns()]
+    asked = {path: of for field in fields for path, of in _leaves_asked(field)}
+    asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
+    told = told_of(snapshot, kept, asked, query.predicate if query.skipping else None)
     files = file_objects(told.files)
     return NativePlan(snapshot, query, kept, files, _not_for_spark(store, snapshot, files, table), told)
 
