@@ -90,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
             found.engines[name] = runner.run(ENGINES[name], steps)
         except SetupError as failure:
             found.engines[name] = EngineResult(failure=str(failure))
-    save_results(RESULTS, load_results(RESULTS) | {variant.name: found})
+    kept_as = f"reads-{variant.name}" if arguments.reads else variant.name
+    save_results(RESULTS, load_results(RESULTS) | {kept_as: found})
     print(reads_section(found) if arguments.reads else section(found))
     problems = contradictions(runner.dataset, found.engines)
     problems += [f"{name} failed: {result.failure}" for name, result in found.engines.items() if result.failure]
