@@ -18,10 +18,10 @@ from typing import Final
 
 from benchmarks.engines import ENGINES
 from benchmarks.peers_setup import ROOT, SetupError, default_peers
-from benchmarks.report import ReadmeError, section, update_readme
+from benchmarks.report import ReadmeError, reads_section, section, update_readme
 from benchmarks.results import EngineResult, RunResult, load_results, machine, save_results
 from benchmarks.runner import Runner, contradictions
-from benchmarks.steps import STEPS, select
+from benchmarks.steps import READS, STEPS, select
 from benchmarks.targets import verdicts
 from benchmarks.workload import KEYS, WORK, Variant, prepare
 
@@ -34,6 +34,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--engines", help=f"comma-separated, of: {', '.join(ENGINES)}")
     parser.add_argument("--steps", help=f"comma-separated, of: {', '.join(step.name for step in STEPS)}")
+    parser.add_argument("--reads", action="store_true", help="reads on Spark as users write them, on a z-ordered table")
     parser.add_argument("--rows", type=int, default=int(os.environ.get("ROWS", "4000000")))
     parser.add_argument("--keys", choices=KEYS, default=os.environ.get("KEYS", "random"))
     parser.add_argument("--keep", action="store_true", help="leave the tables in .work/bench")
@@ -49,12 +50,19 @@ def chosen_engines(wanted: str | None) -> list[str]:
         peers = [name for name, spec in ENGINES.items() if spec.peer]
         asked = os.environ.get("PEERS")
         some = default_peers() if asked is None else peers if asked == "all" else asked.split(",")
-        names = {name for name, spec in ENGINES.items() if not spec.peer} | {name for name in some if name}
+        names = {name for name, spec in ENGINES.items() if not (spec.peer or spec.by_name)}
+        names |= {name for name in some if name}
     else:
         names = set(wanted.split(","))
     if unknown := sorted(names - ENGINES.keys()):
         raise ValueError(f"no such engine: {', '.join(unknown)}; engines are {', '.join(ENGINES)}")
     return [name for name in ENGINES if name in names]
+
+
+def reading_engines(chosen: Sequence[str]) -> list[str]:
+    """All ways of ours to read on Spark, and of the chosen peers those that do."""
+    ours = {name for name, spec in ENGINES.items() if not spec.peer}
+    return [name for name, spec in ENGINES.items() if name in ours | {*chosen} and "partition" in spec.steps]
 
 
 def command_line() -> str:
@@ -68,6 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     variant = Variant(arguments.rows, arguments.keys)
     engines = chosen_engines(arguments.engines)
     steps = STEPS if arguments.steps is None else select({"load", *arguments.steps.split(",")})
+    if arguments.reads:
+        engines = engines if arguments.engines else reading_engines(engines)
+        steps = select({"load", "zorder", *READS})
     print(f"preparing {variant.name}", file=sys.stderr, flush=True)
     own = {step for name in engines for step in ENGINES[name].steps}
     samples = [sample for step in steps if step.name in own for sample in step.sample_names()]
@@ -79,8 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
             found.engines[name] = runner.run(ENGINES[name], steps)
         except SetupError as failure:
             found.engines[name] = EngineResult(failure=str(failure))
-    save_results(RESULTS, load_results(RESULTS) | {variant.name: found})
-    print(section(found))
+    kept_as = f"reads-{variant.name}" if arguments.reads else variant.name
+    save_results(RESULTS, load_results(RESULTS) | {kept_as: found})
+    print(reads_section(found) if arguments.reads else section(found))
     problems = contradictions(runner.dataset, found.engines)
     problems += [f"{name} failed: {result.failure}" for name, result in found.engines.items() if result.failure]
     for problem in problems:

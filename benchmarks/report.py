@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.engines import ENGINES
 from benchmarks.results import EngineResult, Measured, RunResult
-from benchmarks.steps import STEPS, Step
+from benchmarks.steps import READS, STEP_BY_NAME, STEPS, Step
 
 #: Steps whose own peak memory the table shows; other steps may not be in every engine.
 _MEMORY_STEPS: Final = ("load", "u1", "u50")
@@ -70,6 +70,20 @@ def section(run: RunResult) -> str:
             *failures,
         ]
     )
+
+
+def reads_section(run: RunResult) -> str:
+    """Reads on Spark: engines as rows, queries as columns, seconds of the fastest run."""
+    steps = [STEP_BY_NAME[name] for name in READS]
+    lines = [
+        "| seconds, fastest run | " + " | ".join(step.label for step in steps) + " |",
+        "| --- |" + " ---: |" * len(steps),
+    ]
+    for name, result in run.engines.items():
+        times = [result.steps[step.name].seconds if step.name in result.steps else [] for step in steps]
+        lines.append(f"| {ENGINES[name].title} | " + " | ".join(_seconds(min(t)) if t else "" for t in times) + " |")
+    before, _, after = section(run).partition(table(run))
+    return before + "\n".join(lines) + after
 
 
 def update_readme(readme: Path, run: RunResult) -> None:

@@ -87,6 +87,9 @@ STEPS: Final = (
     Step("native", "scan all columns, toDF()", Kind.READ, runs=8),
     Step("agg", "sum, max of two columns", Kind.READ, runs=8),
     Step("count", "count rows", Kind.READ, runs=5),
+    Step("group", "group by city", Kind.READ, runs=5),
+    Step("key", "one key", Kind.READ, runs=5),
+    Step("partition", "one partition", Kind.READ, runs=5),
     Step(
         "fresh",
         "upsert u1 in a fresh session",
@@ -110,6 +113,10 @@ STEPS: Final = (
 )
 
 STEP_BY_NAME: Final = {step.name: step for step in STEPS}
+
+
+#: What ``--reads`` runs, and the queries in the order of its table.
+READS: Final = ("scan", "agg", "count", "group", "point", "key", "partition")
 
 
 def select(names: Iterable[str]) -> tuple[Step, ...]:

@@ -158,6 +158,10 @@ class Dataset:
         """The Parquet files to load, in row order."""
         return [self.root / f"base-{i:04d}.parquet" for i in range(self.variant.files)]
 
+    def some_key(self) -> str:
+        """The record key of one base row."""
+        return str(next(pq.ParquetFile(self.base_files()[0]).iter_batches(1, columns=[RECORD_KEY]))[0][0])
+
     def sample(self, name: str) -> Path:
         """The Parquet file of a sample such as ``u1-2``; ``d1`` samples hold keys, partitions, ``ts``."""
         return self.root / f"{name}.parquet"

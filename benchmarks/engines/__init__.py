@@ -10,6 +10,7 @@ from typing import Final
 
 _WRITES: Final = ("load", "u1", "u5", "d1")
 _READS: Final = ("point", "scan", "agg")
+_QUERIES: Final = ("count", "group", "key", "partition")
 _TAGS: Final = ("tag", "tag-auto", "tag-bloom", "tag-simple")
 _SIZES: Final = ("u5all", "u50")
 
@@ -20,7 +21,7 @@ class EngineSpec:
 
     ``module`` defines ``open_engine(dataset, table)``. ``venv`` is the environment's folder below the
     project root ("" for the one that runs the benchmark) and ``requirements`` what it must hold. ``peer``
-    engines run on demand.
+    engines run on demand, those ``by_name`` when they are named or ``--reads`` is given.
     """
 
     name: str
@@ -30,9 +31,10 @@ class EngineSpec:
     venv: str = ""
     requirements: tuple[str, ...] = ()
     peer: bool = False
+    by_name: bool = False
 
 
-_SPARK_40: Final = ("pyspark==4.0.1",)
+_SPARK_41: Final = ("pyspark==4.1.4", "pyarrow", "numpy")
 
 ENGINES: Final = {
     spec.name: spec
@@ -53,12 +55,26 @@ ENGINES: Final = {
             ("deltalake>=1.6.6", "pyarrow", "numpy"),
             peer=True,
         ),
-        EngineSpec("spark-parquet", "Spark Parquet", "spark_parquet", ("load", "scan", "agg", "count")),
+        EngineSpec("spark-parquet", "Spark Parquet", "spark_parquet", ("load", *_READS, *_QUERIES)),
         EngineSpec(
             "lakeformat-spark",
-            "lakeformat on Spark",
+            "lakeformat on Spark, read()",
             "lakeformat_spark",
-            (*_WRITES, "zorder", *_READS, "native", "count", "fresh", *_SIZES),
+            (*_WRITES, "zorder", *_READS, "native", *_QUERIES, "fresh", *_SIZES),
+        ),
+        EngineSpec(
+            "lakeformat-load",
+            "lakeformat on Spark, load()",
+            "lakeformat_load",
+            ("load", "zorder", *_READS, *_QUERIES),
+            by_name=True,
+        ),
+        EngineSpec(
+            "lakeformat-todf",
+            "lakeformat on Spark, toDF()",
+            "lakeformat_todf",
+            ("load", "zorder", *_READS, *_QUERIES),
+            by_name=True,
         ),
         EngineSpec(
             "lakeformat-exchanged", "lakeformat exchanged", "lakeformat_exchanged", (*_WRITES, "fresh", *_SIZES)
@@ -67,25 +83,25 @@ ENGINES: Final = {
             "delta",
             "Delta",
             "delta",
-            (*_WRITES, "zorder", *_READS, "count", "fresh"),
-            ".venv-spark40",
-            (*_SPARK_40, "pyarrow", "numpy"),
+            (*_WRITES, "zorder", *_READS, *_QUERIES, "fresh"),
+            ".venv-spark-4.1.4",
+            _SPARK_41,
             peer=True,
         ),
         EngineSpec(
             "iceberg",
             "Iceberg",
             "iceberg",
-            (*_WRITES, "zorder", *_READS, "count", "fresh"),
-            ".venv-spark40",
-            (*_SPARK_40, "pyarrow", "numpy"),
+            (*_WRITES, "zorder", *_READS, *_QUERIES, "fresh"),
+            ".venv-spark-4.1.4",
+            _SPARK_41,
             peer=True,
         ),
         EngineSpec(
             "hudi",
             "Hudi",
             "hudi",
-            (*_WRITES, "zorder", *_READS, "count", "fresh"),
+            (*_WRITES, "zorder", *_READS, *_QUERIES, "fresh"),
             ".venv-interop",
             ("pyarrow", "numpy"),
             peer=True,

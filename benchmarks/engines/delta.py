@@ -1,4 +1,4 @@
-"""Delta Lake on Spark 4.0."""
+"""Delta Lake on Spark 4.1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from benchmarks.engines.spark_session import SparkReads, open_spark
 from benchmarks.workload import ZORDER_FILE_BYTES, Dataset
 
-PACKAGE: Final = "io.delta:delta-spark_2.13:4.0.1"
+PACKAGE: Final = "io.delta:delta-spark_4.1_2.13:4.2.0"
 SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

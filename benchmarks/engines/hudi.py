@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from benchmarks.engines.spark_session import ROOT, SparkReads, open_spark
 from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, ZORDER_FILE_BYTES, Dataset
+from tools.interop_setup import HUDI_VERSIONS
 
-VERSION: Final = "1.1.1"
+VERSION: Final = HUDI_VERSIONS[-1]
 JAR: Final = ROOT / ".cache" / "jars" / f"hudi-spark3.5-bundle_2.12-{VERSION}.jar"
 _SETTINGS: Final = {
     "spark.jars": str(JAR),

@@ -1,4 +1,4 @@
-"""Apache Iceberg on Spark 4.0, copy-on-write."""
+"""Apache Iceberg on Spark 4.1, copy-on-write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from benchmarks.engines.spark_session import SparkReads, open_spark
 from benchmarks.workload import ZORDER_FILE_BYTES, Dataset
 
-PACKAGE: Final = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
+PACKAGE: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 SETTINGS: Final = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.catalog.bench": "org.apache.iceberg.spark.SparkCatalog",

@@ -11,7 +11,7 @@ from lakeformat.spark import LakehouseTable
 
 
 class LakeformatExchanged(LakeformatSpark):
-    """The same table written through ``LakehouseTable``; reads are those of ``load()``."""
+    """The same table written through ``LakehouseTable``; reads are those of ``read``."""
 
     def _write(self, rows: Any, operation: str, table: Path) -> None:
         getattr(LakehouseTable.forPath(self.spark, str(table), **TABLE_OPTIONS), operation)(rows)

@@ -1,4 +1,4 @@
-"""lakeformat as Spark's ``format("lakehouse")``."""
+"""lakeformat on Spark as the docs teach it: written by ``save()``, read by ``read(spark, path)``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.engine import StepUnavailableError
 from benchmarks.engines.lakeformat_python import Lakeformat
 from benchmarks.engines.spark_session import SparkReads, consume, open_spark
 from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, ZORDER_FILE_BYTES, Dataset
-from lakeformat.spark import LakehouseTable, register
+from lakeformat.spark import LakehouseTable, read, register
 
 TABLE_OPTIONS: Final = {
     "hoodie.table.name": "bench",
@@ -20,7 +20,7 @@ TABLE_OPTIONS: Final = {
 
 
 class LakeformatSpark(SparkReads):
-    """The same table through Spark's ``save()`` and ``load()``."""
+    """The same table through Spark's ``save()`` and ``read(spark, path)``."""
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
@@ -38,14 +38,7 @@ class LakeformatSpark(SparkReads):
         self._write(self.spark.read.parquet(str(keys)).select(RECORD_KEY, PARTITION), "delete", self._table)
 
     def frame(self) -> Any:
-        return self.narrow(SCHEMA.names)
-
-    def narrow(self, columns: list[str]) -> Any:
-        # Spark prunes no columns of a Python source by itself.
-        return self._read().option("columns", ",".join(columns)).load(str(self._table))
-
-    def filtered(self, predicate: str) -> Any:
-        return self._read().option("columns", ",".join(SCHEMA.names)).option("where", predicate).load(str(self._table))
+        return read(self.spark, str(self._table))
 
     def zorder(self) -> None:
         table = LakehouseTable.forPath(self.spark, str(self._table))
@@ -59,9 +52,6 @@ class LakeformatSpark(SparkReads):
 
     def native(self) -> None:
         consume(LakehouseTable.forPath(self.spark, str(self._table)).toDF(columns=SCHEMA.names))
-
-    def _read(self) -> Any:
-        return self.spark.read.format("lakehouse")
 
     def _write(self, rows: Any, operation: str, table: Path) -> None:
         options = {**TABLE_OPTIONS, "hoodie.datasource.write.operation": operation}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.workload import CORES, POINT_SQL, Content
+from benchmarks.workload import CORES, POINT_SQL, Content, Dataset
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 IVY: Final = ROOT / ".cache" / "ivy"
@@ -54,6 +54,7 @@ class SparkReads:
     """The read steps, alike for every engine that shows its table as a DataFrame."""
 
     spark: Any
+    _dataset: Dataset
 
     def frame(self) -> Any:
         """The table as a DataFrame of the workload's ten columns, in its present state."""
@@ -79,6 +80,17 @@ class SparkReads:
 
     def count(self) -> int:
         return int(self.frame().count())
+
+    def group(self) -> list[int]:
+        counts = [int(row["count"]) for row in self.frame().groupBy("city").count().collect()]
+        return [len(counts), max(counts)]
+
+    def key(self) -> int:
+        return len(self.filtered(f"id = '{self._dataset.some_key()}'").collect())
+
+    def partition(self) -> int:
+        last = self._dataset.variant.dates()[-1]
+        return int(self.filtered(f"part = '{last}'").selectExpr("sum(x)").first()[0])
 
     def content(self) -> Content:
         row = self.narrow(["amount"]).selectExpr("count(amount)", "sum(amount)").first()

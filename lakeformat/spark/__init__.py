@@ -1,4 +1,4 @@
-"""Spark's host: `write` a table from any thread or as `LakehouseTable`, ``register`` it as ``format("lakehouse")``."""
+"""Spark's host: `read` a table, `write` one from any thread or as `LakehouseTable`, or ``register`` it as a format."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from lakeformat.spark.register import register
 
 if TYPE_CHECKING:
+    from lakeformat.spark.frames import read
     from lakeformat.spark.sessions import active_session, write
     from lakeformat.spark.table import LakehouseTable
 
-__all__ = ["LakehouseTable", "active_session", "register", "write"]
+__all__ = ["LakehouseTable", "active_session", "read", "register", "write"]
 
 _LATER: Final = {
     "LakehouseTable": "lakeformat.spark.table",
     "active_session": "lakeformat.spark.sessions",
+    "read": "lakeformat.spark.frames",
     "write": "lakeformat.spark.sessions",
 }
 

@@ -1,15 +1,16 @@
 """Spark's own Parquet scan over the files that a read has left: vectorised, columns pruned, counts from footers.
 
-Spark is given files, not folders, and the table's columns as the schema, so it neither lists partitions nor takes
-columns from folder names. Files whose types it cannot widen (from before a change of schema that Hudi allows and
-Spark's reader does not) are read by tasks of ours instead.
+Spark is given files, not folders, the table's columns as the schema, and what is known of the folders' values, so that
+its own filters leave folders out. Files whose types it cannot widen (from before a change of schema that Hudi allows
+and Spark's reader does not) are read by tasks of ours instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -23,19 +24,22 @@ from lakeformat.predicate import Always, column_path
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
-from lakeformat.read.splits import Split, pack
+from lakeformat.read.splits import FilePart, Split, pack
+from lakeformat.read.told import NO_FOLDERS, FolderValues, Told, folder_values, told_of
 from lakeformat.spark.conditions import column_of, condition_of, quoted
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import Batches, cores, numbered, numbers, task_errors
+from lakeformat.spark.scan import parquet_scan
 from lakeformat.spark.types import spark_schema
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.live import file_objects
 from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["check_skipping", "native_scan"]
+__all__ = ["NativePlan", "check_skipping", "native_scan", "plan_native"]
 
 _UNCUT: Final = 1 << 62
 #: Spark's reader widens these, nested ones too.
@@ -43,63 +47,118 @@ _WIDENED: Final = frozenset({
     (pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
 })  # fmt: skip
 _FLOATS: Final = (FloatType, DoubleType)
-_OPTIONS: Final = {
-    "recursiveFileLookup": "true",  # No columns from folder names.
-    "mergeSchema": "false",
-    "__globPaths__": "false",  # Brackets and stars in folder names are themselves.
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-    "ignoreMissingFiles": "false",  # Whatever the session says: rows are never left out in silence.
-    "ignoreCorruptFiles": "false",
-}
 
 
-def native_scan(
-    spark: SparkSession, store: TimelineStore, snapshot: Snapshot, query: ReadQuery, *, split_bytes: int
-) -> DataFrame:
-    """The query's rows as Spark reads them itself; planning is that of any read, and happens now.
+@dataclass(frozen=True)
+class NativePlan:
+    """What Spark's own scan of a query will read.
 
-    Memory: the names of the files kept, here and in Spark, which looks each of them up before it reads.
+    Attributes:
+        kept: by path, what is read of each file.
+        files: those that are kept.
+        foreign: paths of the files among them that Spark cannot read.
+        told: what the file index knows of the files kept.
+    """
+
+    snapshot: Snapshot
+    query: ReadQuery
+    kept: Mapping[str, FilePart]
+    files: tuple[BaseFile, ...]
+    foreign: frozenset[str]
+    told: Told
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows that the query answers with, where the file index knows it."""
+        return self.told.rows if self.query.predicate == Always(True) else None
+
+
+def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> NativePlan:
+    """Plan as for any read. Memory: an object and some bounds for each file kept."""
+    storage, table = store.storage, snapshot.columns(store.storage.location)
+    plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
+    kept = {part.path: part for split in plan.splits for part in split.parts}
+    fields = [readable_schema(table, meta_columns=True).field(name) for name in query.file_columns()]
+    asked = {path: of for field in fields for path, of in _leaves_asked(field)}
+    asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
+    told = told_of(snapshot, kept, asked, query.predicate if query.skipping else None)
+    files = file_objects(told.files)
+    return NativePlan(snapshot, query, kept, files, _not_for_spark(store, snapshot, files, table), told)
+
+
+def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
+    """The query's rows as Spark reads them itself, of the files planned whenever it does.
+
+    Memory: the names of the files kept, here and in Spark.
 
     Args:
         split_bytes: of the files that a task of ours reads.
     """
-    storage, table = store.storage, snapshot.columns(store.storage.location)
-    plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
-    kept = {part.path: part for split in plan.splits for part in split.parts}
-    files = [file for file in snapshot.files if file.path in kept]
-    foreign = _not_for_spark(store, snapshot, files, table)
+    query, snapshot = plan.query, plan.snapshot
+    table = snapshot.columns(storage.location)
     full = readable_schema(table, meta_columns=True)
     wanted = pa.schema([full.field(name) for name in query.file_columns()])
     schema = spark_schema(wanted)
-    paths = [_uri(storage.location, file.path) for file in files if file.path not in foreign]
-    if paths:
-        frame = spark.read.schema(schema).options(**_OPTIONS).parquet(*paths)
-    else:
-        frame = spark.createDataFrame([], schema)
-    if foreign:
-        splits = pack([kept[file.path] for file in files if file.path in foreign], split_bytes, cores(spark))
-        frame = frame.union(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
-    guards = {field.name: guard for field in schema if (guard := _guarded(field)) is not None}
+    folders = folder_values(storage, plan.told, [*snapshot.config.partition_fields], full)
+    parts: list[DataFrame] = []
+    for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
+        parts.append(parquet_scan(spark, storage.location, files, schema, known))
+    if plan.foreign:
+        theirs = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
+        splits = pack(theirs, split_bytes, cores(spark))
+        parts.append(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
+    frame = reduce(lambda above, below: above.union(below), parts or [spark.createDataFrame([], schema)])
+    guards = {field.name: guard for field in schema if (guard := _guarded(field, plan.told.without_nan)) is not None}
     if guards:
         frame = frame.withColumns(guards)
     if query.predicate != Always(True):
         frame = frame.where(condition_of(query.predicate))
-    if query.schema.names == wanted.names:
-        return frame  # Each column named costs a few calls into the JVM.
-    return frame.select(*(column_of(column_path([name])) for name in query.schema.names))
+    if query.schema.names != wanted.names:  # Each column named costs a few calls into the JVM.
+        frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
+    return frame if plan.rows is None else _counted(frame, plan.rows)
 
 
-def _guarded(field: StructField) -> Column | None:
+def _counted(frame: DataFrame, rows: int) -> DataFrame:
+    """The frame, whose own ``count()`` needs no job, but to fill a cache; frames made of it count as ever."""
+    by_spark = frame.count
+    frame.count = lambda: by_spark() if frame.is_cached else rows
+    return frame
+
+
+def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tuple[Sequence[BaseFile], FolderValues]]:
+    """The files of folders whose values are known, and the others."""
+    known = [file for file in files if file.partition_path in folders.rows]
+    others = [file for file in files if file.partition_path not in folders.rows]
+    if known:
+        yield known, folders
+    if others:
+        yield others, NO_FOLDERS
+
+
+def _leaves_asked(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
+    """Floating columns, and those in structs: whether they have NaN is asked."""
+    below: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type)]
+    while below:
+        path, of = below.pop()
+        if pa.types.is_struct(of):
+            below += [((*path, inner.name), inner.type) for inner in of]
+        elif pa.types.is_floating(of):
+            yield column_path(path), of
+
+
+def _guarded(field: StructField, without_nan: Collection[str]) -> Column | None:
     """The column itself, but out of reach of Spark's skipping; None if it cannot hold NaN.
 
     Statistics of Parquet leave NaN out, and Spark, to which NaN is greater than everything, skips by them all the
     same: ``x > 100`` would lose it. A filter on an expression is not pushed into the scan.
     """
     if type(field.dataType) in _FLOATS:
-        return _not_pushed([field.name], field.dataType)
+        known = column_path([field.name]) in without_nan
+        return None if known else _not_pushed([field.name], field.dataType)
     guarded: Column | None = None
     for path, of in _floats(field.dataType, ()):
+        if column_path([field.name, *path]) in without_nan:
+            continue
         column = column_of(column_path([field.name])) if guarded is None else guarded
         guarded = column.withField(column_path(path), _not_pushed([field.name, *path], of))
     return guarded
@@ -127,11 +186,6 @@ def check_skipping(spark: SparkSession, location: str, snapshot: Snapshot, where
         frame = spark.read.format("lakehouse").options(**{"as.of.instant": snapshot.instant_time}, where=where)
         with task_errors():
             frame.option("lakeformat.read.verify", "true").load(location).count()
-
-
-def _uri(location: str, path: str) -> str:
-    """For Hadoop's ``Path``, which takes everything behind the scheme as it stands."""
-    return f"file:{location}/{path}" if location.startswith("/") else f"{location}/{path}"
 
 
 def _read_by_us(

@@ -45,7 +45,7 @@ from lakeformat.write.stage import StageReader
 from lakeformat.write.table_settings import check_options, create_table, open_or_create
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["LakehouseTable"]
@@ -113,6 +113,21 @@ class LakehouseTable(Clustering):
         """What layouts by these columns would let filters skip; see `lakeformat.Table.layout_report`."""
         return Table(self._engine.storage, self._options).layout_report(columns, **arguments)
 
+    def read(
+        self,
+        where: str | Column | None = None,
+        columns: Sequence[str] | None = None,
+        as_of: str | None = None,
+        *,
+        meta_columns: bool = False,
+        via: str | None = None,
+    ) -> DataFrame:
+        """The table as a DataFrame of one instant; arguments as for `lakeformat.spark.read`."""
+        from lakeformat.spark.frames import read_table
+
+        options = self._options.with_values(meta_columns=meta_columns)
+        return read_table(self._spark, self._engine, options, where=where, columns=columns, as_of=as_of, via=via)
+
     def toDF(  # noqa: N802  Spark's style.
         self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf | None = None
     ) -> DataFrame:
@@ -132,7 +147,7 @@ class LakehouseTable(Clustering):
             InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
             SkippingError: with the option ``verify``, which first reads the table through the data source.
         """
-        from lakeformat.spark.native import check_skipping, native_scan
+        from lakeformat.spark.native import check_skipping, native_scan, plan_native
 
         snapshot = Table(self._engine.storage, self._options).snapshot(as_of)
         schema = snapshot.columns(self._engine.storage.location)
@@ -140,7 +155,8 @@ class LakehouseTable(Clustering):
         if self._options["lakeformat.read.verify"]:
             check_skipping(self._spark, self._engine.storage.location, snapshot, where or self._options["where"])
         split_bytes = self._options["lakeformat.read.split.bytes"]
-        return native_scan(self._spark, self._engine.store, snapshot, query, split_bytes=split_bytes)
+        plan = plan_native(self._engine.store, snapshot, query)
+        return native_scan(self._spark, self._engine.storage, plan, split_bytes=split_bytes)
 
     def upsert(
         self,

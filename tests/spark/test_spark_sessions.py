@@ -37,9 +37,9 @@ print(json.dumps(sorted(brought & set({HEAVY!r}) | {{name for name in brought if
 CONNECT = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 import lakeformat
-from lakeformat.spark import LakehouseTable, active_session, register, write
+from lakeformat.spark import LakehouseTable, active_session, read, register, write
 
 path = sys.argv[1]
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
@@ -84,13 +84,16 @@ def threaded(number):
 
 with ThreadPoolExecutor(8) as pool:
     threads = list(map(sorted, pool.map(threaded, range(8))))
+whole = read(spark, path)
+answers.append(sorted(map(list, whole.where("part = 'p0' and x <= 0").select("id", "part", "x").collect())))
+counts = [whole.count(), whole.where("part = 'p0'").count(), table.read(functions.col("x") > 1, ["id"]).count()]
 try:
     spark.read.format("lakehouse").load(path + "-not-there").count()
 except Exception as error:
     text = str(error)
 spark.stop()
 refusals = [line for line in text.splitlines() if line.startswith("lakeformat.errors.")]
-print(json.dumps({"answers": answers, "clustered": clustered, "threads": threads, "refusals": refusals}))
+print(json.dumps({"answers": answers, "clustered": clustered, "counts": counts, "threads": threads, "refusals": refusals}))
 """
 
 
@@ -101,7 +104,8 @@ def test_spark_connect_writes_and_reads_registered_or_not(tmp_path: Path) -> Non
     answer = json.loads(run_application(CONNECT, path, cwd=tmp_path))
     # The second write has keys 5 to 14 with the other parities: in p0 there is one row of the first with x = 0.
     rows = [[0, "p0", 0.0], *([n + 5, "p0", -n / 2] for n in range(0, 10, 2))]
-    assert answer["answers"] == [rows] * 5
+    assert answer["answers"] == [rows] * 6
+    assert answer["counts"] == [20, 10, 7]
     assert answer["clustered"] == {"rewritten": 20}
     assert answer["threads"] == [list(range(number, number + 5)) for number in range(8)]
     assert answer["refusals"] == [

@@ -1,0 +1,22 @@
+"""lakeformat read by plain ``toDF()``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engines.lakeformat_spark import LakeformatSpark
+from benchmarks.workload import Dataset
+from lakeformat.spark import LakehouseTable
+
+
+class LakeformatToDF(LakeformatSpark):
+    """No argument."""
+
+    def frame(self) -> Any:
+        return LakehouseTable.forPath(self.spark, str(self._table)).toDF()
+
+
+def open_engine(dataset: Dataset, table: Path) -> LakeformatToDF:
+    """The engine of this module."""
+    return LakeformatToDF(dataset, table)

@@ -1,0 +1,190 @@
+"""``read(spark, path)``: a table as a DataFrame, by the fastest way that answers rightly."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lakeformat.config.option import fields
+from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.write_options import FILE_INDEX
+from lakeformat.errors import InvalidInputError
+from lakeformat.predicate import Always, column_path
+from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
+from lakeformat.read.view import TableView
+from lakeformat.spark.conditions import column_of
+from lakeformat.spark.guarded import guarded_frame
+from lakeformat.spark.native import check_skipping, native_scan, plan_native
+from lakeformat.storage import RandomIds, SystemClock, open_storage
+from lakeformat.table import Table
+from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.write.session import Engine
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["Known", "Way", "choose_way", "read", "read_table"]
+
+_LOG: Final = logging.getLogger("lakeformat.spark")
+NATIVE: Final = "native"
+SOURCE: Final = "source"
+#: Beyond this Spark's own scan, which opens the footers of all files, is slower than one that leaves files out.
+_MANY_FILES: Final = 10_000
+#: Beyond this Spark's driver takes minutes to be told of the files.
+_MOST_FILES: Final = 100_000
+#: Options that the source is told of as they were given.
+_PASSED: Final = (FILE_INDEX, "hoodie.enable.data.skipping", "lakeformat.read.split.bytes", "lakeformat.read.verify")
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the choice of a way rests on.
+
+    Attributes:
+        files: that ``where`` leaves.
+        unreadable: those of them in types that Spark does not turn into the table's.
+        pushes: whether the session hands filters to Python sources.
+        said: the user's word, if any.
+    """
+
+    files: int
+    unreadable: int = 0
+    pushes: bool = False
+    said: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a table is read, and why."""
+
+    name: str
+    why: str
+
+
+def choose_way(known: Known) -> Way:
+    """Spark's own scan, but where the source's skipping outweighs its cost, about twice that of the scan for a row.
+
+    Raises:
+        InvalidInputError: no such way.
+    """
+    if known.said is not None:
+        if known.said not in {NATIVE, SOURCE}:
+            raise InvalidInputError(f"via={known.said!r} is no way to read; use 'native', 'source' or None")
+        return Way(known.said, "as asked for")
+    if known.files > _MOST_FILES:
+        return Way(SOURCE, f"over {_MOST_FILES:,} files")
+    if known.pushes and known.files > _MANY_FILES:
+        return Way(SOURCE, f"over {_MANY_FILES:,} files, and the session's filters leave files out")
+    if 2 * known.unreadable > known.files:
+        return Way(SOURCE, f"{known.unreadable:,} of {known.files:,} files have types that Spark does not widen")
+    return Way(NATIVE, f"{known.files:,} files")
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    where: str | Column | None = None,
+    columns: Sequence[str] | None = None,
+    as_of: str | None = None,
+    *,
+    meta_columns: bool = False,
+    via: str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """The table at a path as a DataFrame of one instant: that of this call, whenever the frame is used.
+
+    Filters, columns and counts of the frame cost what they cost in Spark's own Parquet tables: filters on partition
+    columns leave folders out, others row groups, and only columns that a query needs are read. ``count()`` of the
+    frame itself is told from the file index. Call it again to see later commits.
+
+    Args:
+        path: folder or URL, as executors see it too.
+        where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, applied exactly; besides what filters of the
+            frame do, it leaves out files by their statistics before Spark hears of them. A ``Column`` is a filter of
+            the frame, which may name columns that are not wanted.
+        columns: wanted columns, in order; by default all of the table's.
+        as_of: an instant, a date or a time; now by default.
+        meta_columns: whether Hudi's five columns come first. A filter can name them only then.
+        via: ``"native"``, Spark's own scan, or ``"source"``, ``format("lakehouse")``. By default the first, unless
+            files are many or Spark cannot read them; the choice is logged (``lakeformat.spark``, INFO).
+        options: Hudi's read options or the short aliases, as for ``load()``.
+
+    Raises:
+        TableNotFoundError, UnsupportedTableError, CorruptTableError: the path holds no table that can be read.
+        InvalidInputError: an unknown column or way, or a condition that cannot be answered exactly.
+        InvalidOptionError: an option is unknown or bad.
+        SkippingError: with the option ``verify``, which first reads the table through the source.
+    """
+    resolved = resolve(options)
+    storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
+    engine = Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX])
+    resolved = resolved.with_values(meta_columns=meta_columns)
+    return read_table(spark, engine, resolved, where=where, columns=columns, as_of=as_of, via=via)
+
+
+def read_table(
+    spark: SparkSession,
+    engine: Engine,
+    options: Options,
+    *,
+    where: str | Column | None = None,
+    columns: Sequence[str] | None = None,
+    as_of: str | None = None,
+    via: str | None = None,
+) -> DataFrame:
+    """See `read`; ``meta_columns`` is an option here."""
+    from pyspark.sql import Column
+
+    choose_way(Known(0, said=via))  # Refused before anything is planned.
+    snapshot = Table(engine.storage, options).snapshot(as_of)
+    schema = snapshot.columns(engine.storage.location)
+    if not isinstance(where, Column):
+        query = resolve_query(schema, options, columns=columns, where=where)
+        return _frame(spark, engine, options, snapshot, query, where or options["where"], via)
+    plain = options.with_values(where=None)
+    names = resolve_query(schema, plain, columns=columns).schema.names
+    whole = ReadQuery(readable_schema(schema, meta_columns=True), Always(True), options["hoodie.enable.data.skipping"])
+    frame = _frame(spark, engine, plain, snapshot, whole, None, via).where(where)
+    return frame.select(*(column_of(column_path([name])) for name in names))
+
+
+def _frame(
+    spark: SparkSession,
+    engine: Engine,
+    options: Options,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    where: str | None,
+    via: str | None,
+) -> DataFrame:
+    location = engine.storage.location
+    pushes = str(spark.conf.get(_PUSHDOWN, "false")).lower() == "true"
+    given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
+    given |= {"where": where, "as.of.instant": snapshot.instant_time}
+    unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
+    if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
+        return _by_source(spark, location, query, given, choose_way(unplanned))
+    plan = plan_native(engine.store, snapshot, query)
+    way = choose_way(Known(len(plan.files), len(plan.foreign), pushes, via))
+    if way.name == SOURCE:
+        return _by_source(spark, location, query, given, way)
+    if options["lakeformat.read.verify"]:
+        check_skipping(spark, location, snapshot, where)
+    _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
+    return native_scan(spark, engine.storage, plan, split_bytes=options["lakeformat.read.split.bytes"])
+
+
+def _by_source(spark: SparkSession, location: str, query: ReadQuery, given: Mapping[str, Any], way: Way) -> DataFrame:
+    _LOG.info("%s at %s is read by the data source: %s", location, given["as.of.instant"], way.why)
+    if not isinstance(given["where"], str | None):
+        raise InvalidInputError("the data source takes where= as text; write it as text, or read via='native'")
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
+    named = {key: text for key, text in texts.items() if given[key] is not None}
+    columns = ",".join(query.schema.names)
+    if list(fields(columns)) == query.schema.names:
+        return guarded_frame(spark, location, {**named, "columns": columns})
+    whole = guarded_frame(spark, location, {**named, "meta_columns": "true"})
+    return whole.select(*(column_of(column_path([name])) for name in query.schema.names))
