@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from lakeformat.predicate import And, Always, Or, Predicate
+from lakeformat.predicate import Always, And, Or, Predicate
 from lakeformat.storage import change_scratch, new_scratch
 
 __all__ = ["EVERYTHING", "Asked", "ask", "new_log", "settle"]

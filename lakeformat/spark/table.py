@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
@@ -16,7 +17,8 @@ from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
-from lakeformat.read.query import resolve_query
+from lakeformat.predicate import column_path
+from lakeformat.read.query import readable_schema, resolve_query
 from lakeformat.read.view import TableView
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
@@ -42,7 +44,7 @@ from lakeformat.write.stage import StageReader
 from lakeformat.write.table_settings import check_options, create_table, open_or_create
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["LakehouseTable"]
@@ -111,7 +113,7 @@ class LakehouseTable(Clustering):
         return Table(self._engine.storage, self._options).layout_report(columns, **arguments)
 
     def toDF(  # noqa: N802  Spark's style.
-        self, columns: Sequence[str] | None = None, where: str | None = None, as_of: str | None = None
+        self, columns: Sequence[str] | None = None, where: str | Column | None = None, as_of: str | None = None
     ) -> DataFrame:
         """The rows by Spark's own Parquet scan over the files that are left after pruning and skipping.
 
@@ -122,22 +124,31 @@ class LakehouseTable(Clustering):
 
         Args:
             columns: wanted columns, in order; all by default, the meta columns first.
-            where: a Spark SQL condition as for `lakeformat.Table.to_arrow`; applied exactly.
+            where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, or a Spark column; applied exactly. Of a
+                column, comparisons with literals of the column's own type leave files out, Spark applies the rest.
             as_of: an instant, a date or a time; now by default.
 
         Raises:
             InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
             SkippingError: with the option ``verify``, which first reads the table through the data source.
         """
+        from lakeformat.spark.columns import implied
+        from lakeformat.spark.conditions import column_of
         from lakeformat.spark.native import check_skipping, native_scan
 
         snapshot = Table(self._engine.storage, self._options).snapshot(as_of)
         schema = snapshot.columns(self._engine.storage.location)
-        query = resolve_query(schema, self._options, columns=columns, where=where)
+        column, text = _condition(where)
+        query = resolve_query(schema, self._options, columns=columns, where="" if column is not None else text)
         if self._options["lakeformat.read.verify"]:
-            check_skipping(self._spark, self._engine.storage.location, snapshot, where or self._options["where"])
+            check_skipping(self._spark, self._engine.storage.location, snapshot, text or self._options["where"])
         split_bytes = self._options["lakeformat.read.split.bytes"]
-        return native_scan(self._spark, self._engine.store, snapshot, query, split_bytes=split_bytes)
+        if column is None:
+            return native_scan(self._spark, self._engine.store, snapshot, query, split_bytes=split_bytes)
+        full = readable_schema(schema, meta_columns=True)
+        every = replace(query, schema=full, predicate=implied(column, full))
+        frame = native_scan(self._spark, self._engine.store, snapshot, every, split_bytes=split_bytes)
+        return frame.where(column).select(*(column_of(column_path([name])) for name in query.schema.names))
 
     def upsert(
         self,
@@ -325,3 +336,16 @@ def _needs_all_keys(job: WriteJob) -> str:
     if index.is_global or index.has_buckets:
         return f"index {index.kind}"
     return f"hoodie.datasource.insert.dup.policy={job.dup_policy}" if job.dup_policy != "none" else ""
+
+
+def _condition(where: Any) -> tuple[Column | None, str | None]:
+    """A condition as a column or as text."""
+    from pyspark.sql import Column
+
+    if isinstance(where, Column):
+        return where, None
+    if where is None or isinstance(where, str):
+        return None, where
+    raise InvalidInputError(
+        f"where= is a {type(where).__module__}.{type(where).__qualname__}; give Spark SQL text or a Spark column"
+    )
