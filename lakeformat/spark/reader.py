@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakeformat.config.resolve import Options
-from lakeformat.predicate import And, Predicate, bind_lenient
+from lakeformat.predicate import Always, And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.session import plan_read
@@ -40,15 +40,21 @@ class SplitPartition(InputPartition):
     """One task's portion; None where the table has nothing to read.
 
     Attributes:
-        pushed: which rows the scans of a shared plan want; None if the plan is of all rows.
+        of_pushed: whether the plan is only of the rows that scans have pushed filters for.
+        pushed: which rows that is, if it is not what the reader knew before it planned.
         first: whether this is the first of the plan's partitions.
     """
 
     def __init__(
-        self, split: Split | VerifiedSplit | None, pushed: Predicate | None = None, *, first: bool = False
+        self,
+        split: Split | VerifiedSplit | None,
+        *,
+        of_pushed: bool = False,
+        pushed: Predicate | None = None,
+        first: bool = False,
     ) -> None:
         super().__init__(split)
-        self.split, self.pushed, self.first = split, pushed, first
+        self.split, self.of_pushed, self.pushed, self.first = split, of_pushed, pushed, first
 
 
 class _Pushdown:
@@ -121,14 +127,18 @@ class LakehouseReader(DataSourceReader):
         """Splits of even size."""
         if self._snapshot is None:
             return []
+        asked = self._asked
         with plain_errors():
-            while self._log is not None and (wanted := self._asked.predicate) is not None:
-                query = replace(self._query, predicate=And((self._query.predicate, wanted)))
-                splits = self._plan(self._snapshot, query)
-                now = settle(self._log, self._asked, len(splits))
-                if now.count == self._asked.count:
-                    return [SplitPartition(split, wanted, first=not at) for at, split in enumerate(splits)]
-                self._asked = now
+            while self._log is not None and asked.predicate is not None:
+                splits = self._plan(self._snapshot, self._narrowed(asked.predicate))
+                now = settle(self._log, asked, len(splits))
+                if now.count == asked.count:  # Spark has pickled this reader already, as it was before it planned.
+                    news = None if asked is self._asked else asked.predicate
+                    return [
+                        SplitPartition(split, of_pushed=True, pushed=news, first=not at)
+                        for at, split in enumerate(splits)
+                    ]
+                asked = now
             return [SplitPartition(split) for split in self._plan(self._snapshot, self._query)]
 
     def _plan(self, snapshot: Snapshot, query: ReadQuery) -> Sequence[Split | VerifiedSplit | None]:
@@ -149,13 +159,15 @@ class LakehouseReader(DataSourceReader):
         return map(with_guard, batches) if self._guarded else batches
 
     def _read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
-        query = self._query
-        if partition.pushed is not None:
-            if not is_pushing():
-                yield from self._everything(partition)
-                return
-            query = replace(query, predicate=And((query.predicate, partition.pushed)))
-        yield from self._read_split(partition.split, query)
+        if not partition.of_pushed:
+            yield from self._read_split(partition.split, self._query)
+        elif is_pushing():
+            yield from self._read_split(partition.split, self._narrowed(partition.pushed or self._asked.predicate))
+        else:
+            yield from self._everything(partition)
+
+    def _narrowed(self, wanted: Predicate | None) -> ReadQuery:
+        return replace(self._query, predicate=And((self._query.predicate, wanted or Always(True))))
 
     def _everything(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
         """A scan that pushed no filter has got the plan of others: its first task reads the whole table."""

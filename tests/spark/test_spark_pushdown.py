@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from lakehouse import parts, read
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, datasource, functions
 
 from lakeformat import InvalidInputError, Table, create
@@ -63,6 +64,20 @@ def test_a_guarded_frame_reads_the_files_of_all_that_was_asked_of_it(registered:
     assert anew.columns == frame.columns == ["_hoodie_commit_time", "_hoodie_commit_seqno", *anew.columns[2:]]
 
 
+@PUSHES
+def test_files_that_are_left_out_are_not_opened(registered: SparkSession, table: Table) -> None:
+    frame = guarded_frame(registered, path_of(table), {"columns": "id,s"})
+    found = frame.where("s = 'd'")
+    assert parts(found) >= 1
+    newest = max(Path(path_of(table)).glob("*.parquet"), key=lambda file: file.name.rpartition("_")[2])
+    for file in Path(path_of(table)).glob("*.parquet"):
+        if file != newest:
+            file.unlink()
+    assert sorted(row.id for row in found.collect()) == list(range(30, 40))
+    with pytest.raises(PySparkException, match="parquet"):
+        frame.collect()
+
+
 def test_without_pushdown_nothing_is_skipped(spark: SparkSession, registered: SparkSession, table: Table) -> None:
     assert parts(guarded_frame(spark, path_of(table), ONE_FILE_A_TASK).where("s = 'a'")) == 4
     assert parts(read(registered, Path(path_of(table)), **ONE_FILE_A_TASK).where("s = 'a'")) == 4
@@ -98,19 +113,20 @@ def test_one_frame_sees_one_snapshot(way: str, session: SparkSession, table: Tab
     assert session.read.format("lakehouse").load(path).count() == 45
 
 
-@pytest.mark.parametrize("verb", ["into", "overwrite"])
-def test_a_view_that_is_written_into_stays_whole(verb: str, session: SparkSession, table: Table) -> None:
-    name = f"written_{verb}"
-    view = (
-        f"create or replace temporary view {name} using lakehouse options (path '{path_of(table)}', meta_columns false)"
-    )
+@pytest.mark.parametrize(("statement", "later"), [("insert into", 42), ("insert overwrite", 2)])
+def test_a_view_that_is_written_into_stays_whole(
+    statement: str, later: int, session: SparkSession, table: Table
+) -> None:
+    options = f"path '{path_of(table)}', meta_columns false"
+    view = f"create or replace temporary view written using lakehouse options ({options})"
     session.sql(view)
-    seen = [session.table(name).where("s = 'a'").count()]
-    session.sql("insert {} {} values (70, 'h'), (71, 'h')".format(verb, name))  # noqa: UP032  Names of ours.
-    seen += [session.table(name).where(text).count() for text in ("true", "s = 'a'", "s = 'h'", "s = 'a' or s = 'h'")]
+    seen = [session.table("written").where("s = 'a'").count()]
+    session.sql(statement + " written values (70, 'h'), (71, 'h')")
+    conditions = ("true", "s = 'a'", "s = 'h'", "s = 'a' or s = 'h'")
+    seen += [session.table("written").where(text).count() for text in conditions]
     session.sql(view)
-    seen += [session.table(name).where(text).count() for text in ("true", "s = 'h'")]
-    assert seen == [10, 40, 10, 0, 10, 42 if verb == "into" else 2, 2]
+    seen += [session.table("written").where(text).count() for text in ("true", "s = 'h'")]
+    assert seen == [10, 40, 10, 0, 10, later, 2]
 
 
 def test_a_commit_that_was_pending_when_the_frame_was_made_stays_out(session: SparkSession, table: Table) -> None:
