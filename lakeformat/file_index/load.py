@@ -30,11 +30,17 @@ _LOG: Final = logging.getLogger("lakeformat.file_index")
 
 
 def load_snapshot(
-    store: TimelineStore, *, as_of: str | None = None, config: TableConfig | None = None, use_index: bool = True
+    store: TimelineStore,
+    *,
+    as_of: str | None = None,
+    unseen: frozenset[str] = frozenset(),
+    config: TableConfig | None = None,
+    use_index: bool = True,
 ) -> Snapshot:
     """The table now, or as it was at instant time ``as_of``.
 
     Args:
+        unseen: times of instants that count as pending, whatever has become of them.
         use_index: whether the file index may be asked instead of listing every folder. With it a file that is
             missing or cut short is found when it is opened.
 
@@ -45,15 +51,17 @@ def load_snapshot(
     config = config or store.config()
     config.check_readable(store.storage.location)
     try:
-        return _loaded(store, config, as_of, use_index)
+        return _loaded(store, config, as_of, unseen, use_index)
     except FileNotFoundError as error:
         _LOG.info("%s was archived while the timeline was read, which is read again", error)
-        return _loaded(store, config, as_of, use_index)
+        return _loaded(store, config, as_of, unseen, use_index)
 
 
-def _loaded(store: TimelineStore, config: TableConfig, as_of: str | None, use_index: bool) -> Snapshot:
+def _loaded(
+    store: TimelineStore, config: TableConfig, as_of: str | None, unseen: frozenset[str], use_index: bool
+) -> Snapshot:
     # Before anything else is looked at: see `list_snapshot`.
-    whole = store.load(config.archive_folder if use_index else None)
+    whole = store.load(config.archive_folder if use_index else None).without(unseen)
     if as_of is not None:
         check_horizon(store, whole, as_of)
     found = _indexed(store, config, whole, as_of) if use_index else None

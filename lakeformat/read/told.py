@@ -83,7 +83,8 @@ def told_of(
         rows = files[-1].column("rows").combine_chunks()
         parts.append({path: _bounds(portion.bounds.get(path), of, flags) for path, of in columns.items()})
         for path in [*without_nan]:
-            counts = getattr(portion.bounds.get(path), "nan_count", None)
+            of = portion.bounds.get(path)
+            counts = None if of is None else of.nan_count
             if not _no_nan(None if counts is None else counts.filter(flags), parts[-1][path].null_count, rows):
                 without_nan.discard(path)
     bounds = {path: _joined([part[path] for part in parts]) for path in columns} if parts else {}

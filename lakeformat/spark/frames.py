@@ -11,9 +11,11 @@ from lakeformat.config.option import fields
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
-from lakeformat.predicate import Always, column_path
+from lakeformat.model.instant import AsOf
+from lakeformat.predicate import Where, column_path
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.view import TableView
+from lakeformat.spark.columns import implied
 from lakeformat.spark.conditions import column_of
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.native import check_skipping, native_scan, plan_native
@@ -86,9 +88,9 @@ def choose_way(known: Known) -> Way:
 def read(
     spark: SparkSession,
     path: str,
-    where: str | Column | None = None,
+    where: Where | Column | None = None,
     columns: Sequence[str] | None = None,
-    as_of: str | None = None,
+    as_of: AsOf | None = None,
     *,
     meta_columns: bool = False,
     via: str | None = None,
@@ -103,10 +105,10 @@ def read(
     Args:
         path: folder or URL, as executors see it too.
         where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, applied exactly; besides what filters of the
-            frame do, it leaves out files by their statistics before Spark hears of them. A ``Column`` is a filter of
-            the frame, which may name columns that are not wanted.
+            frame do, it leaves out files by their statistics before Spark hears of them. Of a Spark ``Column``,
+            comparisons with literals of the column's own type do so.
         columns: wanted columns, in order; by default all of the table's.
-        as_of: an instant, a date or a time; now by default.
+        as_of: an instant, a date or a datetime; now by default.
         meta_columns: whether Hudi's five columns come first. A filter can name them only then.
         via: ``"native"``, Spark's own scan, or ``"source"``, ``format("lakehouse")``. By default the first, unless
             files are many or Spark cannot read them; the choice is logged (``lakeformat.spark``, INFO).
@@ -130,9 +132,9 @@ def read_table(
     engine: Engine,
     options: Options,
     *,
-    where: str | Column | None = None,
+    where: Where | Column | None = None,
     columns: Sequence[str] | None = None,
-    as_of: str | None = None,
+    as_of: AsOf | None = None,
     via: str | None = None,
 ) -> DataFrame:
     """See `read`; ``meta_columns`` is an option here."""
@@ -146,7 +148,8 @@ def read_table(
         return _frame(spark, engine, options, snapshot, query, where or options["where"], via)
     plain = options.with_values(where=None)
     names = resolve_query(schema, plain, columns=columns).schema.names
-    whole = ReadQuery(readable_schema(schema, meta_columns=True), Always(True), options["hoodie.enable.data.skipping"])
+    full = readable_schema(schema, meta_columns=True)
+    whole = ReadQuery(full, implied(where, full), options["hoodie.enable.data.skipping"])
     frame = _frame(spark, engine, plain, snapshot, whole, None, via).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
 
@@ -157,7 +160,7 @@ def _frame(
     options: Options,
     snapshot: Snapshot,
     query: ReadQuery,
-    where: str | None,
+    where: Where | None,
     via: str | None,
 ) -> DataFrame:
     location = engine.storage.location

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,14 +13,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakeformat.config.resolve import Options
-from lakeformat.predicate import And, Predicate, bind_lenient
+from lakeformat.predicate import Always, And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
-from lakeformat.read.query import ReadQuery, asked_snapshot, readable_schema, resolve_query
+from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split
 from lakeformat.read.verify import VerifiedSplit, plan_verified, read_verified_split
 from lakeformat.spark.filters import to_predicate
-from lakeformat.spark.host import open_engine, plain_errors
+from lakeformat.spark.guarded import guarded_schema, is_guarded, is_pushing, unguarded_schema, with_guard
+from lakeformat.spark.host import plain_errors
+from lakeformat.spark.pushed import EVERYTHING, ask, settle
+from lakeformat.spark.relation import Relation, keeps_plans_by_scan, open_snapshot
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.storage import Storage
 from lakeformat.timeline.snapshot import Snapshot
@@ -26,16 +31,30 @@ from lakeformat.write.memory import reused_memory
 
 __all__ = ["LakehouseReader", "SplitPartition", "make_reader", "table_schema"]
 
+_LOG: Final = logging.getLogger("lakeformat.spark")
 #: Cut small tables into about this many tasks.
 _TASKS: Final = max(2, pa.cpu_count())
 
 
 class SplitPartition(InputPartition):
-    """One task's portion; None where the table has nothing to read."""
+    """One task's portion; None where the table has nothing to read.
 
-    def __init__(self, split: Split | VerifiedSplit | None) -> None:
+    Attributes:
+        of_pushed: whether the plan is only of the rows that scans have pushed filters for.
+        pushed: which rows that is, if it is not what the reader knew before it planned.
+        first: whether this is the first of the plan's partitions.
+    """
+
+    def __init__(
+        self,
+        split: Split | VerifiedSplit | None,
+        *,
+        of_pushed: bool = False,
+        pushed: Predicate | None = None,
+        first: bool = False,
+    ) -> None:
         super().__init__(split)
-        self.split = split
+        self.split, self.of_pushed, self.pushed, self.first = split, of_pushed, pushed, first
 
 
 class _Pushdown:
@@ -63,13 +82,33 @@ class _Pushdown:
 class LakehouseReader(DataSourceReader):
     """A snapshot read. Planned when Spark asks for partitions, after filters have come."""
 
-    def __init__(self, storage: Storage, snapshot: Snapshot, query: ReadQuery, options: Options) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        snapshot: Snapshot,
+        query: ReadQuery,
+        options: Options,
+        relation: Relation | None = None,
+        *,
+        guarded: bool = False,
+        again: Callable[[], LakehouseReader] | None = None,
+    ) -> None:
+        """A reader for one plan.
+
+        Args:
+            relation: what all its scans share.
+            guarded: whether the relation has the column of `guarded_frame`.
+            again: makes the same reader in a task, which has no snapshot.
+        """
         self._storage, self._query = storage, query
         self._split_bytes: int = options["lakeformat.read.split.bytes"]
         self._verify: bool = options["lakeformat.read.verify"]
         self._snapshot: Snapshot | None = snapshot
         self._few = False  # Fewer splits than cores: then each task decodes columns side by side.
         self._table = snapshot.columns(storage.location)
+        self._log = relation.pushed if relation is not None else None
+        self._guarded, self._again = guarded, again
+        self._asked = EVERYTHING
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802  Spark's name.
@@ -77,60 +116,100 @@ class LakehouseReader(DataSourceReader):
         return _Pushdown(self)
 
     def add_filter(self, pushed: Predicate) -> None:
-        """Narrow the query by Spark's filters, as far as they can be bound."""
+        """Narrow the query by Spark's filters, as far as they can be bound and the plan is not another scan's, too."""
         bound = bind_lenient(pushed, readable_schema(self._table, meta_columns=True))
-        self._query = replace(self._query, predicate=And((self._query.predicate, bound)))
+        if keeps_plans_by_scan():
+            self._query = replace(self._query, predicate=And((self._query.predicate, bound)))
+        elif self._log is not None:
+            self._asked = ask(self._log, bound)
 
     def partitions(self) -> list[InputPartition]:
         """Splits of even size."""
         if self._snapshot is None:
             return []
-        storage, snapshot, query, limit = self._storage, self._snapshot, self._query, self._split_bytes
-        splits: Sequence[Split | VerifiedSplit]
+        asked = self._asked
         with plain_errors():
-            if self._verify:
-                splits = plan_verified(storage, snapshot, query, split_bytes=limit, at_least=_TASKS)
-            else:
-                splits = plan_read(storage, snapshot, query, split_bytes=limit, at_least=_TASKS).splits
+            while self._log is not None and asked.predicate is not None:
+                splits = self._plan(self._snapshot, self._narrowed(asked.predicate))
+                now = settle(self._log, asked, len(splits))
+                if now.count == asked.count:  # Spark has pickled this reader already, as it was before it planned.
+                    news = None if asked is self._asked else asked.predicate
+                    return [
+                        SplitPartition(split, of_pushed=True, pushed=news, first=not at)
+                        for at, split in enumerate(splits)
+                    ]
+                asked = now
+            return [SplitPartition(split) for split in self._plan(self._snapshot, self._query)]
+
+    def _plan(self, snapshot: Snapshot, query: ReadQuery) -> Sequence[Split | VerifiedSplit | None]:
+        """At least one split, though it be none."""
+        storage, limit = self._storage, self._split_bytes
+        splits: Sequence[Split | VerifiedSplit]
+        if self._verify:
+            splits = plan_verified(storage, snapshot, query, split_bytes=limit, at_least=_TASKS)
+        else:
+            splits = plan_read(storage, snapshot, query, split_bytes=limit, at_least=_TASKS).splits
         self._few = len(splits) < _TASKS
-        return [SplitPartition(split) for split in splits] or [SplitPartition(None)]
+        return splits or [None]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split's rows as Arrow batches."""
-        split = partition.value
+        assert isinstance(partition, SplitPartition)  # noqa: S101  Ours.
+        batches = self._read(partition)
+        return map(with_guard, batches) if self._guarded else batches
+
+    def _read(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
+        if not partition.of_pushed:
+            yield from self._read_split(partition.split, self._query)
+        elif is_pushing():
+            yield from self._read_split(partition.split, self._narrowed(partition.pushed or self._asked.predicate))
+        else:
+            yield from self._everything(partition)
+
+    def _narrowed(self, wanted: Predicate | None) -> ReadQuery:
+        return replace(self._query, predicate=And((self._query.predicate, wanted or Always(True))))
+
+    def _everything(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
+        """A scan that pushed no filter has got the plan of others: its first task reads the whole table."""
+        if partition.first and self._again is not None:
+            _LOG.warning("a query that pushes no filters reads a frame whose filters skip files: one task reads it all")
+            whole = self._again()
+            for part in whole.partitions():
+                yield from whole._read_split(part.value, self._query)
+
+    def _read_split(self, split: Split | VerifiedSplit | None, query: ReadQuery) -> Iterator[pa.RecordBatch]:
         if split is None:
             return
         with plain_errors(), reused_memory():
             if isinstance(split, VerifiedSplit):
-                yield from read_verified_split(self._storage, split, self._query, self._table)
+                yield from read_verified_split(self._storage, split, query, self._table)
             else:
-                yield from read_split(self._storage, split, self._query, self._table, threads=self._few)
+                yield from read_split(self._storage, split, query, self._table, threads=self._few)
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks need no file list: the splits name what they read."""
         return {**self.__dict__, "_snapshot": None}
 
 
-def _open(options: Mapping[str, str]) -> tuple[Storage, Snapshot, ReadQuery, Options]:
-    engine, resolved = open_engine(options, reads=True)
-    snapshot = asked_snapshot(engine, resolved)
-    query = resolve_query(snapshot.columns(engine.storage.location), resolved)
-    return engine.storage, snapshot, query, resolved
-
-
-def table_schema(options: Mapping[str, str]) -> StructType:
+def table_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
     """The columns a read returns."""
     with plain_errors():
-        return spark_schema(_open(options)[2].schema)
+        engine, snapshot, resolved = open_snapshot(options, relation)
+        schema = spark_schema(resolve_query(snapshot.columns(engine.storage.location), resolved).schema)
+        return guarded_schema(schema) if is_guarded(options) else schema
 
 
-def make_reader(options: Mapping[str, str], schema: StructType) -> LakehouseReader:
+def make_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None = None) -> LakehouseReader:
     """A reader that returns exactly ``schema``: the table's own or one the user gave."""
     with plain_errors():
-        storage, snapshot, query, resolved = _open(options)
-        full = readable_schema(snapshot.columns(storage.location), meta_columns=True)
-        if schema == spark_schema(query.schema):
-            query = replace(query, schema=arrow_schema(schema))
+        engine, snapshot, resolved = open_snapshot(options, relation)
+        columns = snapshot.columns(engine.storage.location)
+        query = resolve_query(columns, resolved)
+        guarded = is_guarded(options)
+        asked = unguarded_schema(schema) if guarded else schema
+        if asked == spark_schema(query.schema):
+            query = replace(query, schema=arrow_schema(asked))
         else:
-            query = replace(query, schema=requested_schema(schema, full))
-        return LakehouseReader(storage, snapshot, query, resolved)
+            query = replace(query, schema=requested_schema(asked, readable_schema(columns, meta_columns=True)))
+        again = partial(make_reader, dict(options), schema, relation)
+        return LakehouseReader(engine.storage, snapshot, query, resolved, relation, guarded=guarded, again=again)

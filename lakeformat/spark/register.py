@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["PUSHDOWN", "register"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
-def register(spark: SparkSession) -> None:
-    """Make ``format("lakehouse")`` known to this session and let Spark (4.1 or later) push filters into it.
+def register(spark: SparkSession, *, pushdown: bool = False) -> None:
+    """Make ``format("lakehouse")`` known to this session.
 
     Needed where the package is not installed in the driver's environment; harmless where it is. Sessions made by
     ``newSession()`` need their own call.
+
+    Args:
+        pushdown: also switch ``spark.sql.python.filterPushdown.enabled`` on, so that ordinary filters of frames made
+            by ``lakeformat.spark.read`` skip files (Spark 4.1 or later). The switch is the session's: Spark then
+            offers filters to *every* Python data source. On Spark 4.1 to 4.3 another source that takes them can
+            answer with another query's rows whenever one of its DataFrames or views is used twice, since Spark keeps
+            one plan for all scans of it. Those releases are safe for ours: a plain ``load()`` takes no filter there.
+            False, the default, leaves the setting as it is.
     """
     from pyspark_lakehouse import DefaultSource
 
@@ -28,7 +36,9 @@ def register(spark: SparkSession) -> None:
         condition = getattr(error, "getCondition", getattr(error, "getErrorClass", str))()
         if condition != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+    if not pushdown:
+        return
     try:
-        spark.conf.set(_PUSHDOWN, "true")
+        spark.conf.set(PUSHDOWN, "true")
     except Exception as error:  # Spark 4.0 has no such setting; some platforms lock their configuration.
-        _LOG.debug("filters are not pushed: %s", error)
+        _LOG.warning("filters are not pushed, the session does not take %s: %s", PUSHDOWN, str(error).split("\n")[0])

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
     from pyspark.sql.types import StructType
 
+    from lakeformat.spark.relation import Relation
+
 __all__ = ["LakehouseSource"]
 
 _NEEDED: Final = ("pyarrow", "numpy", "fsspec", "mmh3", "fastavro")
@@ -21,12 +23,25 @@ class LakehouseSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        self._relation: Relation | None = None
         missing = [name for name in _NEEDED if find_spec(name) is None]
         if missing:
             raise ImportError(
                 f'format("lakehouse") needs Python packages that are missing here ({", ".join(missing)}); run '
                 f"'pip install {' '.join(_NEEDED)}' in the environment of the driver and the workers"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark keeps the source of a relation in this form: from here on all scans of it see one snapshot."""
+        self._settle()
+        return self.__dict__
+
+    def _settle(self) -> Relation | None:
+        from lakeformat.spark.relation import new_relation
+
+        if self._relation is None:
+            self._relation = new_relation(dict(self.options))
+        return self._relation
 
     @classmethod
     def name(cls) -> str:
@@ -43,14 +58,14 @@ class LakehouseSource(DataSource):
                 "a table in Spark's catalog gives a Python source no path when it is read; write create temporary view "
                 "... using lakehouse options (path '...'), or read by spark.read.format(\"lakehouse\")"
             )
-        return table_schema(dict(self.options))
+        return table_schema(dict(self.options), self._settle())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader."""
         from lakeformat.spark.reader import make_reader
 
         self._refuse_catalog()
-        return make_reader(dict(self.options), schema)
+        return make_reader(dict(self.options), schema, self._relation)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer; called when the write runs, never by EXPLAIN."""

@@ -18,7 +18,6 @@ from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import Where, refused_where
-from lakeformat.read.query import resolve_query
 from lakeformat.read.view import TableView
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
@@ -115,9 +114,9 @@ class LakehouseTable(Clustering):
 
     def read(
         self,
-        where: str | Column | None = None,
+        where: Where | Column | None = None,
         columns: Sequence[str] | None = None,
-        as_of: str | None = None,
+        as_of: AsOf | None = None,
         *,
         meta_columns: bool = False,
         via: str | None = None,
@@ -129,7 +128,7 @@ class LakehouseTable(Clustering):
         return read_table(self._spark, self._engine, options, where=where, columns=columns, as_of=as_of, via=via)
 
     def toDF(  # noqa: N802  Spark's style.
-        self, columns: Sequence[str] | None = None, where: str | None = None, as_of: AsOf | None = None
+        self, columns: Sequence[str] | None = None, where: Where | Column | None = None, as_of: AsOf | None = None
     ) -> DataFrame:
         """The rows by Spark's own Parquet scan over the files that are left after pruning and skipping.
 
@@ -140,23 +139,19 @@ class LakehouseTable(Clustering):
 
         Args:
             columns: wanted columns, in order; all by default, the meta columns first.
-            where: a Spark SQL condition as for `lakeformat.Table.to_arrow`; applied exactly.
+            where: a condition as for `lakeformat.Table.to_arrow`, or a Spark column; applied exactly. Of a column,
+                comparisons with literals of the column's own type leave files out, Spark applies the rest.
             as_of: an instant, a date or a datetime, as `lakeformat.Table.to_batches` takes it; now by default.
 
         Raises:
             InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
             SkippingError: with the option ``verify``, which first reads the table through the data source.
         """
-        from lakeformat.spark.native import check_skipping, native_scan, plan_native
+        from lakeformat.spark.frames import NATIVE, read_table
 
-        snapshot = Table(self._engine.storage, self._options).snapshot(as_of)
-        schema = snapshot.columns(self._engine.storage.location)
-        query = resolve_query(schema, self._options, columns=columns, where=where)
-        if self._options["lakeformat.read.verify"]:
-            check_skipping(self._spark, self._engine.storage.location, snapshot, where or self._options["where"])
-        split_bytes = self._options["lakeformat.read.split.bytes"]
-        plan = plan_native(self._engine.store, snapshot, query)
-        return native_scan(self._spark, self._engine.storage, plan, split_bytes=split_bytes)
+        return read_table(
+            self._spark, self._engine, self._options, where=where, columns=columns, as_of=as_of, via=NATIVE
+        )
 
     def upsert(
         self,

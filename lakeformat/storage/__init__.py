@@ -11,6 +11,7 @@ from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
 from lakeformat.storage.port import Clock, FileInfo, Ids, Storage
 from lakeformat.storage.remote import FsspecStorage
+from lakeformat.storage.scratch import change_scratch, new_scratch
 from lakeformat.storage.system import RandomIds, SystemClock
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "RandomIds",
     "Storage",
     "SystemClock",
+    "change_scratch",
+    "new_scratch",
     "open_storage",
 ]
 

@@ -53,6 +53,11 @@ class Timeline:
         return tuple(i for i in self.instants if i.state is not State.COMPLETED)
 
     @cached_property
+    def pending_writes(self) -> tuple[Instant, ...]:
+        """Those of `pending` that complete as commits."""
+        return tuple(i for i in self.pending if i.action in _WRITES_FILES)
+
+    @cached_property
     def commit_times(self) -> frozenset[str]:
         """Times of `commits`."""
         return frozenset(i.time for i in self.commits)
@@ -78,6 +83,14 @@ class Timeline:
     def as_of(self, instant_time: str) -> Timeline:
         """Only what had a time up to and including this one."""
         return Timeline(tuple(i for i in self.instants if i.time <= instant_time))
+
+    def without(self, times: frozenset[str]) -> Timeline:
+        """As it was before the commits of these times completed: they stand as pending."""
+        if not times:
+            return self
+        late = (i.time in times and i.action in _WRITES_FILES for i in self.instants)
+        instants = (i.at(State.INFLIGHT) if is_late else i for i, is_late in zip(self.instants, late, strict=True))
+        return Timeline(tuple(instants), self.archive)
 
     def completed_since(self, known: frozenset[str]) -> tuple[Instant, ...]:
         """Commits completed now that were not among ``known``; their times may be older than ours."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lakeformat.codec.gather import one_chunk
 from lakeformat.errors import LakeformatError
+from lakeformat.storage.mapped import mapped_storage
 from lakeformat.storage.port import Storage
-from lakeformat.storage.scratch import mapped_storage
 from lakeformat.write.job import WriteJob
 from lakeformat.write.prepare import prepare
 from lakeformat.write.stage import StageReader, StageWriter, stage_folder

@@ -26,9 +26,9 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def registered(spark: SparkSession) -> SparkSession:
-    """A session that called ``register``: filters are pushed where Spark can (4.1 and later)."""
+    """A session that switched pushdown on: Spark offers filters to sources where it can (4.1 and later)."""
     session = spark.newSession()
-    register(session)
+    register(session, pushdown=True)
     return session
 
 

@@ -112,3 +112,8 @@ def run_application(text: str, *arguments: object, cwd: Path) -> str:
     run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
+
+
+def parts(frame: DataFrame) -> int:
+    """How many portions Spark is going to read."""
+    return int(frame.rdd.getNumPartitions())

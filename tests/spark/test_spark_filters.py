@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import read, write
+from lakehouse import parts, read, write
 from pyspark.sql import DataFrame, SparkSession, datasource, functions
 
+from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.source import LakehouseSource
 
 pytestmark = pytest.mark.spark
@@ -101,17 +102,12 @@ def test_pushed_conditions_select_the_same_rows(
     registered: SparkSession, table: Path, judged: dict[str, list[int]]
 ) -> None:
     frames = [
-        read(registered, table).where(text).select(functions.lit(at).alias("at"), "id")
+        guarded_frame(registered, str(table), {}).where(text).select(functions.lit(at).alias("at"), "id")
         for at, text in enumerate(CONDITIONS)
     ]
     found = reduce(DataFrame.union, frames).collect()
     answers = {text: sorted(r["id"] for r in found if r["at"] == at) for at, text in enumerate(CONDITIONS)}
     assert answers == judged
-
-
-def parts(frame: DataFrame) -> int:
-    """How many portions Spark is going to read."""
-    return int(frame.rdd.getNumPartitions())
 
 
 #: Condition -> how many of the four files may hold a match; in the last one ``i`` is null throughout.
@@ -135,8 +131,8 @@ def test_files_that_cannot_match_are_not_read(condition: str, expected: int, spa
 
 @pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="PySpark 4.0 pushes no filters")
 def test_pushed_filters_leave_out_the_same_files(registered: SparkSession, table: Path) -> None:
-    frame = read(registered, table, **ONE_FILE_A_TASK)
-    assert [(text, parts(frame.where(text))) for text, _ in PRUNED] == PRUNED
+    frames = [(text, guarded_frame(registered, str(table), ONE_FILE_A_TASK)) for text, _ in PRUNED]
+    assert [(text, parts(frame.where(text))) for text, frame in frames] == PRUNED
 
 
 def test_nothing_is_pushed_in_a_session_that_did_not_register(spark: SparkSession, table: Path) -> None:
@@ -167,6 +163,7 @@ def test_nothing_is_pushed_in_a_session_that_did_not_register(spark: SparkSessio
     ],
 )
 @pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="PySpark 4.0 pushes no filters")
+@pytest.mark.usefixtures("by_scan")
 def test_filters_as_spark_hands_them_over(
     kind: str, arguments: tuple[Any, ...], condition: str, table: Path, judged: dict[str, list[int]]
 ) -> None:
@@ -177,11 +174,24 @@ def test_filters_as_spark_hands_them_over(
 
 
 @pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="PySpark 4.0 pushes no filters")
+@pytest.mark.usefixtures("by_scan")
 def test_filters_that_cannot_be_used_are_left_to_spark(table: Path) -> None:
     novel = type("Novel", (datasource.Filter,), {})()  # A kind that a later Spark may bring.
     pushed = [novel, datasource.Not(novel), datasource.EqualTo(("i",), "seven"), datasource.EqualTo(("no",), 1)]
     assert read_in_process(table, *pushed) == list(range(17))
     assert read_in_process(table, *pushed, datasource.EqualTo(("id",), 3)) == [3]
+
+
+@pytest.fixture
+def by_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a Spark that keeps plans by scan, which comes with the pushing of limits."""
+    monkeypatch.setattr(datasource.DataSourceReader, "pushLimit", lambda self, limit: False, raising=False)
+
+
+@pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="PySpark 4.0 pushes no filters")
+def test_a_plain_load_takes_no_filter_where_spark_shares_plans(table: Path) -> None:
+    assert not hasattr(datasource.DataSourceReader, "pushLimit")
+    assert read_in_process(table, datasource.EqualTo(("id",), 3)) == list(range(17))
 
 
 def read_in_process(path: Path, *pushed: Any) -> list[int]:

@@ -93,7 +93,8 @@ except Exception as error:
     text = str(error)
 spark.stop()
 refusals = [line for line in text.splitlines() if line.startswith("lakeformat.errors.")]
-print(json.dumps({"answers": answers, "clustered": clustered, "counts": counts, "threads": threads, "refusals": refusals}))
+seen = {"answers": answers, "counts": counts, "threads": threads}
+print(json.dumps({**seen, "clustered": clustered, "refusals": refusals}))
 """
 
 

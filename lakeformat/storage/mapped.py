@@ -1,0 +1,22 @@
+"""Room on a local disk for what a process keeps aside while it runs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakeformat.storage.local import LocalStorage
+from lakeformat.storage.port import Storage
+
+__all__ = ["mapped_storage"]
+
+
+@contextmanager
+def mapped_storage(storage: Storage) -> Iterator[Storage]:
+    """The storage itself if what it opens costs no memory before it is read, else a temporary folder."""
+    if isinstance(storage, LocalStorage):
+        yield storage
+        return
+    with tempfile.TemporaryDirectory(prefix="lakeformat-") as folder:
+        yield LocalStorage(folder)

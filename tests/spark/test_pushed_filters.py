@@ -1,0 +1,99 @@
+"""What the scans of one relation have asked for, in one file: a plan holds the rows of all before it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakeformat.predicate import Always, And, Comparison, Or, Predicate
+from lakeformat.spark.pushed import Asked, _State, ask, new_log, settle
+
+pytestmark = pytest.mark.spark
+
+
+def less(value: int) -> Predicate:
+    """A filter."""
+    return And((Comparison("i", "<", value), Always(True)))
+
+
+def kept(*values: int) -> Predicate:
+    """What is kept of such filters."""
+    return Or(tuple(And((Comparison("i", "<", value),)) for value in values))
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new relation's."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = new_log()
+    assert made is not None
+    assert Path(made).parent.stat().st_mode & 0o777 == 0o700
+    return made
+
+
+def test_each_plan_holds_what_was_asked_before(log: str) -> None:
+    asked = [ask(log, less(value)) for value in (1, 2, 1, 3)]
+    assert asked == [Asked(kept(1), 1), Asked(kept(1, 2), 2), Asked(kept(1, 2), 2), Asked(kept(1, 2, 3), 3)]
+    assert ask(log, Always(True)) == Asked(None, 4)
+    assert ask(log, less(9)).predicate is None
+
+
+def test_a_plan_is_made_anew_if_more_was_asked_meanwhile(log: str) -> None:
+    first = ask(log, less(1))
+    second = ask(log, less(2))
+    assert settle(log, first, 1) == second
+    assert settle(log, second, 1) == second
+
+
+def test_other_processes_see_it(log: str) -> None:
+    ask(log, less(1))
+    text = "import sys; from lakeformat.spark.pushed import ask; from lakeformat.predicate import *\n"
+    text += "print(ask(sys.argv[1], Comparison('i', '<', 2)).count)"
+    found = subprocess.run([sys.executable, "-c", text, log], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["2"]
+    assert ask(log, less(3)).count == 3
+
+
+def test_many_different_filters_are_everything(log: str) -> None:
+    asked = [ask(log, less(value)) for value in range(40)]
+    assert [plan.predicate is None for plan in asked] == [False] * 32 + [True] * 8
+    assert len(Path(log).read_bytes()) < 10_000
+
+
+def test_nan_and_order_do_not_hold_up_a_plan(log: str) -> None:
+    asked = ask(log, Comparison("d", "=", float("nan")))
+    assert settle(log, asked, 1).count == asked.count == ask(log, Comparison("d", "=", float("nan"))).count
+
+
+def test_a_torn_or_removed_file_means_everything(log: str) -> None:
+    first = ask(log, less(1))
+    Path(log).write_bytes(Path(log).read_bytes()[:-3])
+    assert settle(log, first, 1).predicate is None
+    assert ask(log, less(1)).predicate is None
+    Path(log).unlink()
+    assert ask(log, less(2)).predicate is None
+    assert not Path(log).exists()
+
+
+def test_old_files_go_and_a_folder_of_others_is_not_used(log: str) -> None:
+    os.utime(log, (0, 0))
+    assert new_log() is not None
+    assert not Path(log).exists()
+    Path(log).parent.chmod(0o777)
+    assert new_log() is None
+
+
+def test_plans_of_others_that_lack_a_filter_are_waited_for() -> None:
+    state = _State()
+    first = state.place(less(1))
+    state.sent = {1: (50.0, 1), 2: (70.0, 0), os.getpid(): (90.0, 0)}
+    assert state.stored_by(first) == 70.0
+    second = state.place(less(2))
+    assert state.stored_by(second) == 70.0
+    state.sent[3] = (60.0, 2)
+    state.sent.pop(2)
+    assert (state.stored_by(first), state.stored_by(second)) == (0.0, 50.0)

@@ -1,0 +1,187 @@
+"""Ordinary filters of a guarded frame leave files out; one frame and one view see one snapshot."""
+
+from __future__ import annotations
+
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from lakehouse import parts, read
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession, datasource, functions
+
+from lakeformat import InvalidInputError, Table, create
+from lakeformat.spark import LakehouseTable, register
+from lakeformat.spark.guarded import guarded_frame
+from lakeformat.spark.register import PUSHDOWN
+from lakeformat.spark.source import LakehouseSource
+
+pytestmark = pytest.mark.spark
+
+PUSHES = pytest.mark.skipif(not hasattr(datasource, "EqualTo"), reason="PySpark 4.0 pushes no filters")
+ONE_FILE_A_TASK = {"lakeformat.read.split.bytes": "1"}
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
+
+
+def letters(start: int) -> pa.Table:
+    """Ten rows of one letter."""
+    return pa.table({"id": range(start, start + 10), "s": ["abcdefgh"[start // 10]] * 10}, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Four files, one a letter."""
+    made = create(str(tmp_path / "t"), SCHEMA, record_key="id", **{"hoodie.parquet.small.file.limit": 0})
+    for start in range(0, 40, 10):
+        made.bulk_insert(letters(start))
+    return made
+
+
+def path_of(table: Table) -> str:
+    """Where it lies."""
+    return table.engine.storage.location
+
+
+def test_register_leaves_the_session_as_it_is_unless_asked(spark: SparkSession) -> None:
+    session = spark.newSession()
+    before = session.conf.get(PUSHDOWN, "false")
+    register(session)
+    assert session.conf.get(PUSHDOWN, "false") == before == "false"
+    register(session, pushdown=True)
+    assert session.conf.get(PUSHDOWN) == "true"
+
+
+@PUSHES
+def test_a_guarded_frame_reads_the_files_of_all_that_was_asked_of_it(registered: SparkSession, table: Table) -> None:
+    frame = guarded_frame(registered, path_of(table), ONE_FILE_A_TASK)
+    asked = [("s = 'a'", 1), ("id >= 30", 2), ("s = 'a'", 2), ("true", 4), ("s = 'a'", 4)]
+    assert [(text, parts(frame.where(text))) for text, _ in asked] == asked
+    anew = guarded_frame(registered, path_of(table), ONE_FILE_A_TASK)
+    assert parts(anew.select("id").where("s = 'd' or s = 'zz'").where("id > 35")) == 1
+    assert anew.columns == frame.columns == ["_hoodie_commit_time", "_hoodie_commit_seqno", *anew.columns[2:]]
+
+
+@PUSHES
+def test_files_that_are_left_out_are_not_opened(registered: SparkSession, table: Table) -> None:
+    frame = guarded_frame(registered, path_of(table), {"columns": "id,s"})
+    found = frame.where("s = 'd'")
+    assert parts(found) >= 1
+    newest = max(Path(path_of(table)).glob("*.parquet"), key=lambda file: file.name.rpartition("_")[2])
+    for file in Path(path_of(table)).glob("*.parquet"):
+        if file != newest:
+            file.unlink()
+    assert sorted(row.id for row in found.collect()) == list(range(30, 40))
+    with pytest.raises(PySparkException, match="parquet"):
+        frame.collect()
+
+
+def test_without_pushdown_nothing_is_skipped(spark: SparkSession, registered: SparkSession, table: Table) -> None:
+    assert parts(guarded_frame(spark, path_of(table), ONE_FILE_A_TASK).where("s = 'a'")) == 4
+    assert parts(read(registered, Path(path_of(table)), **ONE_FILE_A_TASK).where("s = 'a'")) == 4
+
+
+@PUSHES
+def test_where_spark_keeps_plans_by_scan_a_plain_load_skips(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(*filters: Any) -> int:
+        relation = LakehouseSource({"path": path_of(table), **ONE_FILE_A_TASK})
+        schema = relation.schema()
+        reader: Any = copy(relation).reader(schema)  # As Spark does by pickling.
+        list(reader.pushFilters(filters))
+        return len(reader.partitions())
+
+    wanted = (datasource.EqualTo(("s",), "b"),)
+    assert (planned(), planned(*wanted)) == (4, 4)
+    monkeypatch.setattr(datasource.DataSourceReader, "pushLimit", lambda self, limit: False, raising=False)
+    assert (planned(), planned(*wanted)) == (4, 1)
+
+
+@pytest.mark.parametrize("way", ["load", "guarded"])
+def test_one_frame_sees_one_snapshot(way: str, session: SparkSession, table: Table) -> None:
+    path = path_of(table)
+    frame = guarded_frame(session, path, {}) if way == "guarded" else session.read.format("lakehouse").load(path)
+    frame.createOrReplaceTempView("one_snapshot")
+    seen = [frame.where("id < 5").count()]
+    table.bulk_insert(letters(40))
+    seen += [frame.count(), frame.where("s = 'e'").count(), frame.where("s = 'e' or id < 0").count()]
+    seen += [row[0] for row in session.sql("select count(*) from one_snapshot").collect()]
+    table.delete(where="id < 5")
+    seen += [frame.where("id < 5").count(), frame.count(), session.table("one_snapshot").where("s >= 'a'").count()]
+    assert seen == [5, 40, 0, 0, 40, 5, 40, 40]
+    assert session.read.format("lakehouse").load(path).count() == 45
+
+
+@pytest.mark.parametrize(("statement", "later"), [("insert into", 42), ("insert overwrite", 2)])
+def test_a_view_that_is_written_into_stays_whole(
+    statement: str, later: int, session: SparkSession, table: Table
+) -> None:
+    options = f"path '{path_of(table)}', meta_columns false"
+    view = f"create or replace temporary view written using lakehouse options ({options})"
+    session.sql(view)
+    seen = [session.table("written").where("s = 'a'").count()]
+    session.sql(statement + " written values (70, 'h'), (71, 'h')")
+    conditions = ("true", "s = 'a'", "s = 'h'", "s = 'a' or s = 'h'")
+    seen += [session.table("written").where(text).count() for text in conditions]
+    session.sql(view)
+    seen += [session.table("written").where(text).count() for text in ("true", "s = 'h'")]
+    assert seen == [10, 40, 10, 0, 10, later, 2]
+
+
+def test_a_commit_that_was_pending_when_the_frame_was_made_stays_out(session: SparkSession, table: Table) -> None:
+    """Its instant is older than the newest that the frame knows."""
+    timeline = Path(path_of(table)) / ".hoodie"
+    newest = sorted(timeline.glob("*.commit"))[-2]
+    aside = newest.with_suffix(".aside")
+    newest.rename(aside)
+    frame = session.read.format("lakehouse").load(path_of(table))
+    seen = [frame.where("s = 'c'").count(), frame.count()]
+    aside.rename(newest)
+    seen += [frame.where("s = 'c'").count(), frame.where("s = 'd'").count(), frame.count()]
+    assert seen == [0, 30, 0, 10, 30]
+    assert session.read.format("lakehouse").load(path_of(table)).count() == 40
+
+
+def test_a_frame_of_an_empty_table_stays_empty(session: SparkSession, tmp_path: Path) -> None:
+    empty = create(str(tmp_path / "t"), SCHEMA, record_key="id")
+    frame = session.read.format("lakehouse").load(path_of(empty))
+    assert frame.count() == 0
+    empty.bulk_insert(letters(0))
+    assert (frame.where("s = 'a'").count(), frame.count()) == (0, 0)
+
+
+COLUMN = functions.col
+#: Condition -> how many of the four files are left.
+CONDITIONS: list[tuple[Any, int]] = [
+    (lambda: COLUMN("s") == "b", 1),
+    (lambda: (COLUMN("id") > 12) & (COLUMN("s") < "d"), 2),
+    (lambda: (functions.lit(31) <= COLUMN("id")) | COLUMN("s").isin("a", "b"), 3),
+    (lambda: ~(COLUMN("id") >= 20), 2),
+    (lambda: COLUMN("s").startswith("c") & (functions.length("s") == 1), 1),
+    (lambda: ~((COLUMN("id") >= 20) & (functions.length("s") == 1)), 4),
+    (lambda: functions.expr("id between 3 and 8 or s = 'd'"), 2),
+    (lambda: COLUMN("id") == "25", 4),
+    (lambda: COLUMN("id") + 1 == 5, 4),
+    (lambda: COLUMN("s").isNull() | (COLUMN("id") % 10 == 3), 4),
+    (lambda: COLUMN("_hoodie_record_key") == "25", 1),
+]
+
+
+@pytest.mark.parametrize("at", range(len(CONDITIONS)))
+def test_native_reads_takes_a_spark_column(at: int, spark: SparkSession, table: Table) -> None:
+    make, files = CONDITIONS[at]
+    ours = LakehouseTable.forPath(spark, path_of(table))
+    frame = ours.toDF(["id"], where=make())
+    judged = ours.toDF().where(make()).select("id")
+    assert sorted(frame.collect()) == sorted(judged.collect())
+    assert frame.columns == ["id"]
+    assert len(ours.toDF(where=make()).inputFiles()) == files
+
+
+@pytest.mark.parametrize(("where", "name"), [(pc.field("id") > 5, "Expression"), (5, "builtins.int"), ([], "list")])
+def test_native_reads_refuses_other_conditions_by_name(
+    where: Any, name: str, spark: SparkSession, table: Table
+) -> None:
+    with pytest.raises(InvalidInputError, match=name):
+        LakehouseTable.forPath(spark, path_of(table)).toDF(where=where)
