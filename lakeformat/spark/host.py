@@ -16,7 +16,7 @@ __all__ = ["open_engine", "plain_errors"]
 
 
 def open_engine(options: Mapping[str, str], *, reads: bool = False) -> tuple[Engine, Options]:
-    """The table's engine and the parsed options of a Spark read or write; a read is not told what a write would be."""
+    """The table's engine and the parsed options; a read is not told what a write would not do."""
     path = next((value for key, value in options.items() if key.lower() == "path"), None)
     if not path and "paths" in {key.lower() for key in options}:
         raise InvalidOptionError("several paths given; one load reads one table, so load each and union the frames")
