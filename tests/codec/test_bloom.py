@@ -165,6 +165,20 @@ def test_the_promised_rate_is_kept() -> None:
     assert 0.005 < hits.mean() < 0.015
 
 
+@pytest.mark.parametrize("held", [200, 1_000, 3_000])
+def test_the_expected_rate_is_the_one_that_is_met(held: int) -> None:
+    """Of a filter less full than was promised, and of fuller ones; also where nobody counted its keys."""
+    bloom = BloomFilter.sized(1_000, 0.01)
+    bloom.add(pa.array([f"k{n}" for n in range(held)]))
+    absent = hash_chain(pa.array([f"x{n}" for n in range(20_000)]), bloom.hashes)
+    met = bloom.might_contain(absent).mean()
+    assert bloom.expected_rate(0) == pytest.approx(met, rel=0.2, abs=2e-4)
+    uncounted = BloomFilter(bits=bloom.bits, hashes=bloom.hashes, rows=bloom.rows)
+    assert uncounted.expected_rate(held) == pytest.approx(bloom.expected_rate(0))
+    twice = BloomFilter(bits=bloom.bits, hashes=bloom.hashes, rows=[bloom.rows[0]] * 2, keys_per_row=held, used=held)
+    assert bloom.expected_rate(0) < twice.expected_rate(2 * held) <= 2 * bloom.expected_rate(0)
+
+
 def test_a_key_is_present_if_any_row_has_it() -> None:
     rows = []
     for key in ["first", "second"]:
