@@ -111,7 +111,7 @@ def bounds_of(rows: pa.Table, path: str) -> ColumnBounds:
     return ColumnBounds(low, high, pa.array([column.null_count]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(EXPRESSIONS, st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_arrow_decides_and_what_is_skipped_has_no_match(expression: pc.Expression, at: list[int]) -> None:
     rows = TABLE.take(pa.array(at))
