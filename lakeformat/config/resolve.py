@@ -72,6 +72,9 @@ def resolve(
             option only logs a warning, so that jobs written for other releases run.
     """
     allowed = frozenset(effects)
+    where = raw.get("where")
+    if where is not None and not isinstance(where, str):  # Its text would be taken for SQL.
+        raise InvalidOptionError(f"option where is of type {type(where).__name__}; write text, or give it to the read")
     texts = [(str(name).lower(), _text(value)) for name, value in raw.items() if value is not None]
     prefix = dict(texts).get("hoodie.datasource.write.commitmeta.key.prefix", "_").lower()
     values: dict[str, Any] = {}

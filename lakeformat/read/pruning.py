@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.errors import CorruptTableError
 from lakeformat.file_index.columns import bounds_schema
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
@@ -73,7 +74,7 @@ def proven_own(storage: Storage, timeline: Timeline, files: pa.Table) -> Flags:
     own: set[str] = set()
     for instant in timeline.commits:
         if instant.time in wanted:
-            with suppress(FileNotFoundError):  # Archived since: it proves nothing any more.
+            with suppress(FileNotFoundError, CorruptTableError):  # Archived since, or damaged: it proves nothing.
                 own |= own_files(store.commit(instant))
     paths = pc.binary_join_element_wise(files.column("partition_path"), files.column("name"), "/")
     return np.array([path.lstrip("/") in own for path in paths.to_pylist()], np.bool_)

@@ -135,7 +135,10 @@ def own_files(metadata: CommitMetadata) -> frozenset[str]:
     """Paths of the commit's files whose rows are proven to lie in the folder that they name."""
     said = metadata.extra.get(OFF_FOLDER)
     if said is not None:
-        return frozenset(stat.path for stat in metadata.all_stats()).difference(json.loads(said))
+        try:
+            return frozenset(stat.path for stat in metadata.all_stats()).difference(json.loads(said))
+        except (ValueError, TypeError):  # Not what we write.
+            return frozenset()
     if metadata.operation not in _INSERTING:
         return frozenset()
     return frozenset(s.path for s in metadata.all_stats() if s.prev_commit is None and not s.num_updates)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakeformat
-from lakeformat import InvalidInputError
+from lakeformat import InvalidInputError, InvalidOptionError
 from lakeformat.predicate import ColumnBounds, bind_expression, bind_where, mask, may_match
 from lakeformat.predicate.nodes import leaves
 
@@ -111,7 +111,7 @@ def bounds_of(rows: pa.Table, path: str) -> ColumnBounds:
     return ColumnBounds(low, high, pa.array([column.null_count]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(EXPRESSIONS, st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_arrow_decides_and_what_is_skipped_has_no_match(expression: pc.Expression, at: list[int]) -> None:
     rows = TABLE.take(pa.array(at))
@@ -208,5 +208,7 @@ def test_wherever_where_stands(tmp_path: Any) -> None:
     assert merge.execute().report["rows"] == {"incoming": 6, "inserted": 0, "updated": 1, "deleted": 2}
     with pytest.raises(InvalidInputError, match="list; give"):
         table.delete(where=[("id", "=", 1)])  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match="of type Expression; write text"):
+        lakeformat.open(tmp_path / "t", where=f("x") > 1)
     with pytest.raises(InvalidInputError, match="list; give"):
         table.merge(changes).when_matched_delete([1]).execute()  # type: ignore[arg-type]

@@ -117,8 +117,9 @@ NESTED = pa.schema([
 ])  # fmt: skip
 
 
-@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "overwrite"])
-@pytest.mark.parametrize("library", [pd, pl])
+@pytest.mark.parametrize(
+    ("library", "operation"), [(pd, "upsert"), (pl, "upsert"), (pd, "bulk_insert"), (pl, "insert"), (pl, "overwrite")]
+)
 def test_columns_without_a_value_take_the_tables_types(
     library: Any, operation: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

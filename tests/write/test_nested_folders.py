@@ -15,7 +15,8 @@ from lakeformat.write.partitions import nested_pair
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 OPERATIONS = ["upsert", "insert", "bulk_insert", "overwrite", "insert_overwrite"]
-GLOBAL = {"hoodie.index.type": "GLOBAL_SIMPLE"}
+HIVE = {"hoodie.datasource.write.hive_style_partitioning": True}
+OTHERS = [("upsert", {"hoodie.index.type": "GLOBAL_SIMPLE"}), ("upsert", HIVE), ("bulk_insert", HIVE)]
 
 
 def rows(*partitions: str, first: int = 0) -> pa.Table:
@@ -36,11 +37,10 @@ def refused(table: lakeformat.Table, operation: str, given: pa.Table, inner: str
     assert (sorted(path.rglob("*.parquet")), [entry.instant_time for entry in table.history()]) == before
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("options", [{}, GLOBAL, {"hoodie.datasource.write.hive_style_partitioning": True}])
+@pytest.mark.parametrize(("operation", "options"), [*((each, {}) for each in OPERATIONS), *OTHERS])
 def test_a_folder_in_another_is_refused(operation: str, options: dict[str, Any], tmp_path: Path) -> None:
     table = new(tmp_path, **options)
-    to = "p={}".format if len(options) and options is not GLOBAL else str
+    to = "p={}".format if options is HIVE else str
     refused(table, operation, rows("a", "a/b"), to("a/b"), to("a"))
     refused(table, operation, rows("a/b/c", "a-b", "a"), to("a/b/c"), to("a"))
     getattr(table, operation)(rows("a/b", "ab", "a-b"))
