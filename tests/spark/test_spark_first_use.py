@@ -56,8 +56,8 @@ def test_zips_go_only_where_the_same_packages_are_found_next(installed: Path, tm
     other.mkdir(parents=True)
     (other / "__init__.py").touch()
     assert without_zips([*zips, str(other.parent)], [site]) == [zips[0], str(other.parent)]
-    jar, distribution = "/jars/a.jar", "/opt/spark/python/lib/pyspark.zip"
-    assert without_zips([jar, distribution, ""], [site]) == [jar, distribution, ""]
+    kept = ["/jars/a.jar", "/opt/spark/python/lib/pyspark.zip", "/gone/pyspark/python/lib/pyspark.zip", ""]
+    assert without_zips(kept, [site]) == kept
 
 
 def test_workers_take_the_installed_pyspark(tmp_path: Path) -> None:
