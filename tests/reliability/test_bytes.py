@@ -110,15 +110,12 @@ def folder() -> Iterator[Path]:
 
 
 #: Rows of a megabyte, the options, and the private memory that each step may take.
-FEW = (
-    300,
-    {
-        "lakeformat.write.buffer.bytes": 16 * MB,
-        "hoodie.parquet.block.size": 16 * MB,
-        "lakeformat.clustering.buffer.bytes": 64 * MB,
-    },
-    240 * MB,
-)
+SMALL_BUFFERS = {
+    "lakeformat.write.buffer.bytes": 16 * MB,
+    "hoodie.parquet.block.size": 16 * MB,
+    "lakeformat.clustering.buffer.bytes": 64 * MB,
+}
+FEW = (500, SMALL_BUFFERS, 460 * MB)
 MANY = (3_000, {}, 1_200 * MB)
 
 
@@ -172,7 +169,7 @@ def test_a_foreign_row_group_that_repeats_long_texts(folder: Path, rows: int) ->
     write_foreign(path, rows)
 
     def run(what: str) -> Any:
-        return limited(path, what, 400 * MB, 50, {**FEW[1]})
+        return limited(path, what, 400 * MB, 50, SMALL_BUFFERS)
 
     assert run("to_arrow") == "MemoryError"
     assert run("read")[0] == rows * 40_000
