@@ -9,7 +9,6 @@ from typing import Final
 from pyspark.sql.datasource import DataSourceReader
 
 from lakeformat.config.resolve import Options
-from lakeformat.errors import LakeformatError
 from lakeformat.read.query import as_of_option
 from lakeformat.spark.guarded import is_guarded, unmarked
 from lakeformat.spark.host import open_engine
@@ -49,7 +48,7 @@ def new_relation(options: Mapping[str, str]) -> Relation | None:
         engine, resolved = open_engine(unmarked(options))
         timeline = engine.store.load()
         asked = as_of_option(resolved)
-    except LakeformatError:
+    except Exception:
         return None
     newest = timeline.newest_time or _NEVER
     shared = is_guarded(options) and hasattr(DataSourceReader, "pushFilters") and not keeps_plans_by_scan()
