@@ -5,7 +5,7 @@ A column is a tree of calls, names and literals, in PySpark's own classes under 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -60,6 +60,7 @@ class _Text:
 #: None is what we do not know.
 _Node = _Call | _Name | _Literal | _Text | None
 
+_SPELT: Final = {"==": "=", "!": "not"}
 _MIRRORED: Final[Mapping[str, str]] = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
     "startswith": StartsWith,
@@ -105,7 +106,7 @@ def _exactly(node: _Node, schema: pa.Schema) -> Predicate | None:
 
 
 def _leaf(call: _Call) -> Predicate | None:
-    name, arguments = {"==": "="}.get(call.name, call.name), call.arguments
+    name, arguments = call.name, call.arguments
     if len(arguments) == 2 and isinstance(arguments[0], _Literal) and name in _MIRRORED:
         name, arguments = _MIRRORED[name], arguments[::-1]
     match arguments:
@@ -172,7 +173,7 @@ def _tree(column: Column) -> _Node:
 def _of_connect(expression: Any) -> _Node:
     kind = type(expression).__name__
     if kind == "UnresolvedFunction":
-        return _Call(expression._name.lower(), tuple(map(_of_connect, expression._args)))
+        return _call(expression._name, map(_of_connect, expression._args))
     if kind == "ColumnReference" and expression._plan_id is None:
         return _name(path_parts(expression._unparsed_identifier))
     if kind == "LiteralExpression":
@@ -186,8 +187,7 @@ def _of_jvm(node: Any) -> _Node:
     kind = node.getClass().getSimpleName()
     if kind == "UnresolvedFunction":
         arguments = node.arguments()
-        nodes = tuple(_of_jvm(arguments.apply(at)) for at in range(arguments.size()))
-        return _Call(node.functionName().lower(), nodes)
+        return _call(node.functionName(), (_of_jvm(arguments.apply(at)) for at in range(arguments.size())))
     if kind == "UnresolvedAttribute" and node.planId().isEmpty():
         parts = node.nameParts()
         return _name([parts.apply(at) for at in range(parts.size())])
@@ -197,6 +197,10 @@ def _of_jvm(node: Any) -> _Node:
     if kind == "SqlExpression":
         return _Text(node.expression())
     return None
+
+
+def _call(name: str, arguments: Iterable[_Node]) -> _Call:
+    return _Call(_SPELT.get(name, name.lower()), tuple(arguments))
 
 
 def _name(parts: Sequence[str]) -> _Node:

@@ -9,7 +9,6 @@ from typing import Final
 from pyspark.sql.datasource import DataSourceReader
 
 from lakeformat.config.resolve import Options
-from lakeformat.errors import LakeformatError
 from lakeformat.model.instant import parse_as_of
 from lakeformat.read.query import asked_snapshot
 from lakeformat.spark.guarded import is_guarded, unmarked
@@ -51,7 +50,7 @@ def new_relation(options: Mapping[str, str]) -> Relation | None:
         timeline = engine.store.load()
         as_of = resolved["as.of.instant"]
         asked = None if as_of is None else parse_as_of(as_of, engine.store.config().zone)
-    except LakeformatError:
+    except Exception:
         return None
     newest = timeline.newest_time or _NEVER
     shared = is_guarded(options) and hasattr(DataSourceReader, "pushFilters") and not keeps_plans_by_scan()

@@ -14,7 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, datasource, functions
 
 from lakeformat import InvalidInputError, Table, create
+from lakeformat.predicate import Always
 from lakeformat.spark import LakehouseTable, register
+from lakeformat.spark.columns import implied
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.register import PUSHDOWN
 from lakeformat.spark.source import LakehouseSource
@@ -185,3 +187,26 @@ def test_native_reads_refuses_other_conditions_by_name(
 ) -> None:
     with pytest.raises(InvalidInputError, match=name):
         LakehouseTable.forPath(spark, path_of(table)).toDF(where=where)
+
+
+def test_columns_of_connect_are_understood_alike(spark: SparkSession) -> None:
+    connect = pytest.importorskip("pyspark.sql.connect.functions")
+
+    def conditions(f: Any) -> list[Any]:
+        """The same ones from either's functions."""
+        number, text = f.col("id"), f.col("s")
+        return [
+            (number > 5) & (text == "b") & (f.length(text) > 3),
+            ~(number <= 7) | text.isin("a", "b"),
+            text.isNull() | text.isNotNull() | number.eqNullSafe(4) | (number != 3),
+            text.startswith("a") & text.endswith("b") & text.contains("c") & (f.lit(3) < number),
+            f.expr("id between 3 and 8"),
+            number == f.lit("5"),
+            f.col("s") > f.current_date(),
+        ]
+
+    assert spark.version
+    ours, theirs = conditions(functions), conditions(connect)
+    understood = [implied(column, SCHEMA) for column in ours]
+    assert [implied(column, SCHEMA) for column in theirs] == understood
+    assert [column == Always(True) for column in understood] == [False] * 5 + [True] * 2
