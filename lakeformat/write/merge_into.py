@@ -73,7 +73,7 @@ class MergePlan:
     @property
     def changes_every_match(self) -> bool:
         """Whether no stored row that a source row matches stays as it is."""
-        return Always(True) in {clause.where for clause in self.matched}
+        return any(clause.where == Always(True) for clause in self.matched)
 
     def source(self, rows: pa.Table) -> pa.Table:
         """The source's side of what clauses look at; the record key is always there."""
