@@ -165,7 +165,9 @@ def _same_kind(value: Any, kind: pa.DataType) -> bool:
 def _tree(column: Column) -> _Node:
     """The column's tree; whatever of PySpark's insides is other than known is not understood."""
     try:
-        return _of_connect(column._expr) if hasattr(column, "_expr") else _of_jvm(column._jc.node())
+        if type(column).__module__.startswith("pyspark.sql.connect."):  # Any attribute of the other kind is a column.
+            return _of_connect(column._expr)
+        return _of_jvm(column._jc.node())
     except Exception:
         return None
 
