@@ -11,18 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_index.columns import bounds_schema
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
-from lakeformat.predicate import ColumnBounds, Predicate, column_path, may_match
+from lakeformat.predicate import ColumnBounds, Predicate, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.write.folders import folder_values, off_folder, own_files, reading_keys
+from lakeformat.write.folders import folder_values, off_folder, own_files
 
-__all__ = ["folders_hold_their_rows", "proven_own", "prune_by_name"]
+__all__ = ["proven_own", "prune_by_name"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -78,33 +76,6 @@ def proven_own(storage: Storage, timeline: Timeline, files: pa.Table) -> Flags:
                 own |= own_files(store.commit(instant))
     paths = pc.binary_join_element_wise(files.column("partition_path"), files.column("name"), "/")
     return np.array([path.lstrip("/") in own for path in paths.to_pylist()], np.bool_)
-
-
-def folders_hold_their_rows(storage: Storage, snapshot: Snapshot) -> bool:
-    """Whether every row of the table has the values that its folder names: then these may stand for the columns.
-
-    Opens no base file; false where nobody knows, and of columns whose value a folder does not tell.
-    """
-    if snapshot.schema is None or not snapshot.config.partition_fields:
-        return True
-    schema = bounds_schema(snapshot.schema)
-    keys = reading_keys(snapshot.config)
-    fields = [column_path([name]) for name in snapshot.config.partition_fields]
-    for portion in snapshot.live.portions(fields):
-        folders = portion.files.column("partition_path").combine_chunks().dictionary_encode()
-        values = folder_values(folders.dictionary.to_pylist(), keys, schema)
-        if not portion.files.num_rows:
-            continue
-        if any(name not in values or values[name].null_count for name in fields):
-            return False
-        off, known = off_folder({name: of.take(folders.indices) for name, of in values.items()}, portion.bounds)
-        empty = np.asarray(pc.fill_null(pc.equal(portion.files.column("rows"), 0), False))
-        if (off & known & ~empty).any():
-            return False
-        asked = pa.array(off & ~known & ~empty)
-        if not proven_own(storage, snapshot.timeline, portion.files.filter(asked)).all():
-            return False
-    return True
 
 
 def _exactly(values: pa.Array) -> ColumnBounds:

@@ -19,9 +19,9 @@ from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.predicate import ColumnBounds
-from lakeformat.read.nan import may_hold_nan
 from lakeformat.read.query import resolve_query
 from lakeformat.read.session import plan_read
+from lakeformat.read.told import told_of
 from lakeformat.write.job import Operation
 
 ROWS, FILES = 8_000, 40
@@ -107,6 +107,16 @@ def some(ids: range, nan_every: int) -> pa.Table:
     return pa.table({"id": list(ids), "f": values, "d": values, "s": structs}, SCHEMA)
 
 
+def without_nan(table: lakeformat.Table, files: list[str], *paths: str) -> set[str]:
+    """Those of the columns that are known to hold no NaN in these files."""
+    return set(told_of(table.snapshot(), files, dict.fromkeys(paths, pa.float64())).without_nan)
+
+
+def newest(table: lakeformat.Table) -> list[str]:
+    snapshot = table.snapshot()
+    return [file.path for file in snapshot.files if file.name.instant_time == snapshot.instant_time]
+
+
 def counted(table: lakeformat.Table) -> bool:
     """Hold what the index says of NaN against the rows of each file. Returns whether it says so of all."""
     known = True
@@ -125,7 +135,7 @@ def counted(table: lakeformat.Table) -> bool:
                 told = bounds.nan_count[at].as_py() if bounds is not None and bounds.nan_count is not None else None
                 known &= told is not None
                 assert told in (wanted, None), (file, path)
-                assert may_hold_nan(table.snapshot(), [path], [file]) == {path: told != 0}
+                assert without_nan(table, [file], path) == ({path} if told == 0 else set())
     return known
 
 
@@ -166,15 +176,13 @@ def test_every_way_to_write_counts(write: str, with_nan: Path, tmp_path: Path) -
 
 def test_what_nobody_counted_may_be_nan(with_nan: Path, tmp_path: Path) -> None:
     table = lakeformat.open(shutil.copytree(with_nan, tmp_path / "t"), **OPTIONS)
-    told = {"id": False, "f": True, "d": True, "s.d": True, "s": True}
-    second = [file.path for file in table.snapshot().files if file.name.instant_time == table.snapshot().instant_time]
-    assert may_hold_nan(table.snapshot(), list(told)) == told
-    assert may_hold_nan(table.snapshot(), list(told), second) == dict.fromkeys(told, False)
-    assert may_hold_nan(table.snapshot(), ["d"], []) == {"d": False}
+    paths = ("f", "d", "s.d")
+    assert without_nan(table, [file.path for file in table.snapshot().files], *paths) == set()
+    assert without_nan(table, newest(table), *paths) == {*paths}
     # As another program writes.
     lakeformat.open(tmp_path / "t", **OPTIONS, **{"lakeformat.file.index": False}).upsert(some(range(40, 50), 9))
     assert not counted(table)
-    assert may_hold_nan(table.snapshot(), list(told), second) == told, "they are not live any more"
+    assert without_nan(table, newest(table), *paths) == set()
     assert sorted(table.to_arrow(["id"], "d >= 24")["id"].to_pylist()) == [0, 7, 14, 21, 28, 35, 45, 48, 49]
 
 
