@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = (
-    *("setup", "demo", "test", "check", "interop", "bench", "jar"),
+    *("setup", "demo", "test", "test-slow", "check", "interop", "bench", "jar"),
     *("test-matrix", "nightly", "clean", "help"),
 )
 # What an outer make hands down would reach the inner one.
@@ -42,9 +42,10 @@ def test_help_lists_exactly_the_targets(fresh: Path) -> None:
     ("target", "last_step"),
     [
         ("demo", r"-m lakeformat\.demo"),
-        ("test", r'-m pytest -m "not interop and not nightly"'),
+        ("test", r'-m pytest -m "not slow and not interop and not nightly"'),
+        ("test-slow", r'-m pytest -m "slow and not interop and not nightly"'),
         ("check", r"lint-imports"),
-        ("interop", r"-m pytest -m interop tests/interop"),
+        ("interop", r'-m pytest -m "interop and not nightly" tests/interop'),
         ("bench", r"-m benchmarks"),
         ("jar", r"tools/build_jar\.py"),
         ("test-matrix", r"tools/matrix\.py"),
