@@ -116,7 +116,7 @@ SMALL_BUFFERS = {
     "lakeformat.clustering.buffer.bytes": 64 * MB,
 }
 FEW = (500, SMALL_BUFFERS, 460 * MB)
-MANY = (3_000, {}, 1_200 * MB)
+MANY = (3_000, {}, 2_000 * MB)
 
 
 @pytest.mark.parametrize(
