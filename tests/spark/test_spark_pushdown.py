@@ -166,7 +166,7 @@ CONDITIONS: list[tuple[Any, int]] = [
     (lambda: COLUMN("id") == "25", 4),
     (lambda: COLUMN("id") + 1 == 5, 4),
     (lambda: COLUMN("s").isNull() | (COLUMN("id") % 10 == 3), 4),
-    (lambda: COLUMN("_hoodie_record_key") == "25", 1),
+    (lambda: COLUMN("_hoodie_record_key") == "25", 2),  # As text it lies between "0" and "9", too.
 ]
 
 

@@ -198,7 +198,15 @@ def few_columns(use: Use) -> Any:
 
 def contradictions_and_constants(use: Use) -> Any:
     frame = use.read()
-    texts = ["i = 5 and i = 6", "1 = 1", "1 = 0", "null", "s is null or s is not null", "i = 5 and i <=> 5", "i = i"]
+    texts = [
+        "i = 5 and i = 6",
+        "1 = 1",
+        "1 = 0",
+        "cast(null as boolean)",
+        "s is null or s is not null",
+        "i = 5 and i <=> 5",
+        "i = i",
+    ]
     return [frame.where(text).count() for text in texts], frame.limit(0).count(), len(frame.limit(35).collect())
 
 
