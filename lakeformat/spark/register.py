@@ -25,7 +25,8 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
             by ``lakeformat.spark.read`` skip files (Spark 4.1 or later). The switch is the session's: Spark then
             offers filters to *every* Python data source. On Spark 4.1 to 4.3 another source that takes them can
             answer with another query's rows whenever one of its DataFrames or views is used twice, since Spark keeps
-            one plan for all scans of it. Those releases are safe for ours: a plain ``load()`` takes no filter there.
+            one plan for all scans of it. Of ours a plain ``load()`` takes no filter there; what
+            ``read(..., via="source")`` does is told by `lakeformat.spark.pushed`.
             False, the default, leaves the setting as it is.
     """
     from pyspark_lakehouse import DefaultSource
