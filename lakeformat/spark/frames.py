@@ -12,7 +12,7 @@ from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.instant import AsOf
-from lakeformat.predicate import Where, column_path
+from lakeformat.predicate import column_path, refused_where
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.view import TableView
 from lakeformat.spark.columns import implied
@@ -88,7 +88,7 @@ def choose_way(known: Known) -> Way:
 def read(
     spark: SparkSession,
     path: str,
-    where: Where | Column | None = None,
+    where: str | Column | None = None,
     columns: Sequence[str] | None = None,
     as_of: AsOf | None = None,
     *,
@@ -132,7 +132,7 @@ def read_table(
     engine: Engine,
     options: Options,
     *,
-    where: Where | Column | None = None,
+    where: str | Column | None = None,
     columns: Sequence[str] | None = None,
     as_of: AsOf | None = None,
     via: str | None = None,
@@ -141,11 +141,13 @@ def read_table(
     from pyspark.sql import Column
 
     choose_way(Known(0, said=via))  # Refused before anything is planned.
+    if not isinstance(where, str | Column | None):
+        raise refused_where(where, "Spark SQL text or a Spark column")
     snapshot = Table(engine.storage, options).snapshot(as_of)
     schema = snapshot.columns(engine.storage.location)
     if not isinstance(where, Column):
         query = resolve_query(schema, options, columns=columns, where=where)
-        return _frame(spark, engine, options, snapshot, query, where or options["where"], via)
+        return _frame(spark, engine, options, snapshot, query, options["where"] if where is None else where, via)
     plain = options.with_values(where=None)
     names = resolve_query(schema, plain, columns=columns).schema.names
     full = readable_schema(schema, meta_columns=True)
@@ -160,7 +162,7 @@ def _frame(
     options: Options,
     snapshot: Snapshot,
     query: ReadQuery,
-    where: Where | None,
+    where: str | None,
     via: str | None,
 ) -> DataFrame:
     location = engine.storage.location
@@ -182,8 +184,6 @@ def _frame(
 
 def _by_source(spark: SparkSession, location: str, query: ReadQuery, given: Mapping[str, Any], way: Way) -> DataFrame:
     _LOG.info("%s at %s is read by the data source: %s", location, given["as.of.instant"], way.why)
-    if not isinstance(given["where"], str | None):
-        raise InvalidInputError("the data source takes where= as text; write it as text, or read via='native'")
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
     named = {key: text for key, text in texts.items() if given[key] is not None}
     columns = ",".join(query.schema.names)

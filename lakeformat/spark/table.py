@@ -114,7 +114,7 @@ class LakehouseTable(Clustering):
 
     def read(
         self,
-        where: Where | Column | None = None,
+        where: str | Column | None = None,
         columns: Sequence[str] | None = None,
         as_of: AsOf | None = None,
         *,
@@ -128,7 +128,7 @@ class LakehouseTable(Clustering):
         return read_table(self._spark, self._engine, options, where=where, columns=columns, as_of=as_of, via=via)
 
     def toDF(  # noqa: N802  Spark's style.
-        self, columns: Sequence[str] | None = None, where: Where | Column | None = None, as_of: AsOf | None = None
+        self, columns: Sequence[str] | None = None, where: str | Column | None = None, as_of: AsOf | None = None
     ) -> DataFrame:
         """The rows by Spark's own Parquet scan over the files that are left after pruning and skipping.
 
@@ -139,8 +139,8 @@ class LakehouseTable(Clustering):
 
         Args:
             columns: wanted columns, in order; all by default, the meta columns first.
-            where: a condition as for `lakeformat.Table.to_arrow`, or a Spark column; applied exactly. Of a column,
-                comparisons with literals of the column's own type leave files out, Spark applies the rest.
+            where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, or a Spark column; applied exactly. Of a
+                column, comparisons with literals of the column's own type leave files out, Spark applies the rest.
             as_of: an instant, a date or a datetime, as `lakeformat.Table.to_batches` takes it; now by default.
 
         Raises:

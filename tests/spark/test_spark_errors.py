@@ -60,7 +60,7 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
         (reading(columns="id,y"), "InvalidInputError", r"unknown column 'y'.*the table has .*"),
         (reading(columns="id,id"), "InvalidInputError", r"columns=id,id names a column twice; name each once"),
         (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: .*"),
-        (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r".*='yesterday' is no instant; write .*"),
+        (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r".*='yesterday' is no instant; give .*"),
         (
             reading(**{"hoodie.datasource.query.type": "incremental"}),
             "InvalidOptionError",

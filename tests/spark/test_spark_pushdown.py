@@ -181,7 +181,7 @@ def test_native_reads_takes_a_spark_column(at: int, spark: SparkSession, table: 
     assert len(ours.toDF(where=make()).inputFiles()) == files
 
 
-@pytest.mark.parametrize(("where", "name"), [(pc.field("id") > 5, "Expression"), (5, "builtins.int"), ([], "list")])
+@pytest.mark.parametrize(("where", "name"), [(pc.field("id") > 5, "Expression"), (5, "type int"), ([], "type list")])
 def test_native_reads_refuses_other_conditions_by_name(
     where: Any, name: str, spark: SparkSession, table: Table
 ) -> None:
