@@ -22,11 +22,10 @@ from lakeformat.timeline.snapshot import Snapshot
 from lakeformat.write.bucket_tasks import BucketSettings
 from lakeformat.write.buckets import FileSizing
 from lakeformat.write.commit import OpenCommit
-from lakeformat.write.folders import check_new_folders
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.late_check import new_file_check
 from lakeformat.write.liveness import alive
-from lakeformat.write.profile import false_positives, workload_profile
+from lakeformat.write.profile import check_opened, false_positives, workload_profile
 from lakeformat.write.report import Report
 from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
 from lakeformat.write.session import AFTER_TASKS, Engine, WriteResult, WriteSession
@@ -164,8 +163,7 @@ class ExchangedSession:
         schema = job.final_schema(snapshot)
         staged = [task for task in staged if task.path]
         units, results, plan = self._plan(staged, snapshot, schema)
-        opened = {bucket.partition_path for bucket in plan.buckets if bucket.base is None}
-        check_new_folders(self.storage, snapshot, opened.union(file.stat.partition_path for file in written))
+        check_opened(self.storage, snapshot, plan.buckets, written)
         touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
         profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
         commit = session.inflight(commit, profile, snapshot, session.overwritten(touched, snapshot))

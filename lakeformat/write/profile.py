@@ -32,7 +32,7 @@ from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_byt
 from lakeformat.write.spread import own_partitions, spread
 from lakeformat.write.stage import Written
 
-__all__ = ["BucketPlan", "false_positives", "plan_buckets", "workload_profile"]
+__all__ = ["BucketPlan", "check_opened", "false_positives", "plan_buckets", "workload_profile"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -113,7 +113,7 @@ def plan_buckets(
             sizing = dict(zip(tagged, pool.map(size, tagged), strict=True))
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
         buckets = _buckets(job, placed, snapshot, sizing, closed)
-        check_new_folders(storage, snapshot, {bucket.partition_path for bucket in buckets if bucket.base is None})
+        check_opened(storage, snapshot, buckets)
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
 
@@ -214,6 +214,18 @@ def false_positives(job: WriteJob, written: Iterable[Written]) -> Mapping[str, i
     """For the report: keys that filters let through and merges did not find; nothing where no filter is asked."""
     asks = job.tags and not job.index_settings.has_buckets
     return {"false_positives": sum(file.missed for file in written)} if asks else {}
+
+
+def check_opened(
+    storage: Storage, snapshot: Snapshot, buckets: Iterable[Bucket], written: Iterable[Written] = ()
+) -> None:
+    """Hold the partitions in which a write opens file groups, or tasks have, against one another and the table's.
+
+    Raises:
+        InvalidInputError: the folder of one would lie in that of another; see `check_new_folders`.
+    """
+    opened = {bucket.partition_path for bucket in buckets if bucket.base is None}
+    check_new_folders(storage, snapshot, opened.union(file.stat.partition_path for file in written))
 
 
 def workload_profile(

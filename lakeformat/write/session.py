@@ -26,7 +26,6 @@ from lakeformat.write.callbacks import CommitMessage, notify
 from lakeformat.write.claims import PROCESS
 from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
 from lakeformat.write.engine import Engine
-from lakeformat.write.folders import check_new_folders
 from lakeformat.write.handles import HandleSettings, create, merge
 from lakeformat.write.hooks import Hooks, hooks_of
 from lakeformat.write.job import Operation, WriteJob
@@ -34,7 +33,7 @@ from lakeformat.write.late_check import late_check
 from lakeformat.write.liveness import alive
 from lakeformat.write.markers import announce, prepare_partition
 from lakeformat.write.partitions import matching_partitions
-from lakeformat.write.profile import BucketPlan, false_positives, plan_buckets, workload_profile
+from lakeformat.write.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
 from lakeformat.write.publish import Publication
 from lakeformat.write.repack import choose_small, read_back
 from lakeformat.write.report import Report, progress
@@ -310,8 +309,7 @@ class WriteSession:
         if self.job.joins:
             written, tails = self._repacked(written, tails, snapshot)
         plan = plan_buckets(self.storage, self.job, tails, snapshot, schema, self.report)
-        opened = {bucket.partition_path for bucket in plan.buckets if bucket.base is None}
-        check_new_folders(self.storage, snapshot, opened.union(file.stat.partition_path for file in written))
+        check_opened(self.storage, snapshot, plan.buckets, written)
         partitions = {*plan.rows, *(file.stat.partition_path for file in written)}
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
         commit = self.inflight(commit, profile, snapshot, self.overwritten(partitions, snapshot))
