@@ -28,6 +28,7 @@ from lakeformat.write.handles import deleted_rows_of
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.prepare import ANY_PARTITION, combine, winning
 from lakeformat.write.report import Report
+from lakeformat.write.route import RoutedBucket
 from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
 from lakeformat.write.spread import own_partitions, spread
 from lakeformat.write.stage import Written
@@ -217,7 +218,7 @@ def false_positives(job: WriteJob, written: Iterable[Written]) -> Mapping[str, i
 
 
 def check_opened(
-    storage: Storage, snapshot: Snapshot, buckets: Iterable[Bucket], written: Iterable[Written] = ()
+    storage: Storage, snapshot: Snapshot, buckets: Iterable[Bucket | RoutedBucket], written: Iterable[Written] = ()
 ) -> None:
     """Hold the partitions in which a write opens file groups, or tasks have, against one another and the table's.
 
