@@ -119,6 +119,7 @@ FEW = (500, SMALL_BUFFERS, 460 * MB)
 MANY = (3_000, {}, 2_000 * MB)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "options", "limit"),
     [pytest.param(*FEW, id="few"), pytest.param(*MANY, id="many", marks=pytest.mark.nightly)],

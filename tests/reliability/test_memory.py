@@ -95,6 +95,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux counts private memory in RLIMIT_DATA")
 def test_a_thousand_rows_into_a_table_larger_than_memory(folder: Path) -> None:
     table = load(folder / "t", ROWS)

@@ -30,6 +30,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "stage_gb"), [pytest.param(20_000, 0, id="few"), pytest.param(3_000_000, 4, marks=pytest.mark.nightly)]
 )

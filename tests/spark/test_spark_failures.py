@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeformat
 from lakeformat.spark import LakehouseTable
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 # Workers cannot import test modules: what they run travels as code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -129,7 +129,6 @@ def test_a_commit_that_fails_undoes_itself(spark: SparkSession, tmp_path: Path) 
 EXCHANGED = {**FLIGHTS, **EAGER}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
 def test_first_attempts_that_fail_leave_nothing_on_the_exchanged_way(
     operation: str, spark: SparkSession, tmp_path: Path
@@ -166,7 +165,6 @@ def test_attempts_that_fail_while_files_are_written_leave_nothing(spark: SparkSe
     assert [file for file in leftovers(tmp_path) if "/stage/" not in file] == []  # As below.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert", "overwrite"])
 def test_an_exchanged_job_that_fails_leaves_the_table_as_it_was(
     operation: str, spark: SparkSession, tmp_path: Path
