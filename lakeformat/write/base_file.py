@@ -58,6 +58,8 @@ _SAMPLE_BYTES: Final = 4 << 20
 _PAGE_BYTES: Final = 1 << 20
 _PAGE_LOOKS: Final = 1024
 _DICTIONARY_SHARE: Final = 0.5
+#: Fewer rows repeat values by chance.
+_LEAST_JOINING: Final = 32
 _HEADROOM: Final = 1.2
 #: What the footer says of one column of one row group, about: offsets, encodings, least and greatest value.
 _COLUMN_FOOTER_BYTES: Final = 160
@@ -222,7 +224,7 @@ class BaseFileWriter:
                 self.sink,
                 self._schema,
                 compression=self._codecs(leaves, sample),
-                use_dictionary=[*_REPEATED, *self._encoded, *_dictionary_columns(self._plain(), sample)],
+                use_dictionary=[*_REPEATED, *self._encoded, *_dictionary_columns(self._plain(), sample, self._joins)],
                 write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
                 store_schema=False,
                 write_page_checksum=True,
@@ -349,17 +351,31 @@ def _share_left(column: pa.ChunkedArray, codec: str) -> float:
     return len(pa.Codec(codec).compress(some)) / len(some)
 
 
-def _dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None) -> list[str]:
-    """Leaf columns for which a dictionary pays: values repeat in a sample. Nested leaves get one."""
+def _dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, joins: bool) -> list[str]:
+    """Leaf columns for which a dictionary pays: values repeat in a sample. Nested leaves get one.
+
+    Args:
+        joins: whether the sample may end with rows that join others: they were measured with their own dictionaries.
+    """
     chosen: list[str] = []
     for field in fields:
         if pa.types.is_nested(field.type):
             chosen += _leaves(field, field.name)
         elif sample is not None and field.name not in META_COLUMNS:
-            some = sample.column(field.name).slice(0, _SAMPLE_ROWS)
-            if pc.count_distinct(some, mode="all").as_py() <= len(some) * _DICTIONARY_SHARE:
+            column = sample.column(field.name)
+            lasts = (column.slice(len(column) - rows) for rows in _joining(len(column) if joins else 0))
+            if _repeats(column.slice(0, _SAMPLE_ROWS)) or any(map(_repeats, lasts)):
                 chosen.append(field.name)
     return chosen
+
+
+def _joining(rows: int) -> list[int]:
+    """So many of a sample's last rows may be those that join the others."""
+    return [rows // share for share in (2, 4, 8, 16) if _LEAST_JOINING <= rows // share <= _SAMPLE_ROWS]
+
+
+def _repeats(values: pa.ChunkedArray) -> bool:
+    return bool(pc.count_distinct(values, mode="all").as_py() <= len(values) * _DICTIONARY_SHARE)
 
 
 def _leaves(field: pa.Field, path: str) -> Iterator[str]:
