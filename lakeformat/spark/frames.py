@@ -19,6 +19,7 @@ from lakeformat.spark.columns import implied
 from lakeformat.spark.conditions import column_of
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.native import check_skipping, native_scan, plan_native
+from lakeformat.spark.register import PUSHDOWN
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.table import Table
 from lakeformat.timeline.snapshot import Snapshot
@@ -38,7 +39,6 @@ _MANY_FILES: Final = 10_000
 _MOST_FILES: Final = 100_000
 #: Options that the source is told of as they were given.
 _PASSED: Final = (FILE_INDEX, "hoodie.enable.data.skipping", "lakeformat.read.split.bytes", "lakeformat.read.verify")
-_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _frame(
     via: str | None,
 ) -> DataFrame:
     location = engine.storage.location
-    pushes = str(spark.conf.get(_PUSHDOWN, "false")).lower() == "true"
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
     given |= {"where": where, "as.of.instant": snapshot.instant_time}
     unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
