@@ -8,9 +8,10 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError
 
-__all__ = ["BaseFile", "BaseFileName", "FileGroupId", "join_path"]
+__all__ = ["BaseFile", "BaseFileName", "FileGroupId", "FileSlice", "LogFile", "LogFileName", "join_path"]
 
 _NAME: Final = re.compile(r"([^_/]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.parquet")
+_LOG_NAME: Final = re.compile(r"\.([^._/]+)_(\d{14}|\d{17})\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 
 
 def join_path(partition_path: str, name: str) -> str:
@@ -73,3 +74,78 @@ class BaseFile:
     def path(self) -> str:
         """Path relative to the table."""
         return join_path(self.partition_path, str(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """``.<file id>_<instant time>.log.<version>_<write token>``, ``.cdc`` at the end of change data.
+
+    The instant is the slice's base instant up to table version 6, that of the writing deltacommit from version 8 on.
+
+    >>> LogFileName.match(".6f1c-0_20251120083000123.log.1_0-41-26").version
+    1
+    """
+
+    file_id: str
+    instant_time: str
+    version: int
+    write_token: str | None = None
+    is_cdc: bool = False
+
+    @classmethod
+    def match(cls, name: str) -> LogFileName | None:
+        """Inverse of ``str()``, None for any other name (Hudi: ``FSUtils.LOG_FILE_PATTERN``)."""
+        found = _LOG_NAME.fullmatch(name)
+        if found is None:
+            return None
+        file_id, time, version, token, cdc = found.groups()
+        return cls(file_id, time, int(version), token, cdc is not None)
+
+    def __str__(self) -> str:
+        token = "" if self.write_token is None else f"_{self.write_token}"
+        return f".{self.file_id}_{self.instant_time}.log.{self.version}{token}{'.cdc' * self.is_cdc}"
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """Where the file stands among the log files of a slice (Hudi: ``HoodieLogFile.LogFileComparator``)."""
+        return self.instant_time, self.version, self.write_token or ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """What was appended to a file group: a file of blocks in a partition's folder."""
+
+    partition_path: str
+    name: LogFileName
+    size_bytes: int
+
+    @property
+    def group(self) -> FileGroupId:
+        """The file group this file belongs to."""
+        return FileGroupId(self.partition_path, self.name.file_id)
+
+    @property
+    def path(self) -> str:
+        """Path relative to the table."""
+        return join_path(self.partition_path, str(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """One version of a file group: a base file, and what was appended since.
+
+    Attributes:
+        base_instant: time of the base file's commit, or of the compaction or commit that opened the slice.
+        base: None where the slice is logs only.
+        logs: in the order in which they are merged.
+    """
+
+    group: FileGroupId
+    base_instant: str
+    base: BaseFile | None
+    logs: tuple[LogFile, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all its files."""
+        return sum(log.size_bytes for log in self.logs) + (self.base.size_bytes if self.base else 0)

@@ -1,0 +1,45 @@
+"""What log files say of records, as columns: rows written later than the base file, and keys deleted since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+__all__ = ["LogDeletes", "LogPart", "LogRows"]
+
+
+@dataclass(frozen=True)
+class LogRows:
+    """The rows of one data block.
+
+    Attributes:
+        instant_time: of the commit that wrote the block.
+        rows: columns as the block's own schema names them, meta columns included.
+        is_partial: the rows hold some of the table's columns only, those that an update set (Hudi: ``IS_PARTIAL``).
+    """
+
+    instant_time: str
+    rows: pa.Table
+    is_partial: bool = False
+
+
+@dataclass(frozen=True)
+class LogDeletes:
+    """The keys of one delete block.
+
+    Attributes:
+        instant_time: of the commit that wrote the block.
+        keys: record keys, as text.
+        ordering: a column for each ordering field, as long as ``keys``; a null deletes whatever is there. Empty if
+            all do.
+    """
+
+    instant_time: str
+    keys: pa.Array
+    ordering: tuple[pa.Array, ...] = ()
+
+
+#: What one block says. Parts stand in the order in which they are to be merged, the later written ones last.
+LogPart: TypeAlias = LogRows | LogDeletes
