@@ -23,13 +23,13 @@ import pyarrow as pa
 import lakeformat
 from benchmarks.process_tree import peak_bytes
 from benchmarks.workload import WORK
-from lakeformat.file_index.columns import bounds_schema, with_bounds
-from lakeformat.file_index.keep import write_manifest, write_shard
-from lakeformat.file_index.replay import covered_by
 from lakeformat.predicate import ColumnBounds
 from lakeformat.read.query import resolve_query
 from lakeformat.read.session import plan_read
-from lakeformat.timeline.live import FILE_COLUMNS
+from lakeformat.table_state.file_index.columns import bounds_schema, with_bounds
+from lakeformat.table_state.file_index.keep import write_manifest, write_shard
+from lakeformat.table_state.file_index.replay import covered_by
+from lakeformat.table_state.live import FILE_COLUMNS
 
 __all__ = ["main"]
 

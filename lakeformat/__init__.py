@@ -28,14 +28,14 @@ if TYPE_CHECKING:
         ValidationFailedError,
         WriteConflictError,
     )
-    from lakeformat.read.history import HistoryEntry
     from lakeformat.table import Table, create
     from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
-    from lakeformat.write.callbacks import CommitMessage
+    from lakeformat.timeline.history import HistoryEntry
+    from lakeformat.transaction.callbacks import CommitMessage
+    from lakeformat.transaction.result import WriteResult
+    from lakeformat.transaction.validators import ProposedWrite
     from lakeformat.write.clauses import Merge
     from lakeformat.write.plan import WritePlan
-    from lakeformat.write.session import WriteResult
-    from lakeformat.write.validators import ProposedWrite
 
 __version__: Final = "0.1.0"
 
@@ -70,13 +70,13 @@ __all__ = [
 #: Where names live. They are imported when first asked for: a Spark worker that only looks up sources must
 #: neither wait for pyarrow nor fail without it.
 _PLACES: Final = {
-    "CommitMessage": ("lakeformat.write.callbacks", "CommitMessage"),
-    "HistoryEntry": ("lakeformat.read.history", "HistoryEntry"),
+    "CommitMessage": ("lakeformat.transaction.callbacks", "CommitMessage"),
+    "HistoryEntry": ("lakeformat.timeline.history", "HistoryEntry"),
     "Merge": ("lakeformat.write.clauses", "Merge"),
-    "ProposedWrite": ("lakeformat.write.validators", "ProposedWrite"),
+    "ProposedWrite": ("lakeformat.transaction.validators", "ProposedWrite"),
     "Table": ("lakeformat.table", "Table"),
     "WritePlan": ("lakeformat.write.plan", "WritePlan"),
-    "WriteResult": ("lakeformat.write.session", "WriteResult"),
+    "WriteResult": ("lakeformat.transaction.result", "WriteResult"),
     "create": ("lakeformat.table", "create"),
     "open": ("lakeformat.table", "open_table"),
 }

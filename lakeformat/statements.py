@@ -12,19 +12,21 @@ from lakeformat.predicate import Always, Predicate, Where, bind_where
 from lakeformat.read.matching import find_matches
 from lakeformat.read.query import readable_schema
 from lakeformat.services.inline import check_services
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.hooks import HookArguments, hooks_of
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.validators import check_validators
 from lakeformat.write.arrow_input import fitted
 from lakeformat.write.assign import plan_assignments
 from lakeformat.write.clauses import Clause
-from lakeformat.write.hooks import HookArguments, hooks_of
 from lakeformat.write.intake import taken_in
 from lakeformat.write.job import Operation, WriteJob, rewrite_job
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
 from lakeformat.write.rewrite import Handle, Rewrite, rewrite
 from lakeformat.write.schema import optional_within
-from lakeformat.write.session import Engine, WriteResult, WriteSession
-from lakeformat.write.validators import check_validators
+from lakeformat.write.session import WriteSession
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -18,32 +18,33 @@ import pyarrow as pa
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
+from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.merge import MergeFunction
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
-from lakeformat.read.history import HistoryEntry
 from lakeformat.read.reading import Reading
-from lakeformat.read.view import TableView
 from lakeformat.services.clustering import Clustering
 from lakeformat.services.inline import check_services, with_services
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
+from lakeformat.table_state.engine import Engine
+from lakeformat.timeline.history import HistoryEntry
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.hooks import HookArguments, hooks_of
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.validators import check_validators
 from lakeformat.write.arrow_input import arrow_reader, fitted, without_index
 from lakeformat.write.clauses import Merge
 from lakeformat.write.direct_session import write_direct
-from lakeformat.write.hooks import HookArguments, hooks_of
 from lakeformat.write.intake import taken_in
 from lakeformat.write.job import Operation, plan_job
 from lakeformat.write.layout import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.merging import upsert_options
-from lakeformat.write.partitions import distinct_partitions
 from lakeformat.write.plan import WritePlan, plan_write
 from lakeformat.write.schema import incoming_schema
-from lakeformat.write.session import Engine, WriteResult, WriteSession
+from lakeformat.write.session import WriteSession
 from lakeformat.write.table_settings import check_options, create_table
-from lakeformat.write.validators import check_validators
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -121,7 +122,7 @@ class Table(Reading, Clustering):
     ) -> None:
         self.options = options if options is not None else resolve({})
         use_index = self.options[FILE_INDEX]
-        self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds(), TableView, use_index)
+        self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds(), use_index)
 
     def __repr__(self) -> str:
         return f"Table({self.engine.storage.location!r})"

@@ -178,7 +178,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.static.overwrite.partition.paths": (
         "what is replaced goes by the operation", "write operation insert_overwrite or delete_partition", ""),
     "hoodie.precommit.validators.failure.policy": ("a failed validator always fails the write", "", ""),
-    "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.write.validators", ""),
+    "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
     "hoodie.table.cdc.enabled": ("changes are not logged row by row", "", ""),
     # Columns and their values.

@@ -294,14 +294,14 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.WRITE,
     ),
     Option(
-        "lakeformat.write.validators",
+        "lakeformat.transaction.validators",
         "Python functions package.module:function that may refuse a write before it is visible.",
         Effect.WRITE,
         fields,
         (),
     ),
     Option(
-        "lakeformat.write.callbacks",
+        "lakeformat.transaction.callbacks",
         "Python functions package.module:function that are told of a write when it is visible.",
         Effect.WRITE,
         fields,

@@ -20,7 +20,7 @@ from lakeformat.index.key_columns import matches, read_keys
 from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, in_key_order
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of", "has_bucket_files", "only_bucket_count"]
 

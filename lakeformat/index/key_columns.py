@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.index.footers import open_parquet, row_batches
+from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.index.port import Ints
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY

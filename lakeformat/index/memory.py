@@ -22,7 +22,7 @@ from lakeformat.index.key_columns import KeyColumn, matches, read_keys
 from lakeformat.index.port import IndexSettings, TagCounts, Tagged, in_key_order, untagged
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["MemoryIndex"]
 

@@ -16,7 +16,7 @@ from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["GlobalIndex", "PartitionIndex", "in_question"]
 

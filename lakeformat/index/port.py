@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "in_key_order", "untagged"]
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import hash_chain
-from lakeformat.index.footers import KeyFooter, read_footers
+from lakeformat.files.footers import KeyFooter, read_footers
 from lakeformat.index.key_columns import KeyColumn, SortedKeys, Wanted, matches, read_keys
 from lakeformat.index.port import Ints, TagCounts, Tagged, in_key_order
 from lakeformat.model.files import BaseFile

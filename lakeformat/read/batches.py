@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_index.footer_bounds import row_group_bounds
-from lakeformat.index.footers import open_parquet, row_batches
+from lakeformat.files.footer_bounds import row_group_bounds
+from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.predicate import Always, mask, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.query import ReadQuery, readable_schema

@@ -9,14 +9,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.index.footers import open_parquet
+from lakeformat.files.footers import open_parquet
 from lakeformat.read.ahead import in_order
 from lakeformat.read.batches import read_split, vanished
 from lakeformat.read.query import ReadQuery
 from lakeformat.read.session import ReadPlan, group_bytes
 from lakeformat.read.splits import FilePart, Split, pack
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["read_all"]
 

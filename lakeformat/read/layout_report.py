@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
-from lakeformat.index.footers import read_metadata
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.footers import read_metadata
 from lakeformat.layout.boxes import Spans
 from lakeformat.layout.report import LayoutReport, Sample, report
 from lakeformat.layout.words import leaf_type
@@ -27,7 +27,7 @@ from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["report_layout"]
 

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, Predicate, columns_of
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.rewrite import Found
+from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["find_matches"]
+__all__ = ["Found", "find_matches"]
 
 _UNCUT: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The live base files that hold a match. ``counts``: what each narrowing step left, for the report."""
+
+    files: Sequence[BaseFile]
+    counts: Mapping[str, int]
 
 
 def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, skipping: bool = True) -> Found:

@@ -16,9 +16,9 @@ from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 from lakeformat.predicate import ColumnBounds, Predicate, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.storage.port import Storage
+from lakeformat.table_state.folder_values import folder_values, off_folder, own_files
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.write.folders import folder_values, off_folder, own_files
 
 __all__ = ["proven_own", "prune_by_name"]
 
@@ -31,7 +31,7 @@ def prune_by_name(
     """Which files may hold a match, judged by partition path, file name and instant.
 
     Args:
-        files: of `lakeformat.timeline.live.FILE_COLUMNS`.
+        files: of `lakeformat.table_state.live.FILE_COLUMNS`.
         bounds: of the filter's columns, as far as they are known.
 
     Returns:
@@ -64,7 +64,7 @@ def proven_own(storage: Storage, timeline: Timeline, files: pa.Table) -> Flags:
     """Files whose rows lie in the folder that their partition columns name, as the files' commits prove.
 
     Args:
-        files: of `lakeformat.timeline.live.FILE_COLUMNS`.
+        files: of `lakeformat.table_state.live.FILE_COLUMNS`.
     """
     store = TimelineStore(storage)
     store.load()

@@ -13,8 +13,8 @@ from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.engine import Engine
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["ReadQuery", "asked_snapshot", "readable_schema", "resolve_query"]
 

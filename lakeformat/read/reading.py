@@ -12,13 +12,13 @@ from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import Where
 from lakeformat.read.everything import read_all
-from lakeformat.read.history import HistoryEntry, read_history
 from lakeformat.read.layout_report import report_layout
 from lakeformat.read.query import ReadQuery, asked_snapshot, resolve_query
 from lakeformat.read.session import ReadPlan, plan_read
 from lakeformat.read.verify import read_verified
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.engine import Engine
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.history import HistoryEntry, read_history
 
 __all__ = ["Reading"]
 

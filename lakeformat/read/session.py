@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeformat.file_index.footer_bounds import row_group_bounds
-from lakeformat.index.footers import read_metadata
+from lakeformat.files.footer_bounds import row_group_bounds
+from lakeformat.files.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, may_match
 from lakeformat.predicate.nodes import leaves
@@ -23,9 +23,9 @@ from lakeformat.read.pruning import proven_own, prune_by_name
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Split, pack
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.live import FILE_COLUMNS, file_objects
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.folders import reading_keys
+from lakeformat.table_state.folder_values import reading_keys
+from lakeformat.table_state.live import FILE_COLUMNS, file_objects
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["ReadPlan", "group_bytes", "plan_read"]
 

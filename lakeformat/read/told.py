@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
-from lakeformat.index.footers import read_metadata
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.footers import read_metadata
 from lakeformat.predicate import ColumnBounds, Predicate
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.live import FILE_COLUMNS, file_objects
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.live import FILE_COLUMNS, file_objects
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["NO_FOLDERS", "FolderValues", "Told", "folder_values", "told_of"]
 

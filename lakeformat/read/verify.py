@@ -20,7 +20,7 @@ from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import FilePart, Split
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["VerifiedSplit", "plan_verified", "read_verified", "read_verified_split"]
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import resolve
-from lakeformat.index.footers import read_metadata
+from lakeformat.files.footers import read_metadata
 from lakeformat.predicate import Predicate, Where
 from lakeformat.read.everything import read_all
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.session import plan_read
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["TableView"]
 

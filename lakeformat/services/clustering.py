@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from lakeformat.config.resolve import Options
 from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of
-from lakeformat.write.engine import Engine
-from lakeformat.write.session import WriteResult
+from lakeformat.table_state.engine import Engine
+from lakeformat.transaction.result import WriteResult
 
 __all__ = ["Clustering"]
 

@@ -16,10 +16,10 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError
 from lakeformat.services.cluster.plans import pending_plans
 from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of, rows_are_bound
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.engine import Engine
-from lakeformat.write.session import WriteResult
+from lakeformat.transaction.result import WriteResult
 
 __all__ = ["after_write", "check_services", "with_services"]
 

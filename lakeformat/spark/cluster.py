@@ -37,10 +37,11 @@ from lakeformat.spark.jobs import (
     written,
 )
 from lakeformat.storage.port import Storage
-from lakeformat.write.engine import Engine
+from lakeformat.table_state.engine import Engine
+from lakeformat.transaction.written import Written
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.route import bundle
-from lakeformat.write.stage import Run, Written
+from lakeformat.write.stage import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,9 +21,11 @@ from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import ANSWER, Batches, answers, attempt, collected, cores, numbered, numbers, written
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.spark.writer import DirectSparkWriter, StagedWriter
+from lakeformat.table_state.engine import Engine
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
 from lakeformat.write.buckets import Bucket
-from lakeformat.write.commit import OpenCommit
 from lakeformat.write.exchanged import TASK_BYTES, RouteTasks
 from lakeformat.write.handles import HandleSettings
 from lakeformat.write.job import WriteJob
@@ -31,9 +33,8 @@ from lakeformat.write.layout import Layout
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.rewrite import rewritten
 from lakeformat.write.route import TagResult, TagUnit, bundle, shuffle_values
-from lakeformat.write.session import Engine
 from lakeformat.write.sorted_runs import lay_down
-from lakeformat.write.stage import Run, StagedTask, Written, stage_folder
+from lakeformat.write.stage import Run, StagedTask
 from lakeformat.write.tag_units import tag_unit
 
 if TYPE_CHECKING:

@@ -14,16 +14,14 @@ from lakeformat.errors import InvalidInputError
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import column_path, refused_where
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
-from lakeformat.read.view import TableView
 from lakeformat.spark.columns import implied
 from lakeformat.spark.conditions import column_of
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.native import check_skipping, native_scan, plan_native
 from lakeformat.spark.register import PUSHDOWN
-from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.table import Table
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.session import Engine
+from lakeformat.table_state.engine import Engine, open_engine
+from lakeformat.table_state.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -121,8 +119,7 @@ def read(
         SkippingError: with the option ``verify``, which first reads the table through the source.
     """
     resolved = resolve(options)
-    storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
-    engine = Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX])
+    engine = open_engine(path, resolved)
     resolved = resolved.with_values(meta_columns=meta_columns)
     return read_table(spark, engine, resolved, where=where, columns=columns, as_of=as_of, via=via)
 

@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from lakeformat.config.resolve import Options, resolve
-from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidOptionError, LakeformatError
-from lakeformat.read.view import TableView
-from lakeformat.storage import RandomIds, SystemClock, open_storage
-from lakeformat.write.session import Engine
+from lakeformat.table_state.engine import Engine, open_engine
 
-__all__ = ["open_engine", "plain_errors"]
+__all__ = ["asked_engine", "plain_errors"]
 
 
-def open_engine(options: Mapping[str, str], *, reads: bool = False) -> tuple[Engine, Options]:
+def asked_engine(options: Mapping[str, str], *, reads: bool = False) -> tuple[Engine, Options]:
     """The table's engine and the parsed options; a read is not told what a write would not do."""
     path = next((value for key, value in options.items() if key.lower() == "path"), None)
     if not path and "paths" in {key.lower() for key in options}:
@@ -23,8 +20,7 @@ def open_engine(options: Mapping[str, str], *, reads: bool = False) -> tuple[Eng
     if not path:
         raise InvalidOptionError("no path given; write .load(path) or .save(path)")
     resolved = resolve(options, table=path, reads=reads)
-    storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
-    return Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX]), resolved
+    return open_engine(path, resolved), resolved
 
 
 @contextmanager

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from lakeformat import errors
-from lakeformat.file_index.facts import FileStats
+from lakeformat.files.facts import FileStats
 from lakeformat.model.commit import WriteStat
-from lakeformat.write.stage import Written
+from lakeformat.transaction.written import Written
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -18,7 +18,7 @@ from pyspark.sql import functions
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
 from lakeformat.codec.avro_schema import from_avro, without_meta
-from lakeformat.index.footers import read_metadata
+from lakeformat.files.footers import read_metadata
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, column_path
 from lakeformat.read.batches import read_split
@@ -32,8 +32,8 @@ from lakeformat.spark.jobs import Batches, cores, numbered, numbers, task_errors
 from lakeformat.spark.scan import parquet_scan
 from lakeformat.spark.types import spark_schema
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.live import file_objects
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.live import file_objects
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from lakeformat.spark.pushed import EVERYTHING, ask, settle
 from lakeformat.spark.relation import Relation, keeps_plans_by_scan, open_snapshot
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.storage import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.write.memory import reused_memory
 
 __all__ = ["LakehouseReader", "SplitPartition", "make_reader", "table_schema"]

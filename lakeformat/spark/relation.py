@@ -12,10 +12,10 @@ from lakeformat.config.resolve import Options
 from lakeformat.model.instant import parse_as_of
 from lakeformat.read.query import asked_snapshot
 from lakeformat.spark.guarded import is_guarded, unmarked
-from lakeformat.spark.host import open_engine
+from lakeformat.spark.host import asked_engine
 from lakeformat.spark.pushed import new_log
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.session import Engine
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["Relation", "keeps_plans_by_scan", "new_relation", "open_snapshot"]
 
@@ -46,7 +46,7 @@ def keeps_plans_by_scan() -> bool:
 def new_relation(options: Mapping[str, str]) -> Relation | None:
     """The table as it stands now; None if it cannot be opened, which the first scan then says."""
     try:
-        engine, resolved = open_engine(unmarked(options), reads=True)
+        engine, resolved = asked_engine(unmarked(options), reads=True)
         timeline = engine.store.load()
         as_of = resolved["as.of.instant"]
         asked = None if as_of is None else parse_as_of(as_of, engine.store.config().zone)
@@ -63,7 +63,7 @@ def new_relation(options: Mapping[str, str]) -> Relation | None:
 
 def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tuple[Engine, Snapshot, Options]:
     """The relation's snapshot, or that of now."""
-    engine, resolved = open_engine(unmarked(options), reads=True)
+    engine, resolved = asked_engine(unmarked(options), reads=True)
     if relation is None:
         return engine, asked_snapshot(engine, resolved), resolved
     return engine, engine.snapshot(relation.as_of, unseen=relation.unseen), resolved

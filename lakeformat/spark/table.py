@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
-from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import Where, refused_where
-from lakeformat.read.view import TableView
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
 from lakeformat.services.inline import check_services, with_services
@@ -26,9 +24,10 @@ from lakeformat.spark.cluster import rewriter_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
-from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.table import HistoryEntry, Table
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.engine import Engine, open_engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.result import WriteResult
 from lakeformat.write.assign import settable
 from lakeformat.write.clauses import Clause, Kind, Merge
 from lakeformat.write.direct_session import closed_to
@@ -39,7 +38,7 @@ from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
 from lakeformat.write.merging import upsert_options
 from lakeformat.write.rewrite import Handle
 from lakeformat.write.schema import incoming_schema
-from lakeformat.write.session import Engine, WriteResult, WriteSession
+from lakeformat.write.session import WriteSession
 from lakeformat.write.stage import StageReader
 from lakeformat.write.table_settings import check_options, create_table, open_or_create
 
@@ -79,8 +78,7 @@ class LakehouseTable(Clustering):
             InvalidOptionError: an option is unknown or bad.
         """
         resolved = resolve(options, table=path)
-        storage = open_storage(path, sync=resolved["lakeformat.storage.sync"])
-        return cls(spark, Engine(storage, SystemClock(), RandomIds(), TableView, resolved[FILE_INDEX]), resolved)
+        return cls(spark, open_engine(path, resolved), resolved)
 
     @classmethod
     def create(cls, spark: SparkSession, path: str, schema: StructType | DataFrame, **options: Any) -> LakehouseTable:

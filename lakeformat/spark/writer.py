@@ -14,22 +14,24 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from lakeformat.errors import LakeformatError
+from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.services.inline import after_write, check_services
-from lakeformat.spark.host import open_engine, plain_errors
+from lakeformat.spark.host import asked_engine, plain_errors
 from lakeformat.spark.types import arrow_schema
-from lakeformat.write import claims
-from lakeformat.write.commit import OpenCommit
+from lakeformat.table_state.engine import Engine
+from lakeformat.transaction import claims
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.heartbeat import Pulse
+from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.direct_session import closed_to
 from lakeformat.write.job import WriteJob, plan_job
 from lakeformat.write.layout import Layout
-from lakeformat.write.liveness import Pulse
 from lakeformat.write.memory import reused_memory
-from lakeformat.write.partitions import distinct_partitions
 from lakeformat.write.schema import incoming_schema
-from lakeformat.write.session import Engine, WriteSession
+from lakeformat.write.session import WriteSession
 from lakeformat.write.sorted_runs import lay_down, stage_runs, take_rows
-from lakeformat.write.stage import StagedTask, StageReader, StageWriter, Written, stage_folder
+from lakeformat.write.stage import StagedTask, StageReader, StageWriter
 from lakeformat.write.table_settings import open_existing, open_or_create
 from lakeformat.write.tails import tail_bytes
 
@@ -43,7 +45,7 @@ _LARGE_STAGE_ROWS: Final = 50_000_000
 def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
     """Check everything that can be checked before a task runs, and choose the way."""
     with plain_errors():
-        engine, resolved = open_engine(options)
+        engine, resolved = asked_engine(options)
         rows = arrow_schema(schema)
         removes_partitions = resolved["hoodie.datasource.write.operation"] == "delete_partition"
         if removes_partitions:  # Makes no table: the frame may be empty of rows and columns.

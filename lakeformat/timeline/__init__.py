@@ -1,1 +1,1 @@
-"""Instants on storage, and the file versions they make visible."""
+"""Instants, and their files."""

@@ -21,11 +21,12 @@ from lakeformat.codec.gather import gather, gather_column
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
+from lakeformat.transaction.written import Written
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.handles import HandleSettings, create, merge
 from lakeformat.write.prepare import PrepareSettings, combine
 from lakeformat.write.route import PartitionRoute, RoutedBucket
-from lakeformat.write.stage import StagedTask, Written, staged_batches
+from lakeformat.write.stage import StagedTask, staged_batches
 from lakeformat.write.tag_units import TagFile, read_hits
 
 __all__ = ["ARRIVAL", "BUCKET", "LOOKUP", "TASK", "BucketSettings", "route_rows", "routed_schema", "write_buckets"]

@@ -32,8 +32,8 @@ from lakeformat.predicate import (
     refused_where,
     resolve,
 )
+from lakeformat.transaction.result import WriteResult
 from lakeformat.write.assign import Assignment, plan_assignments, settable
-from lakeformat.write.session import WriteResult
 
 __all__ = ["SOURCE", "TARGET", "BoundClause", "Clause", "Kind", "Merge", "bind_clauses", "looked_at"]
 

@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from lakeformat.codec.row_bytes import decoded_bytes, pieces
 from lakeformat.errors import WriteConflictError
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
+from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
 from lakeformat.storage.port import Storage
-from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
+from lakeformat.transaction.written import Written
 from lakeformat.write.buckets import derive_file_id
 from lakeformat.write.handles import deleted_rows_of
-from lakeformat.write.keys import GeneratedKeys
 from lakeformat.write.prepare import PrepareSettings, prepare
-from lakeformat.write.stage import Written
 
 __all__ = ["DirectSettings", "DirectWriter"]
 

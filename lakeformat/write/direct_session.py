@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from lakeformat.errors import WriteConflictError
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.written import stage_folder
 from lakeformat.write.direct import DirectSettings, DirectWriter
 from lakeformat.write.job import Operation
-from lakeformat.write.session import WriteResult, WriteSession
+from lakeformat.write.session import WriteSession
 from lakeformat.write.sorted_runs import take_rows
-from lakeformat.write.stage import stage_folder
 from lakeformat.write.tails import tail_bytes
 
 __all__ = ["closed_to", "write_direct"]

@@ -18,19 +18,22 @@ import pyarrow as pa
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.report import Report
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.heartbeat import alive
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.bucket_tasks import BucketSettings
 from lakeformat.write.buckets import FileSizing
-from lakeformat.write.commit import OpenCommit
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.late_check import new_file_check
-from lakeformat.write.liveness import alive
 from lakeformat.write.profile import check_opened, false_positives, workload_profile
-from lakeformat.write.report import Report
 from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
-from lakeformat.write.session import AFTER_TASKS, Engine, WriteResult, WriteSession
+from lakeformat.write.session import AFTER_TASKS, WriteSession
 from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes
-from lakeformat.write.stage import StagedTask, Written, rows_by_partition, stage_folder, staged_batches
+from lakeformat.write.stage import StagedTask, rows_by_partition, staged_batches
 from lakeformat.write.tag_units import TagFile
 
 __all__ = ["TASK_BYTES", "Exchange", "ExchangedSession", "RouteTasks"]

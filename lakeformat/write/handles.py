@@ -21,29 +21,29 @@ import pyarrow.compute as pc
 from lakeformat.codec.gather import gather, gather_column, replaced
 from lakeformat.codec.row_bytes import runs
 from lakeformat.errors import SchemaMismatchError
-from lakeformat.index.footers import KeyFooter, key_footer, open_base, open_parquet
-from lakeformat.merge import MergeRule, deleted_rows, stored_wins
-from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import BaseFile, BaseFileName, join_path
-from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
-from lakeformat.storage.port import Storage
-from lakeformat.write.base_file import (
+from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
     BaseFileWriter,
     FileSettings,
     KeyFacts,
     roomy_filter,
-    seqnos,
     stamped,
     stamped_with,
     stored_schema,
 )
+from lakeformat.files.footers import KeyFooter, key_footer, open_base, open_parquet
+from lakeformat.files.key_range import KeyRange
+from lakeformat.files.stored_rows import repeating_text, stored_batches
+from lakeformat.keys.record_keys import field_column
+from lakeformat.keys.seqnos import seqnos
+from lakeformat.merge import MergeRule, deleted_rows, stored_wins
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import BaseFile, BaseFileName, join_path
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written import Written
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.incoming import Incoming
-from lakeformat.write.key_range import KeyRange
-from lakeformat.write.keys import field_column
-from lakeformat.write.stage import Written
-from lakeformat.write.stored_rows import repeating_text, stored_batches
 
 __all__ = ["HandleSettings", "Merger", "create", "deleted_rows_of", "merge", "put_rows", "without"]
 

@@ -13,7 +13,7 @@ from lakeformat.index.port import IndexSettings
 from lakeformat.merge import MergeRule
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["check_index", "index_settings", "with_buckets_kept"]
 

@@ -13,9 +13,10 @@ from lakeformat.codec.gather import one_chunk
 from lakeformat.errors import LakeformatError
 from lakeformat.storage.mapped import mapped_storage
 from lakeformat.storage.port import Storage
+from lakeformat.transaction.written import stage_folder
 from lakeformat.write.job import WriteJob
 from lakeformat.write.prepare import prepare
-from lakeformat.write.stage import StageReader, StageWriter, stage_folder
+from lakeformat.write.stage import StageReader, StageWriter
 
 __all__ = ["taken_in"]
 

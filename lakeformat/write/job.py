@@ -12,7 +12,8 @@ from lakeformat.codec.avro_schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
 from lakeformat.config.write_options import FILE_INDEX, INDEX_COLUMNS, INDEX_COLUMNS_LIMIT
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError
-from lakeformat.file_index.facts import indexed_columns
+from lakeformat.files.base_file import FileSettings
+from lakeformat.files.facts import indexed_columns
 from lakeformat.index.kinds import make_index
 from lakeformat.index.port import Index, IndexSettings
 from lakeformat.merge import MergeRule
@@ -22,12 +23,11 @@ from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
 from lakeformat.predicate import column_path
 from lakeformat.storage.port import Ids
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.base_file import FileSettings
+from lakeformat.transaction.hooks import check_hooks
 from lakeformat.write.delete_marker import delete_marker
 from lakeformat.write.handles import HandleSettings
-from lakeformat.write.hooks import check_hooks
 from lakeformat.write.indexing import check_index, index_settings, with_buckets_kept
 from lakeformat.write.layout import Layout, plan_layout
 from lakeformat.write.merging import merge_rule

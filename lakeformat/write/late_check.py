@@ -14,10 +14,10 @@ from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.write.commit import NewKeyCheck
+from lakeformat.transaction.commit import NewKeyCheck
+from lakeformat.transaction.written import Written
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.profile import BucketPlan
-from lakeformat.write.stage import Written
 
 __all__ = ["late_check", "new_file_check"]
 

@@ -15,8 +15,8 @@ from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.config.callables import import_callable
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.keys.record_keys import field_column
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.write.keys import field_column
 from lakeformat.write.schema import field_type
 
 __all__ = ["PARTITIONER", "SORT_COLUMNS", "Layout", "Partitioner", "SortMode", "plan_layout", "sort_order"]

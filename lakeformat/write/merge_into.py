@@ -21,20 +21,22 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
+from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
 from lakeformat.predicate import Always, mask
 from lakeformat.storage.port import Ids
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.hooks import check_hooks
+from lakeformat.transaction.result import WriteResult
 from lakeformat.write.assign import Assignment, check_type
-from lakeformat.write.base_file import ROW_GROUP_ROWS, seqnos, stamped
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
 from lakeformat.write.duplicates import doubled_keys
 from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
-from lakeformat.write.hooks import check_hooks
 from lakeformat.write.incoming import Incoming
 from lakeformat.write.indexing import with_buckets_kept
 from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
@@ -43,7 +45,7 @@ from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.profile import false_positives, plan_buckets, workload_profile
 from lakeformat.write.rewrite import check_columns, readable, with_names
 from lakeformat.write.schema import check_key_types, evolve, incoming_schema
-from lakeformat.write.session import WriteResult, WriteSession
+from lakeformat.write.session import WriteSession
 from lakeformat.write.table_settings import key_settings, probe_keys
 
 __all__ = ["MergePlan", "check_distinct", "merge_into", "plan_merge"]

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.engine import Engine
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.report import Report, steps_table
 from lakeformat.write.job import plan_job
 from lakeformat.write.prepare import prepare
 from lakeformat.write.profile import BucketPlan, plan_buckets
-from lakeformat.write.report import Report, steps_table
 
 __all__ = ["PlannedFile", "WritePlan", "plan_write"]
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
+from lakeformat.keys.partition_paths import partition_paths
+from lakeformat.keys.record_keys import field_column, record_keys
 from lakeformat.merge import MergeRule, folded_rows, latest_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.write.delete_marker import DeleteMarker
-from lakeformat.write.keys import field_column, record_keys
-from lakeformat.write.partitions import partition_paths
 
 __all__ = ["ANY_PARTITION", "PrepareSettings", "combine", "prepare", "split_by_partition", "winning"]
 

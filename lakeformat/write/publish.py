@@ -11,21 +11,22 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_schema import to_avro
 from lakeformat.config.write_options import FILE_INDEX, INDEX_COMMITS, INDEX_SHARD_FILES
-from lakeformat.file_index.keep import IndexWriter
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import State
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.batch_ids import batch_of, last_batches, with_batch
-from lakeformat.write.callbacks import CommitMessage
-from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
-from lakeformat.write.engine import Engine
+from lakeformat.read.view import TableView
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_index.keep import IndexWriter
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.report import REPORT_KEY, Report
+from lakeformat.transaction.batch_ids import batch_of, last_batches, with_batch
+from lakeformat.transaction.callbacks import CommitMessage
+from lakeformat.transaction.commit import CommitProtocol, NewKeyCheck, OpenCommit
+from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.validators import ProposedWrite, proposed_snapshot, run_validators
+from lakeformat.transaction.written import Written
 from lakeformat.write.folders import check_beside, measured
-from lakeformat.write.hooks import Hooks
 from lakeformat.write.job import Operation, WriteJob
-from lakeformat.write.report import REPORT_KEY, Report
-from lakeformat.write.stage import Written
-from lakeformat.write.validators import ProposedWrite, proposed_snapshot, run_validators
 
 __all__ = ["Publication"]
 
@@ -162,9 +163,10 @@ class Publication:
             return
         snapshot = self.engine.snapshot()  # What others published while files were written counts, too.
         after = proposed_snapshot(snapshot, schema, stats, replaced)
-        view, storage = self.engine.view, self.engine.storage
+        storage = self.engine.storage
         with self.report.step("validate") as counted:
-            write = ProposedWrite(self.job.operation.value, view(storage, snapshot), view(storage, after), tuple(stats))
+            views = TableView(storage, snapshot), TableView(storage, after)
+            write = ProposedWrite(self.job.operation.value, *views, tuple(stats))
             run_validators(self.hooks.validators, write)
             counted["validators"] = len(self.hooks.validators)
 

@@ -15,11 +15,11 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
-from lakeformat.index.footers import open_parquet, row_batches
+from lakeformat.files.base_file import ROW_GROUP_ROWS
+from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.base_file import ROW_GROUP_ROWS
-from lakeformat.write.stage import Written
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.written import Written
 
 __all__ = ["choose_small", "read_back"]
 

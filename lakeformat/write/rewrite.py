@@ -9,7 +9,7 @@ Memory: per thread one row group of a base file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -18,33 +18,28 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.errors import WriteConflictError
+from lakeformat.files.base_file import constant
+from lakeformat.keys.seqnos import seqnos
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
+from lakeformat.read.matching import Found
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.written import Written
 from lakeformat.write.assign import Assignment
-from lakeformat.write.base_file import constant, seqnos
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.handles import HandleSettings, merge, put_rows, without
 from lakeformat.write.profile import BucketPlan, workload_profile
 from lakeformat.write.schema import optional_within
-from lakeformat.write.session import WriteResult, WriteSession
-from lakeformat.write.stage import Written
+from lakeformat.write.session import WriteSession
 
-__all__ = ["Found", "Handle", "Rewrite", "check_columns", "readable", "rewrite", "rewritten", "with_names"]
+__all__ = ["Handle", "Rewrite", "check_columns", "readable", "rewrite", "rewritten", "with_names"]
 
 
 #: Buckets to finished files, in whatever process.
 Handle: TypeAlias = Callable[[Sequence[Bucket], HandleSettings], Sequence[Written]]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The live base files that hold a match. ``counts``: what each narrowing step left, for the report."""
-
-    files: Sequence[BaseFile]
-    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True)

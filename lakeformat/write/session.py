@@ -16,32 +16,32 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
+from lakeformat.files.base_file import ROW_GROUP_ROWS
+from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.base_file import ROW_GROUP_ROWS
-from lakeformat.write.batch_ids import batch_of, last_batches
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.report import Report, progress
+from lakeformat.transaction.batch_ids import batch_of, last_batches
+from lakeformat.transaction.callbacks import CommitMessage, notify
+from lakeformat.transaction.claims import PROCESS
+from lakeformat.transaction.commit import CommitProtocol, NewKeyCheck, OpenCommit
+from lakeformat.transaction.heartbeat import alive
+from lakeformat.transaction.hooks import Hooks, hooks_of
+from lakeformat.transaction.markers import announce, prepare_partition
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.rollback import recover
+from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.buckets import Bucket
-from lakeformat.write.callbacks import CommitMessage, notify
-from lakeformat.write.claims import PROCESS
-from lakeformat.write.commit import CommitProtocol, NewKeyCheck, OpenCommit
-from lakeformat.write.engine import Engine
 from lakeformat.write.handles import HandleSettings, create, merge
-from lakeformat.write.hooks import Hooks, hooks_of
 from lakeformat.write.job import Operation, WriteJob
 from lakeformat.write.late_check import late_check
-from lakeformat.write.liveness import alive
-from lakeformat.write.markers import announce, prepare_partition
-from lakeformat.write.partitions import matching_partitions
 from lakeformat.write.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
 from lakeformat.write.publish import Publication
 from lakeformat.write.repack import choose_small, read_back
-from lakeformat.write.report import Report, progress
-from lakeformat.write.result import WriteResult
-from lakeformat.write.rollback import recover
-from lakeformat.write.stage import Written, stage_folder
 
-__all__ = ["AFTER_TASKS", "Engine", "WriteResult", "WriteSession"]
+__all__ = ["AFTER_TASKS", "WriteSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Number of the first bucket beside base files that tasks have written: names and sequence numbers must differ.

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.codec.gather import gather, one_chunk
+from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.storage.port import Storage
 from lakeformat.write.direct import DirectSettings, DirectWriter
-from lakeformat.write.keys import GeneratedKeys
 from lakeformat.write.layout import Layout, sort_order
 from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.stage import Run, StagedTask, StageWriter

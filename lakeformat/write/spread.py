@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather
-from lakeformat.index.footers import open_parquet, row_batches
+from lakeformat.files.base_file import ROW_GROUP_ROWS
+from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.index.port import Ints, Tagged, in_key_order
+from lakeformat.keys.record_keys import field_column
 from lakeformat.merge import MergeRule, stored_wins
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.write.base_file import ROW_GROUP_ROWS
 from lakeformat.write.handles import deleted_rows_of
-from lakeformat.write.keys import field_column
 from lakeformat.write.prepare import split_by_partition
 
 __all__ = ["SpreadSettings", "own_partitions", "spread"]

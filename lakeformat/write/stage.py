@@ -16,10 +16,8 @@ import pyarrow as pa
 
 from lakeformat.codec.gather import one_chunk
 from lakeformat.codec.row_bytes import decoded_bytes, pieces
-from lakeformat.file_index.facts import FileStats
-from lakeformat.model.commit import WriteStat
-from lakeformat.storage.port import Storage, own_path
-from lakeformat.write.keys import GeneratedKeys
+from lakeformat.keys.record_keys import GeneratedKeys
+from lakeformat.storage.port import Storage
 from lakeformat.write.layout import Layout
 from lakeformat.write.prepare import PrepareSettings, combine, prepare
 
@@ -29,21 +27,14 @@ __all__ = [
     "StageReader",
     "StageWriter",
     "StagedTask",
-    "Written",
     "in_blocks",
     "rows_by_partition",
-    "stage_folder",
     "staged_batches",
 ]
 
 
 #: Runs that are going to be merged are written in blocks of this size, of which the merge holds one per run.
 BLOCK_BYTES: Final = 1 << 20
-
-
-def stage_folder(write_id: str) -> str:
-    """Where one write keeps its staged rows and unpublished base files."""
-    return own_path("stage", write_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +67,6 @@ def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
         for run in task.runs:
             found[run.partition_path] = found.get(run.partition_path, 0) + run.rows
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A finished base file.
-
-    Attributes:
-        staged_path: where it stands: in its partition, or in the stage folder if a task wrote it.
-        facts: what the file index keeps of it; None if nobody knows.
-        missed: rows looked for in the version before that it did not hold.
-        decoded_bytes: of its rows in memory, as far as whoever wrote it says.
-    """
-
-    staged_path: str
-    stat: WriteStat
-    facts: FileStats | None = None
-    missed: int = 0
-    decoded_bytes: int = 0
 
 
 class StageWriter:

@@ -21,7 +21,8 @@ from lakeformat.errors import (
     UnsupportedTableError,
     nearest,
 )
-from lakeformat.index.footers import open_base, open_parquet, row_batches
+from lakeformat.files.footers import open_base, open_parquet, row_batches
+from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
 from lakeformat.model import table_config as names
 from lakeformat.model.files import BaseFile
 from lakeformat.model.keys import (
@@ -35,7 +36,6 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import MergeMode, TableConfig, table_checksum
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.keys import GENERATED_KEY, record_keys
 from lakeformat.write.schema import check_ordering, field_type
 
 __all__ = [

@@ -15,7 +15,7 @@ from refusal import ROWS, named, new_table, tree
 
 import lakeformat
 from lakeformat import CorruptTableError, LakeformatError, Table, TableNotFoundError, UnsupportedTableError
-from lakeformat.index.footers import BLOOM, MIN_KEY
+from lakeformat.files.footers import BLOOM, MIN_KEY
 
 Damage = Callable[[bytes], bytes]
 HOODIE = ".hoodie"

@@ -9,15 +9,15 @@ import pyarrow as pa
 from lakeformat import Table
 from lakeformat.codec.commit_json import encode_commit
 from lakeformat.config.resolve import resolve
-from lakeformat.file_index.live import IndexedFiles
-from lakeformat.file_index.load import load_snapshot
-from lakeformat.file_index.stored import FOLDER
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFileName, FileGroupId, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import Clock, MemoryStorage, Storage, SystemClock
 from lakeformat.storage.port import HOODIE
-from lakeformat.timeline.live import file_objects
+from lakeformat.table_state.file_index.live import IndexedFiles
+from lakeformat.table_state.file_index.load import load_snapshot
+from lakeformat.table_state.file_index.stored import FOLDER
+from lakeformat.table_state.live import file_objects
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.table_settings import create_table
 

@@ -8,11 +8,11 @@ from index_tables import OPTIONS, cold
 
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
-from lakeformat.file_index.columns import add_up, bounds_schema, together, with_bounds
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.timeline.live import file_columns
+from lakeformat.table_state.file_index.columns import add_up, bounds_schema, together, with_bounds
+from lakeformat.table_state.live import file_columns
 from lakeformat.write.table_settings import create_table
 
 FAR = 400_000_000_000_000_000  # Microseconds: the year 14645, which Spark has and Python has not.

@@ -8,8 +8,8 @@ import pytest
 from index_tables import cold, foreign, index_files, judged, new_table, rows
 
 from lakeformat.errors import StorageError
-from lakeformat.file_index.stored import FOLDER
 from lakeformat.storage import MemoryStorage
+from lakeformat.table_state.file_index.stored import FOLDER
 
 
 class FailingStorage(MemoryStorage):

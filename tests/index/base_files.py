@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
-from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
+from lakeformat.files.base_file import BaseFileWriter, FileSettings, constant
+from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
+from lakeformat.keys.seqnos import seqnos
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import Storage
-from lakeformat.write.base_file import BaseFileWriter, FileSettings, constant, seqnos
 
 __all__ = ["FOOTERS", "POOL", "rewrite", "write_file"]
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.index.footers import open_parquet, row_batches
+from lakeformat.files.footers import open_parquet, row_batches
 
 ROWS = pa.table(
     {

@@ -25,8 +25,8 @@ from lakeformat.model.files import BaseFile
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage import MemoryStorage
-from lakeformat.timeline.live import ListedFiles
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.live import ListedFiles
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.timeline import Timeline
 
 #: Texts whose order in UTF-8 and in UTF-16, Java's, differs: beyond U+FFFF against U+E000 and up.

@@ -19,7 +19,7 @@ from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.codec.bloom import hash_chain
-from lakeformat.index.footers import read_footer
+from lakeformat.files.footers import read_footer
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.storage import MemoryStorage
 from lakeformat.write.job import Operation
@@ -147,7 +147,7 @@ def test_updates_do_not_pay_for_the_check() -> None:
 
 
 def test_the_check_reads_only_row_groups_in_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakeformat.write.base_file.ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr("lakeformat.files.base_file.ROW_GROUP_ROWS", 100)
     storage = MemoryStorage()
     file = write_file(storage, 0, sorted(keys(1, 10_000)), fpp=5e-3)
     counts = tag_files(storage, [file], pa.chunked_array([keys(2, 1_000)]), TagSettings("BLOOM"), POOL).counts

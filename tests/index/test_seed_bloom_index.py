@@ -71,7 +71,7 @@ import lakeformat
 from lakeformat import CorruptTableError, InvalidOptionError, Table
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.config.option import INDEX_TYPES
-from lakeformat.index.footers import BLOOM, BLOOM_TYPE, OLD_BLOOM, read_footer
+from lakeformat.files.footers import BLOOM, BLOOM_TYPE, OLD_BLOOM, read_footer
 from lakeformat.index.kinds import INDEXES, make_index
 from lakeformat.index.memory import MemoryIndex
 from lakeformat.index.narrowed import PartitionIndex

@@ -18,8 +18,8 @@ from index.base_files import FOOTERS, POOL, rewrite, write_file
 
 import lakeformat
 from lakeformat.errors import CorruptTableError
+from lakeformat.files.footers import read_footer
 from lakeformat.index import tagging
-from lakeformat.index.footers import read_footer
 from lakeformat.index.port import Tagged
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import BaseFile

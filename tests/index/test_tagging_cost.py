@@ -137,7 +137,7 @@ def test_time_ordered_keys_read_no_file_but_their_own() -> None:
 
 def test_only_row_groups_with_a_wanted_key_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
-    monkeypatch.setattr("lakeformat.write.base_file.ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr("lakeformat.files.base_file.ROW_GROUP_ROWS", 100)
     file = write_file(storage, 0, keys_of(np.arange(1_000)))
     metadata = pq.read_metadata(pa.BufferReader(storage.read(file.path)))
     at = metadata.schema.names.index(RECORD_KEY)

@@ -20,8 +20,8 @@ from merge_tables import COMMIT, EVENT, SCHEMA, TYPES, contents, in_memory, on_d
 from lakeformat import UnsupportedTableError
 from lakeformat.codec import properties
 from lakeformat.config.resolve import resolve
+from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.merge import MergeRule
-from lakeformat.write.base_file import ROW_GROUP_ROWS
 from lakeformat.write.job import plan_job
 
 PAYLOAD = "hoodie.datasource.write.payload.class"

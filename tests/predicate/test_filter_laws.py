@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_oracle import cell, truth
 
-from lakeformat.file_index.facts import FileStats, NanCounts, collect, fold
-from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.facts import FileStats, NanCounts, collect, fold
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
 
 anything = filters() | st.sampled_from(sorted(PATHS)).flatmap(filters_on)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeformat.file_index.footer_bounds import row_group_bounds
+from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.predicate import bind, mask, may_match, parse_where
 
 pytestmark = pytest.mark.spark

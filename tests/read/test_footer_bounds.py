@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import bind, may_match, parse_where
 
 UTC_MICROS = pa.timestamp("us", "UTC")

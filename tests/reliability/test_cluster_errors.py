@@ -20,10 +20,10 @@ from lakeformat.services.cluster.here import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage import LocalStorage
+from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.engine import Engine
-from lakeformat.write.rollback import revert_run
-from lakeformat.write.stage import Written
+from lakeformat.transaction.rollback import revert_run
+from lakeformat.transaction.written import Written
 
 _COMPLETED = re.compile(r"\.hoodie/\d{17}\.replacecommit")
 

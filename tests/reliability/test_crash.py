@@ -12,7 +12,7 @@ from reliability.flights import UPSERT_FIRST, WRITES, WRITES_BY_NIGHT, Model, Wr
 
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.rollback import recover
+from lakeformat.transaction.rollback import recover
 
 #: A second crash follows the first in one case in so many.
 TWICE_EVERY = 4

@@ -19,9 +19,9 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
-from lakeformat.write.commit import CommitProtocol
-from lakeformat.write.rollback import roll_back
+from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
+from lakeformat.transaction.commit import CommitProtocol
+from lakeformat.transaction.rollback import roll_back
 
 UPSERT = WRITES[0]
 FOREIGN = "20250101000001000"  # Later than the table's past, earlier than what a real clock gives.

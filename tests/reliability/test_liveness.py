@@ -19,10 +19,10 @@ from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.claims import read_claim, release
-from lakeformat.write.commit import CommitProtocol
+from lakeformat.transaction.claims import read_claim, release
+from lakeformat.transaction.commit import CommitProtocol
+from lakeformat.transaction.heartbeat import Pulse
 from lakeformat.write.job import Operation
-from lakeformat.write.liveness import Pulse
 
 LONG = 60.0
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.storage import LocalStorage
-from lakeformat.write.base_file import ROW_GROUP_ROWS
 
 ROWS, STEP, CHANGED = 2_500_000, 100_000, 1_000
 #: What a process may take on top of what it holds after its imports; the whole table takes more than twice as much.

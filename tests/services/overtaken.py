@@ -8,15 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakeformat
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.services.cluster.here import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.write.engine import Engine
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_index.load import load_snapshot
+from lakeformat.transaction.written import Written
 from lakeformat.write.job import plan_job
 from lakeformat.write.prepare import prepare
 from lakeformat.write.session import WriteSession
-from lakeformat.write.stage import Written
 
 __all__ = ["cluster_overtaken_by", "make"]
 

@@ -30,10 +30,10 @@ from lakeformat.model.instant import State
 from lakeformat.services.cluster.here import Group, rewrite_here
 from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.engine import Engine
-from lakeformat.write.rollback import revert_run
-from lakeformat.write.stage import Written
+from lakeformat.transaction.rollback import revert_run
+from lakeformat.transaction.written import Written
 
 #: Rows in memory, and rows sorted on storage.
 BUFFERS = (1 << 30, 40_000)

@@ -17,7 +17,7 @@ from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.spark import LakehouseTable
 from lakeformat.spark.cluster import SparkRewriter
 from lakeformat.storage import LocalStorage
-from lakeformat.write.engine import Engine
+from lakeformat.table_state.engine import Engine
 
 pytestmark = pytest.mark.spark
 

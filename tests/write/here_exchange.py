@@ -10,14 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 import lakeformat
-from lakeformat.file_index.load import load_snapshot
 from lakeformat.index.tagging import TagSettings
+from lakeformat.table_state.file_index.load import load_snapshot
+from lakeformat.transaction.written import stage_folder
 from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
 from lakeformat.write.exchanged import ExchangedSession, RouteTasks
 from lakeformat.write.job import Operation, WriteJob, plan_job
 from lakeformat.write.route import TagResult, TagUnit
 from lakeformat.write.session import Written
-from lakeformat.write.stage import StagedTask, StageWriter, stage_folder
+from lakeformat.write.stage import StagedTask, StageWriter
 from lakeformat.write.tag_units import tag_unit
 
 __all__ = ["HereExchange", "exchanged"]

@@ -16,7 +16,7 @@ import lakeformat
 from lakeformat import InvalidOptionError, Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.batch_ids import BATCHES_KEY
+from lakeformat.transaction.batch_ids import BATCHES_KEY
 from lakeformat.write.job import Operation
 from lakeformat.write.table_settings import create_table
 

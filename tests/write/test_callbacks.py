@@ -74,7 +74,7 @@ def test_no_one_is_told_of_a_write_that_was_refused(path: Path) -> None:
 
 def test_a_callback_may_be_named_by_an_option(path: Path) -> None:
     TOLD.clear()
-    result = lakeformat.open(path, **{"lakeformat.write.callbacks": f"{__name__}:remember"}).upsert(ROWS)
+    result = lakeformat.open(path, **{"lakeformat.transaction.callbacks": f"{__name__}:remember"}).upsert(ROWS)
     assert [message.commit_time for message in TOLD] == [result.instant_time]
 
 
@@ -135,7 +135,7 @@ def test_http_gets_hudis_message(path: Path, server: _Server, caplog: pytest.Log
         ({ON + "on": "true", ON + "http.url": "file:///etc/passwd"}, "no http or https address"),
         ({ON + "on": "true", ON + "class": "org.example.Kafka", ON + "http.url": "http://x"}, "not known"),
         ({ON + "on": "true", ON + "http.url": "http://x", ON + "http.custom.headers": "X"}, "no header"),
-        ({"lakeformat.write.callbacks": "nowhere:f"}, "names no function"),
+        ({"lakeformat.transaction.callbacks": "nowhere:f"}, "names no function"),
     ],
 )
 def test_callbacks_that_cannot_work_are_refused_before_the_write(

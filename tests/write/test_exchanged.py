@@ -16,7 +16,7 @@ from write.here_exchange import HereExchange, exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
-from lakeformat.file_index.load import load_snapshot
+from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.write.exchanged import ExchangedSession, RouteTasks
 from lakeformat.write.job import Operation, WriteJob, plan_job
 from lakeformat.write.route import bundle, key_ranges

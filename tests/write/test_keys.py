@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
+from lakeformat.keys.record_keys import record_keys
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField
-from lakeformat.write.keys import record_keys
 
 NON_PARTITIONED = KeyGeneratorKind.NON_PARTITIONED
 

@@ -20,8 +20,8 @@ from predicate.row_oracle import truth
 import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, Merge, SchemaMismatchError, Table
 from lakeformat.predicate import parse_where
+from lakeformat.transaction.conflict import OverlapError
 from lakeformat.write.clauses import Clause, Kind
-from lakeformat.write.conflict import OverlapError
 from lakeformat.write.merge_into import merge_into, plan_merge
 from lakeformat.write.prepare import prepare
 from lakeformat.write.session import WriteSession

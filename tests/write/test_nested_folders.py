@@ -11,7 +11,7 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidInputError
-from lakeformat.write.partitions import nested_pair
+from lakeformat.keys.partition_paths import nested_pair
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 OPERATIONS = ["upsert", "insert", "bulk_insert", "overwrite", "insert_overwrite"]

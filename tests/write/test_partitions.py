@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
+from lakeformat.keys.partition_paths import DEFAULT_PARTITION, partition_paths, partition_values
+from lakeformat.keys.record_keys import record_keys
 from lakeformat.model.keys import (
     KeyGeneratorKind,
     KeySettings,
@@ -20,8 +22,6 @@ from lakeformat.model.keys import (
     PartitionKind,
     TimestampSettings,
 )
-from lakeformat.write.keys import record_keys
-from lakeformat.write.partitions import DEFAULT_PARTITION, partition_paths, partition_values
 
 PREFIX = "hoodie.keygen.timebased."
 

@@ -68,9 +68,9 @@ from write.flow_table import (
 
 import lakeformat
 from lakeformat import InvalidOptionError, Table, UnsupportedTableError, ValidationFailedError, WriteConflictError
-from lakeformat.index.footers import read_footer
+from lakeformat.files.footers import read_footer
 from lakeformat.storage import LocalStorage
-from lakeformat.write.validators import ProposedWrite
+from lakeformat.transaction.validators import ProposedWrite
 
 # --- create the write client --------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from write.flow_table import (
 
 import lakeformat
 from lakeformat import Table
-from lakeformat.file_index.stored import FOLDER
+from lakeformat.table_state.file_index.stored import FOLDER
 from lakeformat.write.job import Operation
 
 # --- insert and bulk insert ---------------------------------------------------------------------------

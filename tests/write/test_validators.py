@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, Table, ValidationFailedError
+from lakeformat.transaction.validators import ProposedWrite
 from lakeformat.write.job import Operation
-from lakeformat.write.validators import ProposedWrite
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("name", pa.string())])
 VALIDATORS = "hoodie.precommit.validators"
@@ -154,9 +154,9 @@ BAD = [
     ({VALIDATORS: "SqlQuerySingleResultPreCommitValidators"}, "did you mean 'SqlQuerySingleResultPreCommitValidator'?"),
     ({VALIDATORS: SINGLE[VALIDATORS]}, "need each other"),
     ({EQUAL["query"]: "select count(*) from <TABLE_NAME>"}, "need each other"),
-    ({"lakeformat.write.validators": "no.such.module:function"}, "names no function"),
-    ({"lakeformat.write.validators": "math:no_such"}, "names no function"),
-    ({"lakeformat.write.validators": "math"}, "names no function"),
+    ({"lakeformat.transaction.validators": "no.such.module:function"}, "names no function"),
+    ({"lakeformat.transaction.validators": "math:no_such"}, "names no function"),
+    ({"lakeformat.transaction.validators": "math"}, "names no function"),
 ]
 
 
@@ -213,7 +213,7 @@ def test_a_function_refuses_by_false_or_by_an_error(path: Path) -> None:
 
 
 def test_a_function_may_be_named_by_an_option(path: Path) -> None:
-    table = lakeformat.open(path, **{"lakeformat.write.validators": f"{__name__}:refuse_nulls"})
+    table = lakeformat.open(path, **{"lakeformat.transaction.validators": f"{__name__}:refuse_nulls"})
     table.upsert(rows([5]))
     with pytest.raises(ValidationFailedError, match="refuse_nulls"):
         table.upsert(rows([6], names=[None]))
@@ -228,7 +228,7 @@ FLOATS = st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan))
 @given(st.lists(FLOATS, min_size=1, max_size=20), st.integers(1, 5))
 def test_answers_are_those_of_plain_python(values: list[float | None], batch_rows: int) -> None:
     from lakeformat.predicate.select import parse_select
-    from lakeformat.write.aggregates import answer
+    from lakeformat.read.aggregates import answer
 
     class InMemory:
         schema = pa.schema([("v", pa.float64())])

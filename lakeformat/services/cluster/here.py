@@ -17,10 +17,10 @@ from lakeformat.services.cluster.rewrite import MemoryRewrite, TooLargeError, ga
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource, open_group
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.engine import Engine
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.written import Written
 from lakeformat.write.memory import reused_memory
-from lakeformat.write.stage import Written
 
 __all__ = ["Group", "GroupRewrite", "groups_of", "rewrite_here"]
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from lakeformat.config.clustering_options import STRATEGY
 from lakeformat.config.resolve import Options
+from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.clustering import ClusteringGroup, ClusteringPlan, SliceInfo
 from lakeformat.model.files import BaseFile, FileGroupId
-from lakeformat.write.partitions import matching_partitions
 
 __all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "plan_clustering"]
 

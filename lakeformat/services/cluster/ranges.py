@@ -21,17 +21,18 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather, one_chunk
+from lakeformat.files.base_file import stored_schema
+from lakeformat.files.stored_rows import stored_shape
 from lakeformat.layout import Curve, cell_ends, cut
 from lakeformat.model.files import BaseFile
 from lakeformat.services.cluster.rewrite import FileMaker
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource
 from lakeformat.storage.port import Storage
-from lakeformat.write.base_file import stored_schema
+from lakeformat.transaction.written import Written
 from lakeformat.write.sizing import measured_row_bytes
 from lakeformat.write.sorted_runs import RunCursor, merged
-from lakeformat.write.stage import BLOCK_BYTES, Run, Written, in_blocks
-from lakeformat.write.stored_rows import stored_shape
+from lakeformat.write.stage import BLOCK_BYTES, Run, in_blocks
 
 __all__ = ["Ranges", "Spilled", "divide", "merge_range", "spill"]
 

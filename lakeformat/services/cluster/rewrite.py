@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lakeformat.codec.gather import gather, joined, one_chunk
 from lakeformat.codec.row_bytes import decoded_bytes, runs
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter
 from lakeformat.layout import Positions, cut
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
@@ -28,10 +29,9 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource
 from lakeformat.storage.port import Storage
-from lakeformat.write.base_file import ROW_GROUP_ROWS, BaseFileWriter
+from lakeformat.transaction.written import Written
 from lakeformat.write.buckets import derive_file_id, split_evenly
 from lakeformat.write.sizing import measured_row_bytes
-from lakeformat.write.stage import Written
 
 __all__ = ["FileMaker", "MemoryRewrite", "TooLargeError", "gathered", "rows_per_file", "stream_group"]
 

@@ -26,6 +26,7 @@ from lakeformat.errors import (
     LakeformatError,
     WriteConflictError,
 )
+from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import has_bucket_files
 from lakeformat.layout import Strategy
 from lakeformat.model.clustering import ClusteringPlan
@@ -42,19 +43,19 @@ from lakeformat.services.cluster.settings import (
     plan_params,
     target_of_plan,
 )
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.write import claims
-from lakeformat.write.base_file import FileSettings
-from lakeformat.write.commit import OpenCommit
-from lakeformat.write.conflict import OverlapError
-from lakeformat.write.engine import Engine
-from lakeformat.write.hooks import Hooks
+from lakeformat.transaction import claims
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.conflict import OverlapError
+from lakeformat.transaction.heartbeat import alive, how_to_wait
+from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.rollback import revert_run, roll_back
+from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.job import Operation, rewrite_job
-from lakeformat.write.liveness import alive, how_to_wait
-from lakeformat.write.rollback import revert_run, roll_back
-from lakeformat.write.session import WriteResult, WriteSession
-from lakeformat.write.stage import Written, stage_folder
+from lakeformat.write.session import WriteSession
 
 __all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of", "rows_are_bound"]
 

@@ -18,9 +18,9 @@ from lakeformat.config.clustering_options import (
 )
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
+from lakeformat.files.base_file import FileSettings
 from lakeformat.layout import Build, Curve, Positions, Strategy, fit
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.write.base_file import FileSettings
 from lakeformat.write.layout import sort_order
 
 __all__ = [

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather, one_chunk
-from lakeformat.index.footers import open_base, open_parquet, read_metadata, row_batches
+from lakeformat.files.base_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS, stored_schema
+from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
+from lakeformat.files.stored_rows import repeating_text, stored_batches, stored_shape
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_TIME
 from lakeformat.storage.port import Storage
-from lakeformat.write.base_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS, stored_schema
-from lakeformat.write.stored_rows import repeating_text, stored_batches, stored_shape
 
 __all__ = ["GroupSource", "open_group"]
 

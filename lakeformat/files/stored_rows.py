@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError
-from lakeformat.index.footers import row_batches
+from lakeformat.files.base_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS
+from lakeformat.files.footers import row_batches
 from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
-from lakeformat.write.base_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 
 __all__ = ["repeating_text", "stored_batches", "stored_shape"]
 
@@ -54,7 +54,7 @@ def stored_batches(
     """A base file in this shape, but for the columns that every file has of its own; columns it lacks are null.
 
     Args:
-        shape: as `lakeformat.write.base_file.stored_schema` makes it.
+        shape: as `lakeformat.files.base_file.stored_schema` makes it.
         rows: of a batch, at most; none goes beyond a row group.
         most_bytes: of a batch, about; columns that stay dictionaries do not count.
     """

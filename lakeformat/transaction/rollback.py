@@ -25,12 +25,12 @@ from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, check_path, own_path
-from lakeformat.timeline.file_groups import list_base_files
+from lakeformat.table_state.file_groups import list_base_files
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.write import claims
-from lakeformat.write.markers import forget_markers
-from lakeformat.write.stage import stage_folder
+from lakeformat.transaction import claims
+from lakeformat.transaction.markers import forget_markers
+from lakeformat.transaction.written import stage_folder
 
 __all__ = ["recover", "revert_run", "roll_back", "was_rolled_back"]
 

@@ -1,19 +1,21 @@
-"""What every write is given from outside: the ports."""
+"""What every read and write is given from outside: the ports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from lakeformat.file_index.load import load_snapshot
+from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.model.table_config import TableConfig
+from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.storage.port import Clock, Ids, Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.file_index.load import load_snapshot
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.aggregates import Rows
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "open_engine"]
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,12 @@ class Engine:
         storage: where files live.
         clock: what time it is.
         ids: where randomness comes from.
-        view: how rows are read.
         use_index: whether snapshots may come from the file index.
     """
 
     storage: Storage
     clock: Clock
     ids: Ids
-    view: Callable[[Storage, Snapshot], Rows]
     use_index: bool
 
     @cached_property
@@ -50,3 +50,16 @@ class Engine:
         config = self.store.config()
         config.check_writable(self.storage.location)
         return self.snapshot(config=config)
+
+
+def open_engine(path: str, options: Options, **storage_options: Any) -> Engine:
+    """The engine of the table at a path or URL.
+
+    Args:
+        storage_options: for the file system of the URL.
+
+    Raises:
+        InvalidOptionError: there is no such file system, or its package is missing.
+    """
+    storage = open_storage(path, sync=options["lakeformat.storage.sync"], **storage_options)
+    return Engine(storage, SystemClock(), RandomIds(), options[FILE_INDEX])

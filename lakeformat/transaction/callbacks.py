@@ -13,7 +13,7 @@ from lakeformat.config.callables import callable_name
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.commit import WriteStat
-from lakeformat.write.validators import load_callable
+from lakeformat.transaction.validators import load_callable
 
 __all__ = ["CommitMessage", "HttpCallback", "callbacks_of", "notify"]
 
@@ -89,7 +89,7 @@ def callbacks_of(options: Options, functions: Sequence[Callback] = ()) -> tuple[
         kind = options[_ON + "class"]
         if kind != _HTTP_CLASS:
             raise InvalidOptionError(
-                f"option {_ON}class={kind} is not known; leave it out for HTTP, or use lakeformat.write.callbacks"
+                f"option {_ON}class={kind} is not known; leave it out for HTTP, or use lakeformat.transaction.callbacks"
             )
         url = options[_ON + "http.url"] or ""
         if urlsplit(url).scheme not in {"http", "https"}:
@@ -97,7 +97,7 @@ def callbacks_of(options: Options, functions: Sequence[Callback] = ()) -> tuple[
         headers = {"HUDI-CALLBACK-KEY": options[_ON + "http.api.key"]}
         headers.update(_headers(options[_ON + "http.custom.headers"] or ""))
         found.append(HttpCallback(url, options[_ON + "http.timeout.seconds"], headers))
-    option = "lakeformat.write.callbacks"
+    option = "lakeformat.transaction.callbacks"
     found += [load_callable(place, option=option) for place in options[option]]
     return (*found, *functions)
 

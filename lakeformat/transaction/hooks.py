@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
-from lakeformat.write.batch_ids import batch_of
-from lakeformat.write.callbacks import Callback, callbacks_of
-from lakeformat.write.validators import ProposedWrite, Validator, check_validators, validators_of
+from lakeformat.transaction.batch_ids import batch_of
+from lakeformat.transaction.callbacks import Callback, callbacks_of
+from lakeformat.transaction.validators import ProposedWrite, Validator, check_validators, validators_of
 
 __all__ = ["HookArguments", "Hooks", "check_hooks", "hooks_of"]
 

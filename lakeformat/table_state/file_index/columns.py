@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.conform import read_schema
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_index.facts import FileStats, fold
-from lakeformat.file_index.footer_bounds import converts
+from lakeformat.files.facts import FileStats, fold
+from lakeformat.files.footer_bounds import converts
 from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.predicate import ColumnBounds, resolve
-from lakeformat.timeline.live import FILE_COLUMNS, file_columns
+from lakeformat.table_state.live import FILE_COLUMNS, file_columns
 
 __all__ = [
     "add_up",

@@ -19,9 +19,10 @@ from lakeformat.errors import InvalidOptionError, ValidationFailedError, nearest
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import FileGroupId
 from lakeformat.predicate.select import Select, parse_select
-from lakeformat.timeline.live import ListedFiles
-from lakeformat.timeline.snapshot import Snapshot
-from lakeformat.write.aggregates import Rows, answer, as_text, bind_select, same
+from lakeformat.read.aggregates import answer, as_text, bind_select, same
+from lakeformat.read.view import TableView
+from lakeformat.table_state.live import ListedFiles
+from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = [
     "ProposedWrite",
@@ -57,8 +58,8 @@ class ProposedWrite:
     """
 
     operation: str
-    before: Rows
-    after: Rows
+    before: TableView
+    after: TableView
     stats: tuple[WriteStat, ...]
 
 
@@ -153,14 +154,14 @@ def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite]
         if name not in _SQL:
             raise InvalidOptionError(
                 f"option {_CLASSES}={name!r} is not known{nearest(name, _SQL)}; Python functions go into "
-                "lakeformat.write.validators"
+                "lakeformat.transaction.validators"
             )
     found: list[Validator] = []
     for name, (option, kind) in _SQL.items():
         if (name in wanted) != bool(options[option]):
             raise InvalidOptionError(f"{option} and {_CLASSES}={_PACKAGE}{name} need each other; give both or none")
         found += [_sql(name, text, option, single=kind == "result") for text in _queries(options[option])]
-    option = "lakeformat.write.validators"
+    option = "lakeformat.transaction.validators"
     places = [load_callable(place, option=option) for place in options[option]]
     return (*found, *(PythonValidator(function) for function in (*places, *functions)))
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeformat.file_index.footer_bounds import BoundsCollector, Raw, fold_files, stored_type
+from lakeformat.files.footer_bounds import BoundsCollector, Raw, fold_files, stored_type
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import ColumnBounds, column_path, resolve
 

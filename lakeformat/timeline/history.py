@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakeformat.timeline.report import read_report, steps_table
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.report import read_report, steps_table
 
 __all__ = ["HistoryEntry", "read_history"]
 

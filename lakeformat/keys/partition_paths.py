@@ -25,8 +25,8 @@ from lakeformat.codec.java_time import (
     parse_millis,
 )
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
+from lakeformat.keys.record_keys import field_column
 from lakeformat.model.keys import KeySettings, PartitionField, PartitionKind, TimestampSettings, TimeUnit
-from lakeformat.write.keys import field_column
 
 __all__ = [
     "DEFAULT_PARTITION",

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
-from lakeformat.index.batch_rows import MOST_BYTES, OpenParquet, leaves_of, rows_at_a_time
+from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, leaves_of, rows_at_a_time
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage

@@ -18,7 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.errors import LakeformatError
-from lakeformat.file_index.columns import (
+from lakeformat.files.facts import FileStats
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.instant import Instant
+from lakeformat.storage.port import Clock, FileInfo, Storage
+from lakeformat.table_state.file_index.columns import (
     add_up,
     bounds_of,
     bounds_schema,
@@ -29,17 +34,12 @@ from lakeformat.file_index.columns import (
     together,
     with_bounds,
 )
-from lakeformat.file_index.facts import FileStats
-from lakeformat.file_index.footer_bounds import fold_files, row_group_bounds
-from lakeformat.file_index.live import IndexedFiles, ShardPart
-from lakeformat.file_index.load import changes_of, deltas_in, rolled_back
-from lakeformat.file_index.replay import Changes, covered_by, replaced_keys, to_replay
-from lakeformat.file_index.stored import FOLDER, Covered, IndexName, read_manifest, write_file
-from lakeformat.model.files import BaseFile, FileGroupId
-from lakeformat.model.instant import Instant
-from lakeformat.storage.port import Clock, FileInfo, Storage
-from lakeformat.timeline.live import FILE_COLUMNS, file_columns, file_objects
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.file_index.live import IndexedFiles, ShardPart
+from lakeformat.table_state.file_index.load import changes_of, deltas_in, rolled_back
+from lakeformat.table_state.file_index.replay import Changes, covered_by, replaced_keys, to_replay
+from lakeformat.table_state.file_index.stored import FOLDER, Covered, IndexName, read_manifest, write_file
+from lakeformat.table_state.live import FILE_COLUMNS, file_columns, file_objects
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 

@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import decoded_bytes, pieces
-from lakeformat.file_index.facts import FileStats, NanCounts, collect
-from lakeformat.index.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
+from lakeformat.files.facts import FileStats, NanCounts, collect
+from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
+from lakeformat.files.key_range import KeyRange
+from lakeformat.keys.seqnos import seqnos
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
-from lakeformat.write.key_range import KeyRange
 
 __all__ = [
     "ENCODED_TEXT",
@@ -33,7 +34,6 @@ __all__ = [
     "constant",
     "filter_bytes",
     "roomy_filter",
-    "seqnos",
     "stamped",
     "stamped_with",
     "stored_schema",
@@ -50,8 +50,6 @@ ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 _ZEROS: Final = pa.Array.from_buffers(pa.int32(), ROW_GROUP_ROWS, [None, pa.py_buffer(bytes(4 * ROW_GROUP_ROWS))])
 #: Meta columns with a handful of values each: handed to Parquet as dictionaries, never hashed.
 _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
-#: The last four digits of numbers, as text.
-_LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
 _SAMPLE_ROWS: Final = 8192
 _SAMPLE_BYTES: Final = 4 << 20
 #: A page of values longer than usual is finished after this many bytes: Parquet looks at its size now and then.
@@ -305,33 +303,6 @@ def roomy_filter(rows: int, fpp: float) -> BloomFilter:
 def filter_bytes(rows: int, fpp: float) -> int:
     """About as many bytes as `roomy_filter` takes in a footer, as text."""
     return int(rows * _HEADROOM * -math.log(fpp) / math.log(2) ** 2 / 8 * 4 / 3)
-
-
-def seqnos(instant_time: str, task: int, first: int, rows: int) -> pa.Array:
-    """``<instant>_<task>_<counter>`` for rows from ``first`` on.
-
-    >>> seqnos("20251120083000123", 0, 9, 2).to_pylist()
-    ['20251120083000123_0_9', '20251120083000123_0_10']
-    """
-    prefix = np.frombuffer(f"{instant_time}_{task}_".encode(), np.uint8)
-    parts = [pa.array([], pa.string())]
-    start, end = first, first + rows
-    while start < end:  # One run for each number of digits: texts of one length are a matrix of bytes.
-        digits = len(str(start))
-        count = min(end, 10**digits) - start
-        text = np.empty((count, len(prefix) + digits), np.uint8)
-        text[:, : len(prefix)] = prefix
-        last = min(digits, 4)
-        for head in range(start // 10_000, (start + count - 1) // 10_000 + 1):  # Ten thousand rows at a time.
-            low, high = max(head * 10_000, start), min((head + 1) * 10_000, start + count)
-            block = text[low - start : high - start, len(prefix) :]
-            block[:, -last:] = _LAST_DIGITS[low - head * 10_000 : high - head * 10_000, -last:]
-            if digits > last:
-                block[:, :-last] = np.frombuffer(str(head).encode(), np.uint8)
-        ends = np.arange(0, text.size + 1, text.shape[1]).astype(np.int32)
-        parts.append(pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(text)))
-        start += count
-    return parts[-1] if len(parts) <= 2 else pa.concat_arrays(parts)
 
 
 def _as_type(column: Any, kind: pa.DataType) -> Any:

@@ -1,7 +1,7 @@
 """Claims: which pending instants are ours, and the files by which their writers show that they live.
 
 A claim is put before its instant. Its kind says who its writer is: one ``process``, or several one after the other
-that have only the heartbeat in common (Hudi: ``HoodieHeartbeatClient``). See `lakeformat.write.liveness`.
+that have only the heartbeat in common (Hudi: ``HoodieHeartbeatClient``). See `lakeformat.transaction.heartbeat`.
 """
 
 from __future__ import annotations

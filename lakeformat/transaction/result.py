@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakeformat.write.report import steps_table, summary
+from lakeformat.timeline.report import steps_table, summary
 
 __all__ = ["WriteResult"]
 

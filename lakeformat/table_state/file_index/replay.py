@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeformat.file_index.columns import key_of
-from lakeformat.file_index.stored import Covered
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, join_path
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant
 from lakeformat.storage.port import check_path
+from lakeformat.table_state.file_index.columns import key_of
+from lakeformat.table_state.file_index.stored import Covered
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Changes", "covered_by", "files_of", "to_replay"]

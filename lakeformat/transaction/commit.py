@@ -19,16 +19,16 @@ from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, Storage
-from lakeformat.timeline.snapshot import Snapshot
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.write import claims
-from lakeformat.write.conflict import check_conflicts, check_plans
-from lakeformat.write.liveness import way_past
-from lakeformat.write.markers import forget_markers
-from lakeformat.write.metadata_table import drop_metadata_table
-from lakeformat.write.rollback import roll_back, was_rolled_back
-from lakeformat.write.stage import stage_folder
+from lakeformat.transaction import claims
+from lakeformat.transaction.conflict import check_conflicts, check_plans
+from lakeformat.transaction.heartbeat import way_past
+from lakeformat.transaction.markers import forget_markers
+from lakeformat.transaction.metadata_table import drop_metadata_table
+from lakeformat.transaction.rollback import roll_back, was_rolled_back
+from lakeformat.transaction.written import stage_folder
 
 __all__ = ["TOKEN_KEY", "CommitProtocol", "NewKeyCheck", "OpenCommit"]
 
@@ -87,7 +87,7 @@ class CommitProtocol:
         Args:
             known: times of the commits that the write starts from: those of the snapshot it looked at, for a foreign
                 program may commit between two looks at the timeline.
-            lives_by: the kind of the claim; see `lakeformat.write.claims`.
+            lives_by: the kind of the claim; see `lakeformat.transaction.claims`.
             plan: what the requested file holds, if not what every instant of the action has.
         """
         data = plan or (encode_requested_replace() if action is Action.REPLACE_COMMIT else b"")

@@ -1,7 +1,8 @@
 """How a writer shows that it lives: its process holds the claim, and a thread renews the heartbeat.
 
 Where the storage has locks a death lets go of the claim, and is seen at once. Elsewhere, and where a write goes through
-several processes, the heartbeat stops, and the writer counts as dead `lakeformat.write.claims.DEAD_AFTER_MS` later.
+several processes, the heartbeat stops, and the writer counts as dead `lakeformat.transaction.claims.DEAD_AFTER_MS`
+later.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lakeformat.errors import LakeformatError
 from lakeformat.model.instant import State
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write import claims
+from lakeformat.transaction import claims
 
 __all__ = ["Pulse", "alive", "how_to_wait", "way_past"]
 

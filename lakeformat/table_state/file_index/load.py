@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_records import decode_rollback_plan
 from lakeformat.errors import StorageError
-from lakeformat.file_index.columns import bounds_schema, file_table
-from lakeformat.file_index.live import IndexedFiles
-from lakeformat.file_index.replay import Changes, files_of, replaced_keys, to_replay
-from lakeformat.file_index.stored import FOLDER, IndexName, Manifest, read_delta, read_manifest
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, FileInfo
-from lakeformat.timeline.live import ListedFiles
-from lakeformat.timeline.snapshot import Snapshot, check_horizon, list_snapshot, table_schema
+from lakeformat.table_state.file_index.columns import bounds_schema, file_table
+from lakeformat.table_state.file_index.live import IndexedFiles
+from lakeformat.table_state.file_index.replay import Changes, files_of, replaced_keys, to_replay
+from lakeformat.table_state.file_index.stored import FOLDER, IndexName, Manifest, read_delta, read_manifest
+from lakeformat.table_state.live import ListedFiles
+from lakeformat.table_state.snapshot import Snapshot, check_horizon, list_snapshot, table_schema
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 

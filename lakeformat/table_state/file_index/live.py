@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.file_index.columns import KINDS, bounds_of, group_keys, indexed_paths, newest, together
-from lakeformat.file_index.replay import Changes
-from lakeformat.file_index.stored import Manifest, column_names, read_columns
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import PARTITION_PATH
 from lakeformat.predicate import ColumnBounds, Predicate, may_match
 from lakeformat.storage.port import Storage
-from lakeformat.timeline.live import FILE_COLUMNS, ListedFiles, LiveFiles, Portion, file_objects
+from lakeformat.table_state.file_index.columns import KINDS, bounds_of, group_keys, indexed_paths, newest, together
+from lakeformat.table_state.file_index.replay import Changes
+from lakeformat.table_state.file_index.stored import Manifest, column_names, read_columns
+from lakeformat.table_state.live import FILE_COLUMNS, ListedFiles, LiveFiles, Portion, file_objects
 
 __all__ = ["IndexDamagedError", "IndexedFiles", "ShardPart"]
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.java_text import java_text
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.keys.seqnos import seqnos
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
-from lakeformat.write.base_file import seqnos
 
 __all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "record_keys"]
 

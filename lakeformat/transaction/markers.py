@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakeformat.codec import properties
 from lakeformat.model.files import join_path
 from lakeformat.storage.port import HOODIE, Storage
-from lakeformat.timeline.file_groups import PARTITION_MARKER
+from lakeformat.table_state.file_groups import PARTITION_MARKER
 
 __all__ = ["announce", "forget_markers", "prepare_partition"]
 

@@ -19,8 +19,8 @@ from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE
-from lakeformat.timeline.file_groups import check_complete, list_base_files, visible_files
-from lakeformat.timeline.live import ListedFiles, LiveFiles, Partitioned, file_objects
+from lakeformat.table_state.file_groups import check_complete, list_base_files, visible_files
+from lakeformat.table_state.live import ListedFiles, LiveFiles, Partitioned, file_objects
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 

@@ -6,9 +6,9 @@ Memory: one batch, and for ``count(distinct ...)`` the distinct values.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,33 +16,11 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import read_schema
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
-from lakeformat.predicate import Always, Predicate, bind
+from lakeformat.predicate import Always, bind
 from lakeformat.predicate.select import Aggregate, Select
+from lakeformat.read.view import TableView
 
-__all__ = ["Rows", "answer", "as_text", "bind_select", "same"]
-
-
-class Rows(Protocol):
-    """A table as it was or will be, opened for reading; the read layer has the implementation."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, without the meta columns."""
-
-    def count(self) -> int:
-        """How many rows there are, from the footers."""
-
-    def seen_as(self, schema: pa.Schema) -> Rows:
-        """The same rows with a later schema's columns; those they lack are null."""
-
-    def scan(self, columns: Sequence[str], predicate: Predicate) -> Iterator[pa.RecordBatch]:
-        """The rows a bound predicate selects, one file at a time; meta columns may be asked for."""
-
-    def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches; ``where`` is a Spark SQL condition."""
-
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows in memory."""
+__all__ = ["answer", "as_text", "bind_select", "same"]
 
 
 def bind_select(select: Select, schema: pa.Schema) -> Select:
@@ -69,7 +47,7 @@ def _check(part: Aggregate, column: str, schema: pa.Schema, cannot: str) -> None
         raise InvalidInputError(f"{cannot}: distinct values of {kind} cannot be counted")
 
 
-def answer(select: Select, rows: Rows) -> tuple[Any, ...]:
+def answer(select: Select, rows: TableView) -> tuple[Any, ...]:
     """One value an aggregate; None where there are no values."""
     parts = [_Running(part) for part in select.aggregates]
     if select.where == Always(True) and all(part.column is None for part in select.aggregates):

@@ -1,0 +1,105 @@
+"""Partition folders, and the values that they name of their rows.
+
+Nearly always they do, and then the folder's name tells their values. Under a global index that moves no rows
+(``…update.partition.path=false``) an update keeps its row's folder and stores the partition value that it names: so do
+we, and so does Apache Hudi (0.15.0 to 1.2.0; its Spark reader then shows the folder's value, hudi-rs the stored one).
+No table property tells. Proofs, in this order: the file index's bounds of the partition columns; a commit of ours,
+which measures them; a commit of Hudi's that only inserted into a new file, as inserts go to the folder they name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.errors import InvalidOptionError
+from lakeformat.keys.partition_paths import partition_values
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind
+from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import ColumnBounds, column_path
+
+__all__ = ["OFF_FOLDER", "folder_values", "off_folder", "own_files", "reading_keys"]
+
+#: Key of ``extraMetadata``: JSON list of the commit's files that may hold rows of other partition values.
+OFF_FOLDER: Final = "lakeformat.files.off.folder"
+#: Operations of Hudi that put a new row into the folder its own partition columns name.
+_INSERTING: Final = frozenset({"INSERT", "UPSERT", "BULK_INSERT", "INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"})
+
+Flags = npt.NDArray[np.bool_]
+
+
+def reading_keys(config: TableConfig) -> KeySettings:
+    """How partition paths are to be read.
+
+    Those of custom generators, whose types are not stored, and of generators that are not Hudi's tell nothing.
+    """
+    fields = config.partition_fields
+    try:
+        kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
+    except InvalidOptionError:
+        kind = KeyGeneratorKind.CUSTOM
+    part = PartitionKind.UNKNOWN if kind is KeyGeneratorKind.CUSTOM else PartitionKind.SIMPLE
+    return KeySettings(
+        kind,
+        config.record_fields,
+        tuple(PartitionField(name, part) for name in fields),
+        hive_style=config.hive_style,
+        url_encode=config.url_encode,
+    )
+
+
+def folder_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) -> Mapping[str, pa.Array]:
+    """Top-level column -> the value each partition path names; null where it does not tell.
+
+    Args:
+        schema: the stored columns, which give the types.
+    """
+    found = [partition_values(path, keys, schema) for path in paths]
+    names = {name for values in found for name in values} & {*schema.names}
+    missing = pa.scalar(None)
+    return {
+        column_path([name]): pa.array([v.get(name, missing).as_py() for v in found], schema.field(name).type)
+        for name in names
+    }
+
+
+def off_folder(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds]) -> tuple[Flags, Flags]:
+    """By file: whether some row may have another value than its folder names, and whether that was measured.
+
+    Args:
+        values: of `folder_values`, an entry a file.
+        bounds: of the same columns, as far as they are known.
+    """
+    count = len(next(iter(values.values()), ()))
+    off, known = np.zeros(count, np.bool_), np.ones(count, np.bool_)
+    for name, of_folder in values.items():
+        silent = np.asarray(pc.is_null(of_folder))
+        own, told = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        column = bounds.get(name)
+        if column is not None and column.minimum.type == of_folder.type:
+            told = np.asarray(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.null_count)))
+            same = pc.and_(pc.equal(column.minimum, of_folder), pc.equal(column.maximum, of_folder))
+            own = np.asarray(pc.fill_null(pc.and_(same, pc.equal(column.null_count, 0)), False))
+        off |= ~silent & ~own
+        known &= silent | told
+    return off, known
+
+
+def own_files(metadata: CommitMetadata) -> frozenset[str]:
+    """Paths of the commit's files whose rows are proven to lie in the folder that they name."""
+    said = metadata.extra.get(OFF_FOLDER)
+    if said is not None:
+        try:
+            return frozenset(stat.path for stat in metadata.all_stats()).difference(json.loads(said))
+        except (ValueError, TypeError):  # Not what we write.
+            return frozenset()
+    if metadata.operation not in _INSERTING:
+        return frozenset()
+    return frozenset(s.path for s in metadata.all_stats() if s.prev_commit is None and not s.num_updates)
