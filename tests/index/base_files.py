@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
-from lakeformat.files.base_file import BaseFileWriter, FileSettings, constant
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, constant
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.model.files import BaseFile, BaseFileName
@@ -48,6 +48,7 @@ def write_file(
     partition: str = "",
     file_id: str | None = None,
     instant: str = INSTANT,
+    row_group_rows: int = ROW_GROUP_ROWS,
 ) -> BaseFile:
     """A base file as the write path makes it."""
     name = BaseFileName(file_id or f"file-{number}", "0-0-0", instant)
@@ -60,7 +61,7 @@ def write_file(
             "v": pa.array(range(len(keys)), pa.int64()),
         }
     )
-    settings = FileSettings(SCHEMA, "{}", fpp=fpp)
+    settings = FileSettings(SCHEMA, "{}", fpp=fpp, row_group_rows=row_group_rows)
     with storage.open_output(path) as sink, BaseFileWriter(sink, partition, name, settings) as writer:
         writer.write(rows)
         writer.close()

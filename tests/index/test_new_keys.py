@@ -146,10 +146,9 @@ def test_updates_do_not_pay_for_the_check() -> None:
     assert counts.files_read == 0
 
 
-def test_the_check_reads_only_row_groups_in_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakeformat.files.base_file.ROW_GROUP_ROWS", 100)
+def test_the_check_reads_only_row_groups_in_question() -> None:
     storage = MemoryStorage()
-    file = write_file(storage, 0, sorted(keys(1, 10_000)), fpp=5e-3)
+    file = write_file(storage, 0, sorted(keys(1, 10_000)), fpp=5e-3, row_group_rows=100)
     counts = tag_files(storage, [file], pa.chunked_array([keys(2, 1_000)]), TagSettings("BLOOM"), POOL).counts
     assert 0 < counts.false_positives == counts.checked < 20
     whole = tag_files(storage, [file], pa.chunked_array([keys(2, 1_000)]), TagSettings("SIMPLE"), POOL).counts

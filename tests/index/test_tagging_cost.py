@@ -135,10 +135,9 @@ def test_time_ordered_keys_read_no_file_but_their_own() -> None:
         assert counts.files_read <= 2
 
 
-def test_only_row_groups_with_a_wanted_key_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_row_groups_with_a_wanted_key_are_read() -> None:
     storage = MemoryStorage()
-    monkeypatch.setattr("lakeformat.files.base_file.ROW_GROUP_ROWS", 100)
-    file = write_file(storage, 0, keys_of(np.arange(1_000)))
+    file = write_file(storage, 0, keys_of(np.arange(1_000)), row_group_rows=100)
     metadata = pq.read_metadata(pa.BufferReader(storage.read(file.path)))
     at = metadata.schema.names.index(RECORD_KEY)
     sizes = [metadata.row_group(group).column(at).total_compressed_size for group in range(metadata.num_row_groups)]

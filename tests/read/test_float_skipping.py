@@ -201,7 +201,7 @@ def test_an_index_of_a_release_that_did_not_count(with_nan: Path, tmp_path: Path
     table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **OPTIONS)
     with monkeypatch.context() as older:
         for module in ("columns", "keep"):
-            older.setattr(f"lakeformat.file_index.{module}.with_bounds", three_columns)
+            older.setattr(f"lakeformat.table_state.file_index.{module}.with_bounds", three_columns)
         write(0, 5)
     for start, count in ((50, 1), (60, 4)):  # Counted in a delta, then in a snapshot of the index.
         write(start, count)
@@ -217,7 +217,7 @@ def test_an_index_of_a_release_that_did_not_count(with_nan: Path, tmp_path: Path
         assert files_read(table, "d > 25 and d < 1000") == count + (start - 50) // 10
     with monkeypatch.context() as older:  # The older release goes on with it.
         for module in ("columns", "keep"):
-            older.setattr(f"lakeformat.file_index.{module}.with_bounds", three_columns)
+            older.setattr(f"lakeformat.table_state.file_index.{module}.with_bounds", three_columns)
         write(100, 2)
     assert len(table.to_arrow(["id"], "d >= 0")) == 120 - 24
 

@@ -386,11 +386,10 @@ def test_upsert_create_handle_makes_a_new_file_group(tmp_path: Path) -> None:
     assert [(stat["path"], stat["prevCommit"], stat["numInserts"]) for stat in stats] == [(new, "null", 1)]
 
 
-def test_upsert_executor_passes_every_batch_on_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upsert_executor_passes_every_batch_on_in_order(tmp_path: Path) -> None:
     """Row groups are read ahead of the writing on another thread; none is lost, and they keep their order."""
-    for module in ("base_file", "handles", "direct"):
-        monkeypatch.setattr(f"lakeformat.write.{module}.ROW_GROUP_ROWS", 7)
-    table = new_table(tmp_path, {("x", f"k{number:03}"): 1 for number in range(100)})
+    few = {"lakeformat.parquet.row.group.rows": 7}
+    table = new_table(tmp_path, {("x", f"k{number:03}"): 1 for number in range(100)}, **few)
     (file,) = table.snapshot().files
     assert pq.read_metadata(tmp_path / "t" / file.path).num_row_groups == 15
     table.upsert(rows({("x", f"k{number:03}"): 2 for number in (0, 50, 99, 100)}))
