@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 
 from lakeformat.files.footers import open_parquet
 from lakeformat.read.ahead import in_order
-from lakeformat.read.batches import read_split, vanished
+from lakeformat.files.slice_reader import vanished
+from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery
 from lakeformat.read.session import ReadPlan, group_bytes
-from lakeformat.read.splits import FilePart, Split, pack
+from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
@@ -67,9 +68,10 @@ def _size_of(batch: pa.RecordBatch) -> int:
 def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:
     """The split in portions of about `_PIECE_BYTES`, and the footers that had to be opened to cut it."""
     footers: dict[str, pq.FileMetaData] = {}
-    parts: list[FilePart] = []
+    parts: list[Part] = []
     for part in split.parts:
-        if part.size_bytes <= _PIECE_BYTES or (part.row_groups and len(part.row_groups) == 1):
+        is_slice = isinstance(part, SlicePart)
+        if is_slice or part.size_bytes <= _PIECE_BYTES or (part.row_groups and len(part.row_groups) == 1):
             parts.append(part)
             continue
         try:
