@@ -21,7 +21,7 @@ from fastavro.schema import SchemaParseException
 
 from lakeformat.errors import CorruptTableError
 
-__all__ = ["MAX_BYTES", "decode_record", "encode_record"]
+__all__ = ["MAX_BYTES", "decode_record", "encode_record", "is_container"]
 
 #: No file, and nothing a file unpacks to, may be larger.
 MAX_BYTES: Final = 64 << 20
@@ -82,12 +82,17 @@ def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes
     return file.getvalue()
 
 
-def decode_record(data: bytes, schema: Mapping[str, Any], *, name: str) -> dict[str, Any]:
-    """The record of a container as ``schema`` names its fields, whatever else the writer knew.
+def is_container(data: bytes) -> bool:
+    """Whether bytes begin as an object container does."""
+    return data.startswith(_MAGIC)
+
+
+def decode_record(data: bytes, *schemas: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The record of a container as a schema names its fields, whatever else the writer knew.
 
     Args:
         data: The file's bytes.
-        schema: The reader's schema; its record's name must be the writer's.
+        schemas: The reader's: the one whose record has the name of the writer's is taken.
         name: The file's path, for messages.
 
     Raises:
@@ -95,22 +100,23 @@ def decode_record(data: bytes, schema: Mapping[str, Any], *, name: str) -> dict[
             than deflate or snappy, or is or unpacks to more than `MAX_BYTES`.
     """
     try:
-        return _decode(data, schema)
+        return _decode(data, {str(schema["name"]): schema for schema in schemas})
     except _DAMAGE as error:
         reason = str(error) or type(error).__name__
-        message = f"{name} is not a readable {schema['name']} file: {reason[:300]}; restore the file"
+        message = f"{name} is not a readable {schemas[0]['name']} file: {reason[:300]}; restore the file"
         raise CorruptTableError(message) from None
 
 
-def _decode(data: bytes, schema: Mapping[str, Any]) -> dict[str, Any]:
+def _decode(data: bytes, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise ValueError(f"{len(data)} bytes, over the limit of {MAX_BYTES}")
-    if not data.startswith(_MAGIC):
+    if not is_container(data):
         raise ValueError("it does not start as an Avro object container does")
     file = io.BytesIO(data)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     written = json.loads(header["meta"]["avro.schema"])
-    if str(written["name"]).rpartition(".")[2] != schema["name"]:
+    schema = schemas.get(str(written["name"]).rpartition(".")[2])
+    if schema is None:
         raise ValueError(f"it holds a {written['name']}")
     count = fastavro.schemaless_reader(file, "long", None)
     packed: Any = fastavro.schemaless_reader(file, "bytes", None)

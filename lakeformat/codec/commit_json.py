@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import LogFileName
 
-__all__ = ["MAX_BYTES", "decode_commit", "decode_json", "encode_commit"]
+__all__ = ["MAX_BYTES", "commit_of", "decode_commit", "decode_json", "document_of", "encode_commit"]
 
 #: Larger timeline files are refused unread: nothing Hudi writes comes near.
 MAX_BYTES: Final = 64 << 20
@@ -18,24 +20,34 @@ _NULL_COMMIT: Final = "null"
 
 def encode_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
     """The bytes of a commit's inflight or completed file; ``replace`` adds ``partitionToReplaceFileIds``."""
+    document = document_of(metadata, replace=replace)
+    return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
+
+
+def document_of(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any]:
+    """The fields of ``HoodieCommitMetadata``, or of ``HoodieReplaceCommitMetadata``, by Hudi's names."""
     document: dict[str, Any] = {
         "partitionToWriteStats": {
             partition: [_stat(stat) for stat in stats] for partition, stats in metadata.stats.items()
         },
-        "compacted": False,
+        "compacted": metadata.compacted,
         "extraMetadata": dict(metadata.extra),
         "operationType": metadata.operation,
     }
     if replace:
         document["partitionToReplaceFileIds"] = {p: list(ids) for p, ids in metadata.replaced.items()}
-    return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
+    return document
 
 
 def _stat(stat: WriteStat) -> dict[str, Any]:
+    log = LogFileName.match(stat.path.rpartition("/")[2])
+    delta: dict[str, Any] = {}
+    if log is not None:
+        delta = {"logVersion": log.version, "logOffset": 0, "baseFile": stat.base_name, "logFiles": [*stat.log_names]}
     return {
         "fileId": stat.file_id,
         "path": stat.path or None,
-        "cdcStats": None,
+        "cdcStats": dict(stat.cdc_stats) or None,
         "prevCommit": stat.prev_commit or _NULL_COMMIT,
         "numWrites": stat.num_writes,
         "numDeletes": stat.num_deletes,
@@ -56,6 +68,7 @@ def _stat(stat: WriteStat) -> dict[str, Any]:
         "minEventTime": None,
         "maxEventTime": None,
         "runtimeStats": None,
+        **delta,
     }
 
 
@@ -88,7 +101,15 @@ def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
     Raises:
         CorruptTableError: the file cannot be commit metadata; names the file.
     """
-    document = decode_json(data, name=name)
+    return commit_of(decode_json(data, name=name), name=name)
+
+
+def commit_of(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
+    """From the fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``, whatever they were encoded in.
+
+    Raises:
+        CorruptTableError: a field is missing, or of another kind; names the file.
+    """
     try:
         stats = {
             partition: tuple(_read_stat(partition, stat) for stat in entries)
@@ -100,23 +121,28 @@ def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
             for partition, ids in (document.get("partitionToReplaceFileIds") or {}).items()
         }
         operation = str(document.get("operationType") or "UNKNOWN")
+        compacted = document.get("compacted") is True
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptTableError(
             f"{name} is no commit metadata ({type(error).__name__}: {error}); restore it from a copy"
         ) from None
-    return CommitMetadata(operation, stats, extra, replaced)
+    return CommitMetadata(operation, stats, extra, replaced, compacted)
 
 
-def _read_stat(partition: str, stat: dict[str, Any]) -> WriteStat:
-    previous = stat.get("prevCommit")
+def _read_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
+    previous, logs, cdc = stat.get("prevCommit"), stat.get("logFiles"), stat.get("cdcStats")
+    said = stat.get("partitionPath")
     return WriteStat(
         file_id=str(stat["fileId"]),
         path=str(stat.get("path") or ""),
-        partition_path=str(stat.get("partitionPath", partition)),
+        partition_path=partition if said is None or said == partition else str(said),  # One text for all.
         prev_commit=None if previous in (None, _NULL_COMMIT, "") else str(previous),
         num_writes=int(stat.get("numWrites") or 0),
         num_deletes=int(stat.get("numDeletes") or 0),
         num_updates=int(stat.get("numUpdateWrites") or 0),
         num_inserts=int(stat.get("numInserts") or 0),
         size_bytes=int(stat.get("fileSizeInBytes") or stat.get("totalWriteBytes") or 0),
+        base_name=str(stat.get("baseFile") or ""),
+        log_names=tuple(map(str, logs)) if logs else (),
+        cdc_stats=tuple((str(path), int(size)) for path, size in cdc.items()) if cdc else (),
     )

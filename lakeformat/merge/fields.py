@@ -1,9 +1,11 @@
-"""Field by field: what is null in the newer of two rows is taken from the other. Structs, lists and maps count whole.
+"""Field by field: what the newer of two rows leaves open is the other's. Structs, lists and maps count whole.
 
 Memory: a few integers a row, and one column at a time in a second copy.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.gather import gather_column
-from lakeformat.merge.order import key_codes
+from lakeformat.merge.order import key_codes, ordering_ranks
 from lakeformat.model.record import IS_DELETED
 
-__all__ = ["filled", "folded_rows"]
+__all__ = ["KeyRuns", "filled", "folded_rows", "incoming_cells"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
-def filled(stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np.bool_]) -> pa.Table:
+def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Mask) -> Mask:
+    """Where, of pairs of rows, the field is the incoming row's: the newer row's if known, else the other's."""
+    return np.where(stored_is_newer, ~stored_known, incoming_known)
+
+
+def filled(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> pa.Table:
     """Row by row, the fields of the newer row, its nulls filled from the other (Hudi: ``mergeRecords``).
 
     Args:
@@ -26,13 +36,12 @@ def filled(stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np
         stored_is_newer: which of the two is the newer, one flag a row.
     """
     at = np.arange(incoming.num_rows)
-    first = np.where(stored_is_newer, at, at + incoming.num_rows)
-    second = np.where(stored_is_newer, at + incoming.num_rows, at)
     columns = []
     for name in incoming.schema.names:
         both = pa.chunked_array([*stored.column(name).chunks, *incoming.column(name).chunks])
         known = np.asarray(both.is_valid())
-        columns.append(gather_column(both, np.where(known[first], first, second)))
+        taken = incoming_cells(known[: len(at)], known[len(at) :], stored_is_newer)
+        columns.append(gather_column(both, np.where(taken, at + len(at), at)))
     return pa.Table.from_arrays(columns, schema=incoming.schema)
 
 
@@ -50,40 +59,69 @@ def folded_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> p
     found = key_codes(rows.column(key))
     if found is None:
         return rows
-    order = np.argsort(found, kind="stable")
-    codes = found[order].astype(np.int64)
-    starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-    at = np.arange(len(codes))
-    # A row is the newest so far if no earlier row of its key ranks above it. Ranks of a later key start higher.
-    rank = codes * (rows.num_rows + 1) + _ranks(ordering, rows.num_rows)[order]
-    newest_so_far = rank == np.maximum.accumulate(rank)
-    newest = _last(newest_so_far, at, starts)
-    by_arrival = np.argsort(order[newest])
+    ranks = None if ordering is None else ordering_ranks([ordering])
+    runs = KeyRuns.of(found, np.arange(rows.num_rows), ranks)
+    newest = runs.newest()
+    by_arrival = np.argsort(newest)
     columns = []
     for field in rows.schema:
         column = rows.column(field.name)
         chosen = newest
         if column.null_count and field.name != IS_DELETED:
-            known = np.asarray(pc.is_valid(column))[order]
-            brought = _last(newest_so_far & known, at, starts)
-            filling = np.minimum.reduceat(np.where(known, at, len(at)), starts)
-            chosen = np.where(brought >= 0, brought, np.where(filling < len(at), filling, newest))
-        columns.append(gather_column(column, order[chosen][by_arrival].astype(np.int64)))
+            chosen = runs.bringing(np.asarray(pc.is_valid(column)))
+        columns.append(gather_column(column, chosen[by_arrival]))
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
-def _ranks(ordering: pa.ChunkedArray | None, rows: int) -> npt.NDArray[np.int64]:
-    """Ordering values as numbers from 0 (null) to the number of rows."""
-    if ordering is None:
-        return np.zeros(rows, np.int64)
-    ranks = np.asarray(pc.rank(ordering, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
-    ranks[np.asarray(pc.is_null(ordering))] = 0
-    return ranks
+@dataclass(frozen=True, slots=True)
+class KeyRuns:
+    """Rows in runs of one key each, in order of arrival, every run a history that leads to one row.
 
+    Attributes:
+        at: the rows' positions, run by run.
+        starts: where in ``at`` the runs begin.
+        newest_so_far: for each of ``at``, whether no earlier row of its run ranks above it.
+    """
 
-def _last(
-    wanted: npt.NDArray[np.bool_], at: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """In each run of rows, the last position that is wanted; -1 where none is."""
-    found: npt.NDArray[np.int64] = np.maximum.reduceat(np.where(wanted, at, -1), starts)
-    return found
+    at: Ints
+    starts: Ints
+    newest_so_far: Mask
+
+    @classmethod
+    def of(cls, codes: npt.NDArray[np.int32], at: Ints, ranks: Ints | None) -> KeyRuns:
+        """Runs of the rows ``at``, ascending positions; codes and ranks are of all rows, as `last_of_each` has them."""
+        at = at[np.argsort(codes[at], kind="stable")]
+        ordered = codes[at].astype(np.int64)
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(at)])
+        if ranks is None:
+            return cls(at, starts, np.ones(len(at), bool))
+        # Ranks of a later key start higher than those of the keys before it.
+        rank = ordered * (len(ranks) + 1) + ranks[at]
+        return cls(at, starts, rank == np.maximum.accumulate(rank))
+
+    def newest(self) -> Ints:
+        """By run, the position of the row that wins."""
+        return self.at[self.last(self.newest_so_far)]
+
+    def bringing(self, known: Mask) -> Ints:
+        """By run, the position of the row whose field is taken; where none knows it, the newest.
+
+        Args:
+            known: of all rows, whether they know the field.
+        """
+        knowing = known[self.at]
+        brought, filling = self.last(self.newest_so_far & knowing), self.first(knowing)
+        chosen = np.where(filling < len(self.at), filling, self.last(self.newest_so_far))
+        return self.at[np.where(brought >= 0, brought, chosen)]
+
+    def first(self, wanted: Mask) -> Ints:
+        """In each run, the first place in ``at`` that is wanted; the length of ``at`` where none is."""
+        return self._reduced(np.minimum, np.where(wanted, np.arange(len(wanted)), len(wanted)))
+
+    def last(self, wanted: Mask) -> Ints:
+        """In each run, the last place in ``at`` that is wanted; -1 where none is."""
+        return self._reduced(np.maximum, np.where(wanted, np.arange(len(wanted)), -1))
+
+    def _reduced(self, kernel: np.ufunc, places: Ints) -> Ints:
+        found: Ints = kernel.reduceat(places, self.starts) if len(places) else places
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["deleted_rows", "key_codes", "latest_rows", "stored_wins"]
+__all__ = ["deleted_rows", "key_codes", "last_of_each", "latest_rows", "ordering_ranks", "stored_wins"]
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 
-def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> npt.NDArray[np.int64] | None:
+def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> Ints | None:
     """Positions of the rows that remain when each key keeps one row, in order of arrival.
 
     The greatest ordering value wins, nulls lose; on a tie, and without ordering, the later row wins (Hudi:
@@ -21,43 +26,80 @@ def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> npt.
     codes = key_codes(keys)
     if codes is None:
         return None
-    if ordering is None:
-        order = np.argsort(codes, kind="stable")
-    else:
-        ranks = np.asarray(pc.rank(ordering, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
-        ranks[np.asarray(pc.is_null(ordering))] = -1
-        order = np.lexsort((ranks, codes))
-    ranked = codes[order]
-    last_of_key = np.append(ranked[1:] != ranked[:-1], True)
-    winners: npt.NDArray[np.int64] = np.sort(order[last_of_key])
-    return winners
+    ranks = None if ordering is None else ordering_ranks([ordering])
+    winners = last_of_each(codes, np.arange(len(codes)), ranks)
+    return np.sort(winners[winners >= 0])
 
 
-def key_codes(keys: pa.ChunkedArray) -> npt.NDArray[np.int32] | None:
-    """A number for each row, equal where keys are. None means: every key is there once."""
+def key_codes(keys: pa.ChunkedArray) -> Codes | None:
+    """A number for each row, from 0, equal where keys are. None means: every key is there once."""
     encoded = pc.dictionary_encode(keys)
     chunks = encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
     if sum(len(chunk) for chunk in chunks) == (len(chunks[-1].dictionary) if chunks else 0):
         return None
-    codes: npt.NDArray[np.int32] = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks])
+    codes: Codes = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks])
     return codes
 
 
-def stored_wins(stored: pa.Array, incoming: pa.Array) -> npt.NDArray[np.bool_]:
+def last_of_each(codes: Codes, at: Ints, ranks: Ints | None) -> Ints:
+    """By code, the position with the greatest rank, the last of equal ones; -1 for a code that none of ``at`` has.
+
+    Args:
+        codes: of all rows.
+        at: the positions that count, ascending.
+        ranks: of all rows, from 0; None where all are equal.
+    """
+    found: Ints = np.full(int(codes.max(initial=-1)) + 1, -1)
+    if ranks is None:
+        found[codes[at]] = at  # Of equal codes the last is assigned last, and stays.
+        return found
+    np.maximum.at(found, codes[at], ranks[at] * len(codes) + at)
+    return np.where(found < 0, -1, found % max(len(codes), 1))
+
+
+def ordering_ranks(ordering: Sequence[pa.ChunkedArray]) -> Ints:
+    """Ordering values as numbers from 0: equal where all fields are, else as the first field that differs.
+
+    Null is less than everything, NaN greater than everything.
+    """
+    first, *others = map(_ranks, ordering)
+    for ranks in others:
+        first = np.unique(first * (len(ranks) + 1) + ranks, return_inverse=True)[1]
+    return first
+
+
+def _ranks(column: pa.ChunkedArray) -> Ints:
+    ranks: Ints = np.asarray(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
+    ranks[np.asarray(pc.is_null(column))] = 0
+    return ranks
+
+
+def stored_wins(stored: pa.Array | Sequence[pa.Array], incoming: pa.Array | Sequence[pa.Array]) -> Mask:
     """Event-time rule, row by row: the stored row stays only if its ordering value is greater.
 
-    Null is less than everything, NaN greater than everything (Hudi: ``DefaultHoodieRecordPayload``).
+    Null is less than everything, NaN greater than everything (Hudi: ``DefaultHoodieRecordPayload``). Of several
+    ordering fields the first that differs decides.
+
+    Args:
+        stored: the ordering values, or a column for each of several ordering fields.
+        incoming: as many columns, of the same types and lengths.
     """
-    greater = pc.greater(stored, incoming)
-    if pa.types.is_floating(stored.type):
-        greater = pc.or_(greater, pc.and_(pc.is_nan(stored), pc.invert(pc.is_nan(incoming))))
+    pairs = list(zip(stored, incoming, strict=True)) if isinstance(stored, Sequence) else [(stored, incoming)]
+    wins = _greater(*pairs[-1])
+    for one, other in reversed(pairs[:-1]):
+        wins = _greater(one, other) | (wins & ~_greater(other, one))
+    return wins
+
+
+def _greater(left: pa.Array, right: pa.Array) -> Mask:
+    greater = pc.greater(left, right)
+    if pa.types.is_floating(left.type):
+        greater = pc.or_(greater, pc.and_(pc.is_nan(left), pc.invert(pc.is_nan(right))))
     known = pc.fill_null(greater, False)
-    wins = pc.or_(known, pc.and_(pc.is_valid(stored), pc.is_null(incoming)))
-    result: npt.NDArray[np.bool_] = np.asarray(wins)
-    return result
+    return np.asarray(pc.or_(known, pc.and_(pc.is_valid(left), pc.is_null(right))))
 
 
-def deleted_rows(flags: Any | None, rows: int) -> npt.NDArray[np.bool_]:
+def deleted_rows(flags: Any | None, rows: int) -> Mask:
     """Which rows the ``_hoodie_is_deleted`` column marks; none without the column."""
     if flags is None:
         return np.zeros(rows, bool)

@@ -16,7 +16,15 @@ FILES_SCHEMA: Final = "lakeformat.files.schema"
 
 @dataclass(frozen=True, slots=True)
 class WriteStat:
-    """One written file version (Hudi: ``HoodieWriteStat``); counts in rows, sizes in bytes."""
+    """One written file (Hudi: ``HoodieWriteStat``, ``HoodieDeltaWriteStat``); counts in rows, sizes in bytes.
+
+    Attributes:
+        path: of a base file or a log file, relative to the table; "" in a profile, where none is written yet.
+        prev_commit: instant of the base file before; of a log file, of its slice; None for a new file group.
+        base_name: of a log file's slice, the base file's bare name; "" if it has none, or nobody said.
+        log_names: bare names of the slice's log files when this one was written.
+        cdc_stats: path and size of each change data file.
+    """
 
     file_id: str
     path: str
@@ -27,6 +35,9 @@ class WriteStat:
     num_updates: int = 0
     num_inserts: int = 0
     size_bytes: int = 0
+    base_name: str = ""
+    log_names: tuple[str, ...] = ()
+    cdc_stats: tuple[tuple[str, int], ...] = ()
 
     @property
     def base_file(self) -> BaseFile:
@@ -43,12 +54,14 @@ class CommitMetadata:
         stats: partition path -> what was written there.
         extra: the ``extraMetadata`` map; ``schema`` holds the table schema as Avro text.
         replaced: partition path -> file ids this commit hides (replacecommit only).
+        compacted: the commit is a compaction: its rows are not new.
     """
 
     operation: str
     stats: Mapping[str, tuple[WriteStat, ...]]
     extra: Mapping[str, str] = field(default_factory=dict)
     replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    compacted: bool = False
 
     def all_stats(self) -> Iterator[WriteStat]:
         """Every file version written, partition by partition."""

@@ -1,19 +1,22 @@
-"""Instants: points on the timeline, and the names their files have in table version 6."""
+"""Instants: points on the timeline."""
 
 from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
 from typing import Final, TypeAlias
 
 from lakeformat.errors import InvalidOptionError
 
 __all__ = [
     "COMMIT_ACTIONS",
+    "COMPLETES_AS",
+    "REPLACE_ACTIONS",
+    "WRITE_ACTIONS",
     "Action",
     "AsOf",
     "Instant",
@@ -31,6 +34,8 @@ class Action(str, enum.Enum):
     DELTA_COMMIT = "deltacommit"
     REPLACE_COMMIT = "replacecommit"
     COMPACTION = "compaction"
+    LOG_COMPACTION = "logcompaction"
+    CLUSTERING = "clustering"
     CLEAN = "clean"
     ROLLBACK = "rollback"
     SAVEPOINT = "savepoint"
@@ -39,8 +44,18 @@ class Action(str, enum.Enum):
     SCHEMA_COMMIT = "schemacommit"
 
 
+#: Plans -> what they complete as, at the same time. Of a clustering of timeline layout 1 the plan is a replacecommit.
+COMPLETES_AS: Final[Mapping[Action, Action]] = {
+    Action.COMPACTION: Action.COMMIT,
+    Action.LOG_COMPACTION: Action.DELTA_COMMIT,
+    Action.CLUSTERING: Action.REPLACE_COMMIT,
+}
 #: The actions whose completion makes rows visible.
 COMMIT_ACTIONS: Final = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
+#: The same, and what completes as one of them.
+WRITE_ACTIONS: Final = COMMIT_ACTIONS | frozenset(COMPLETES_AS)
+#: Those that may hide file groups; pending, one of them may be a clustering plan.
+REPLACE_ACTIONS: Final = frozenset({Action.REPLACE_COMMIT, Action.CLUSTERING})
 
 
 class State(enum.IntEnum):
@@ -51,53 +66,28 @@ class State(enum.IntEnum):
     COMPLETED = 2
 
 
-_NAME = re.compile(
-    r"(?P<time>\d{14}|\d{17})\.(?:(?P<bare>inflight)|(?P<action>[a-z]+)(?:\.(?P<state>requested|inflight))?)"
-)
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
     """One action at one time, in one state. Orders by time.
 
-    >>> Instant.parse("20251120083000123.commit.requested").file_name
-    '20251120083000123.commit.requested'
-    >>> Instant.parse("20251120083000123.inflight").action.value
-    'commit'
+    Attributes:
+        time: when it was requested; names the instant and its files.
+        completion_time: when it completed, where the timeline's layout knows it: None in layout 1, and while pending.
     """
 
     time: str
     action: Action
     state: State
-
-    @classmethod
-    @lru_cache(maxsize=1 << 16)  # A write lists the timeline several times, and all but its own names stay the same.
-    def parse(cls, name: str) -> Instant | None:
-        """The instant a file of the ``.hoodie`` folder stands for; None for every other file."""
-        match = _NAME.fullmatch(name)
-        if match is None:
-            return None
-        if match["bare"]:
-            return cls(match["time"], Action.COMMIT, State.INFLIGHT)
-        try:
-            action = Action(match["action"])
-        except ValueError:
-            return None
-        state = State[match["state"].upper()] if match["state"] else State.COMPLETED
-        return cls(match["time"], action, state)
+    completion_time: str | None = None
 
     @property
-    def file_name(self) -> str:
-        """The name of this state's file (timeline layout version 1)."""
-        if self.state is State.COMPLETED:
-            return f"{self.time}.{self.action.value}"
-        if self.action is Action.COMMIT and self.state is State.INFLIGHT:
-            return f"{self.time}.inflight"
-        return f"{self.time}.{self.action.value}.{self.state.name.lower()}"
+    def completed_at(self) -> str:
+        """By what changes since a point are counted: the completion time, else the instant time."""
+        return self.completion_time or self.time
 
     def at(self, state: State) -> Instant:
-        """The same instant in another state."""
-        return Instant(self.time, self.action, state)
+        """The same instant in another state; of one that is not completed nobody knows when it will be."""
+        return Instant(self.time, self.action, state, self.completion_time if state is State.COMPLETED else None)
 
 
 def format_instant_time(millis: int, zone: tzinfo | None) -> str:

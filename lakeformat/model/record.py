@@ -10,6 +10,7 @@ __all__ = [
     "FILE_NAME",
     "IS_DELETED",
     "META_COLUMNS",
+    "OPERATION",
     "PARTITION_PATH",
     "RECORD_KEY",
 ]
@@ -25,3 +26,6 @@ META_COLUMNS: Final = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FI
 
 #: A boolean user column with a meaning: true deletes the row's key (Hudi: ``HoodieRecord.HOODIE_IS_DELETED_FIELD``).
 IS_DELETED: Final = "_hoodie_is_deleted"
+
+#: A text column of streamed tables that tells what became of the record (Hudi: ``OPERATION_METADATA_FIELD``).
+OPERATION: Final = "_hoodie_operation"

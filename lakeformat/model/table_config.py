@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timezone, tzinfo
+from enum import Enum
 from typing import Final
 
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError, nearest
 from lakeformat.model.keys import KeyGeneratorKind
+from lakeformat.model.merge_settings import MergeSettings, merge_settings
 
-__all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "table_checksum"]
+__all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "TableType", "table_checksum"]
 
 PROPERTIES_PATH: Final = ".hoodie/hoodie.properties"
 
@@ -35,13 +37,28 @@ PAYLOAD: Final = "hoodie.compaction.payload.class"
 MERGE_MODE: Final = "hoodie.record.merge.mode"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
+TIMELINE_PATH: Final = "hoodie.timeline.path"
+HISTORY_PATH: Final = "hoodie.timeline.history.path"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 
-_SUPPORTED_VERSION: Final = "6"
-
-
 _CUSTOM: Final = "CUSTOM"
+
+
+class TableType(str, Enum):
+    """How a table takes updates (Hudi: ``HoodieTableType``)."""
+
+    COPY_ON_WRITE = "COPY_ON_WRITE"
+    MERGE_ON_READ = "MERGE_ON_READ"
+
+
+#: Table version -> the timeline layout that goes with it. Version 7 is a step of Hudi's upgrade, not a format.
+_LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
+#: What is read, and what is written: versions and types.
+_READ_VERSIONS: Final = (6,)
+_READ_TYPES: Final = frozenset({TableType.COPY_ON_WRITE})
+_WRITTEN_VERSIONS: Final = (6,)
+_WRITTEN_TYPES: Final = frozenset({TableType.COPY_ON_WRITE})
 
 
 class MergeMode:
@@ -96,6 +113,23 @@ class TableConfig:
         return self.get(NAME)
 
     @property
+    def version(self) -> int:
+        """The table version; 0 for what is no number."""
+        return _number(self.get(VERSION))
+
+    @property
+    def layout_version(self) -> int:
+        """Of the timeline (``hoodie.timeline.layout.version``): by default what goes with the table's version."""
+        text = self.get(LAYOUT)
+        return _number(text) if text else _LAYOUT_OF.get(self.version, 1)
+
+    @property
+    def table_type(self) -> TableType | None:
+        """None for a type that is not known."""
+        name = self.get(TYPE).upper()
+        return TableType(name) if name in TableType.__members__ else None
+
+    @property
     def record_fields(self) -> tuple[str, ...]:
         """Columns of the record key, empty for a table with generated keys."""
         return self._fields(RECORD_FIELDS)
@@ -108,11 +142,17 @@ class TableConfig:
     @property
     def ordering_field(self) -> str | None:
         """The ordering (precombine) column; the first of several, with which no writer of ours goes on."""
-        return next(iter(self._ordering_fields), None)
+        return next(iter(self.ordering_fields), None)
 
     @property
-    def _ordering_fields(self) -> tuple[str, ...]:
+    def ordering_fields(self) -> tuple[str, ...]:
+        """All ordering columns that the table stores, under the old name or the new one."""
         return self._fields(ORDERING) or self._fields(ORDERING_1X)
+
+    @property
+    def merge_settings(self) -> MergeSettings:
+        """How readers merge versions of a record; writers ask `merge_mode`."""
+        return merge_settings(self.values, self.ordering_fields)
 
     @property
     def key_generator(self) -> str:
@@ -139,7 +179,14 @@ class TableConfig:
     @property
     def archive_folder(self) -> str:
         """Where Hudi puts instants that leave the timeline; a path of the table."""
-        return f".hoodie/{self.get(ARCHIVE_FOLDER, 'archived')}".rstrip("/")
+        if self.layout_version == 1:
+            return f".hoodie/{self.get(ARCHIVE_FOLDER, 'archived')}".rstrip("/")
+        return f"{self.timeline_folder}/{self.get(HISTORY_PATH) or 'history'}".rstrip("/")
+
+    @property
+    def timeline_folder(self) -> str:
+        """Where the active instants stand; a path of the table."""
+        return ".hoodie" if self.layout_version == 1 else f".hoodie/{self.get(TIMELINE_PATH) or 'timeline'}".rstrip("/")
 
     @property
     def has_metadata_table(self) -> bool:
@@ -169,7 +216,7 @@ class TableConfig:
         return MergeMode.EVENT_TIME if self.ordering_field else MergeMode.COMMIT_TIME
 
     def check_readable(self, location: str) -> None:
-        """Refuse, by name, what a reader of version 6 copy-on-write tables does not know.
+        """Refuse, by name, what readers do not know.
 
         Raises:
             CorruptTableError: a required property is missing or the checksum is wrong.
@@ -182,25 +229,34 @@ class TableConfig:
         checksum = self.get(CHECKSUM)
         if checksum and checksum != table_checksum(self.name, self.get(DATABASE)):
             raise CorruptTableError(f"{where}: {CHECKSUM} does not fit the table's name; restore the file")
-        if self.get(VERSION) != _SUPPORTED_VERSION:
-            raise UnsupportedTableError(
-                f"{where}: {VERSION}={self.get(VERSION)} is not supported, only {_SUPPORTED_VERSION} is; "
-                "use Apache Hudi for this table, or downgrade it"
-            )
+        self._check_kind(where, _READ_VERSIONS, _READ_TYPES, "")
         for key, supported, default in _READABLE:
-            if self.get(key, default).upper() not in supported:
+            if (self.get(key) or default).upper() not in supported:
                 raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported")
         if self.get("hoodie.bootstrap.base.path"):
             raise UnsupportedTableError(f"{where}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported")
+
+    def _check_kind(self, where: str, versions: Sequence[int], types: Container[TableType], doing: str) -> None:
+        if self.version not in versions:
+            only = f"only {', '.join(map(str, versions))} {'is' if len(versions) == 1 else 'are'}"
+            raise UnsupportedTableError(
+                f"{where}: {doing}{VERSION}={self.get(VERSION)} is not supported, {only}; "
+                "use Apache Hudi for this table, or downgrade it"
+            )
+        if self.table_type is None or self.table_type not in types:
+            raise UnsupportedTableError(f"{where}: {doing}{TYPE}={self.get(TYPE)} is not supported")
+        if self.layout_version != _LAYOUT_OF[self.version]:
+            raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
 
     def check_writable(self, location: str) -> None:
         """Refuse, by name, what only readers may meet. Includes `check_readable`."""
         self.check_readable(location)
         where = f"{location}/{PROPERTIES_PATH}"
+        self._check_kind(where, _WRITTEN_VERSIONS, _WRITTEN_TYPES, "writing with ")
         for key, supported, default in _WRITABLE:
             if self.get(key, default).lower() not in supported:
                 raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported")
-        if len(self._ordering_fields) > 1:
+        if len(self.ordering_fields) > 1:
             key = ORDERING if self.get(ORDERING) else ORDERING_1X
             raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported, only one field")
         if self.key_generator:
@@ -210,15 +266,18 @@ class TableConfig:
                 raise UnsupportedTableError(f"{where}: {error}") from None
 
 
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
 _READABLE: Final = (
-    (TYPE, {"COPY_ON_WRITE"}, "COPY_ON_WRITE"),
-    (LAYOUT, {"1"}, "1"),
     ("hoodie.table.base.file.format", {"PARQUET"}, "PARQUET"),
+    ("hoodie.table.multiple.base.file.formats.enable", {"FALSE"}, "false"),
+    ("hoodie.table.format", {"NATIVE"}, "native"),
     ("hoodie.datasource.write.drop.partition.columns", {"FALSE"}, "false"),
     ("hoodie.populate.meta.fields", {"TRUE"}, "true"),
 )
 _WRITABLE: Final = (
     ("hoodie.table.cdc.enabled", {"false"}, "false"),
     ("hoodie.partition.metafile.use.base.format", {"false"}, "false"),
-    ("hoodie.table.multiple.base.file.formats.enable", {"false"}, "false"),
 )

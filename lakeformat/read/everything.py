@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.files.footers import open_parquet
-from lakeformat.read.ahead import in_order
 from lakeformat.files.slice_reader import vanished
+from lakeformat.read.ahead import in_order
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery
 from lakeformat.read.session import ReadPlan, group_bytes

@@ -10,7 +10,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.codec.avro_records import decode_clean
 from lakeformat.codec.avro_schema import from_avro, without_meta
 from lakeformat.codec.stored_types import storage_schema
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
@@ -18,7 +17,6 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig
-from lakeformat.storage.port import HOODIE
 from lakeformat.table_state.file_groups import check_complete, list_files, visible_files
 from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, file_objects
 from lakeformat.table_state.slices import check_logs, slices_of
@@ -148,8 +146,8 @@ def check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
     cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
     if not cleans:
         return
-    data = store.read(cleans[-1])
-    earliest = decode_clean(data, name=cleans[-1].file_name).earliest_commit_to_retain if data else ""
+    clean = store.clean(cleans[-1])
+    earliest = clean.earliest_commit_to_retain if clean else ""
     if earliest and as_of < earliest:
         raise InstantNotAvailableError(
             f"instant {as_of} is older than {earliest}, the oldest one the cleaner has kept whole; ask for a later "
@@ -168,7 +166,7 @@ def table_schema(
     for instant in reversed(commits):
         text = store.commit(instant).schema_text
         if text:
-            return without_meta(from_avro(text, name=f"{location}/{HOODIE}/{instant.file_name}"))
+            return without_meta(from_avro(text, name=f"{location}/{store.path(instant)}"))
     created = config.get(CREATE_SCHEMA)
     if created:
         return without_meta(from_avro(created, name=f"{location}/{PROPERTIES_PATH}"))

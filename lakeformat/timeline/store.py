@@ -1,31 +1,47 @@
-"""The timeline's files: loading, and the three steps of an action (Hudi: ``ActiveTimelineV1``)."""
+"""The timeline's files: loading, decoding, and the three steps of an action (Hudi: ``ActiveTimelineV1`` and ``V2``).
+
+The one place that knows where an instant's files stand and what they hold; its `TimelineLayout` has the rules.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeAlias
 
 from lakeformat.codec import properties
-from lakeformat.codec.commit_json import decode_commit
+from lakeformat.codec.avro_records import (
+    CleanMetadata,
+    RollbackMetadata,
+    RollbackPlan,
+    decode_clean,
+    decode_rollback_plan,
+    encode_rollback,
+)
+from lakeformat.codec.commit_file import decode_commit
+from lakeformat.codec.compaction_plan import decode_compaction_plan
 from lakeformat.codec.requested_replace import RequestedReplace, decode_requested_replace
-from lakeformat.errors import CorruptTableError, TableNotFoundError
+from lakeformat.errors import CorruptTableError, TableNotFoundError, UnsupportedTableError
 from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.compaction import CompactionPlan
 from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import Action, Instant, State
-from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig
-from lakeformat.storage.port import HOODIE, Storage, check_path
+from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State, next_instant_time
+from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
+from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
+from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
 
-__all__ = ["CommitCache", "CommitKey", "TimelineStore"]
+__all__ = ["CommitCache", "CommitKey", "Completed", "TimelineStore"]
 
 #: Commits kept, in bytes of their files; in memory they take about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20
-#: In the name of each file of archived instants.
-_ARCHIVE: Final = ".archive"
+#: What completes an instant.
+Completed: TypeAlias = CommitMetadata | RollbackMetadata
 
 
 class CommitKey(NamedTuple):
@@ -73,10 +89,11 @@ _COMMITS: Final = CommitCache(_CACHED_BYTES)
 
 
 class TimelineStore:
-    """Reads and moves instants of one table. Holds no state but the storage and one listing's stamps."""
+    """Reads and moves instants of one table. Holds no state but the storage, the layout, and one listing's stamps."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
+        self._layout: TimelineLayout | None = None
         self._stamps: dict[str, tuple[int, int]] = {}
 
     def config(self) -> TableConfig:
@@ -92,12 +109,29 @@ class TimelineStore:
             except FileNotFoundError:
                 continue
             if data.strip():
-                return TableConfig(properties.decode(data, name=f"{self.storage.location}/{path}"))
+                config = TableConfig(properties.decode(data, name=f"{self.storage.location}/{path}"))
+                self._layout = layout_of(config)  # Anew each time: another program may have upgraded the table.
+                return config
         if self.storage.info(PROPERTIES_PATH) is not None:
             raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
         raise TableNotFoundError(
             f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); check the path, or write to it first"
         )
+
+    @property
+    def layout(self) -> TimelineLayout:
+        """How instants lie on storage, as properties or listing told last; else the properties are read.
+
+        Raises:
+            UnsupportedTableError: the table's layout is not known.
+        """
+        if self._layout is None:
+            config = self.config()
+            if self._layout is None:
+                raise UnsupportedTableError(
+                    f"{self.storage.location}/{PROPERTIES_PATH}: {LAYOUT}={config.get(LAYOUT)} is not supported"
+                )
+        return self._layout
 
     def load(self, archive_folder: str | None = None) -> Timeline:
         """The active timeline as it stands now.
@@ -105,19 +139,41 @@ class TimelineStore:
         Args:
             archive_folder: listed afterwards for the mark of the archive; None leaves it out.
         """
-        entries = [entry for entry in self.storage.list(HOODIE) if not entry.is_folder]
+        found = self.storage.list(self._layout.folder if self._layout else HOODIE)
+        if self._layout is None:
+            self._layout = self._layout_by(found)
+            found = found if self._layout.folder == HOODIE else self.storage.list(self._layout.folder)
+        entries = [entry for entry in found if not entry.is_folder]
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
-        return Timeline.of_file_names((entry.name for entry in entries), archive)
+        return Timeline.of_file_names((entry.name for entry in entries), archive, self._layout)
+
+    def _layout_by(self, listed: Sequence[FileInfo]) -> TimelineLayout:
+        """By what stands in ``.hoodie``, if it leaves no doubt; the properties cost another call."""
+        if any(LAYOUT_1.parse(entry.name) for entry in listed) and not any(e.path == LAYOUT_2.folder for e in listed):
+            return LAYOUT_1
+        with suppress(TableNotFoundError):
+            return self.layout
+        return LAYOUT_1
 
     def _archive_mark(self, folder: str) -> str:
-        files = [entry for entry in self.storage.list(check_path(folder)) if _ARCHIVE in entry.name]
+        files = [entry for entry in self.storage.list(check_path(folder)) if self.layout.archive_name in entry.name]
         stamps = "\n".join(sorted(f"{entry.name} {entry.size_bytes}" for entry in files))
         return hashlib.blake2b(stamps.encode(), digest_size=16).hexdigest() if files else ""
 
+    # --- what instants say ----------------------------------------------------------------------------
+
+    def path(self, instant: Instant) -> str:
+        """Path of an instant's file, relative to the table."""
+        return self.layout.path(instant)
+
+    def info(self, instant: Instant) -> FileInfo | None:
+        """What stands there, or None."""
+        return self.storage.info(self.path(instant))
+
     def read(self, instant: Instant) -> bytes:
         """The bytes of an instant's file."""
-        return self.storage.read(f"{HOODIE}/{instant.file_name}")
+        return self.storage.read(self.path(instant))
 
     def commit(self, instant: Instant) -> CommitMetadata:
         """The metadata of a completed commit.
@@ -125,44 +181,112 @@ class TimelineStore:
         Raises:
             CorruptTableError: the file is empty, torn or no commit metadata; names the file.
         """
-        stamp = self._stamps.get(instant.file_name)
-        key = CommitKey(self.storage.location, instant.file_name, *stamp) if stamp else None
+        file_name = self.layout.file_name(instant)
+        stamp = self._stamps.get(file_name)
+        key = CommitKey(self.storage.location, file_name, *stamp) if stamp else None
         cached = _COMMITS.get(key) if key else None
         if cached is None:
-            name = f"{self.storage.location}/{HOODIE}/{instant.file_name}"
-            cached = decode_commit(self.read(instant), name=name)
+            cached = decode_commit(self.read(instant), name=f"{self.storage.location}/{self.path(instant)}")
             if key:
                 _COMMITS.put(key, cached)
         return cached
 
     def requested_replace(self, instant: Instant) -> RequestedReplace | None:
-        """What a replacecommit's requested file says; None if it is empty or gone."""
-        requested = instant.at(State.REQUESTED)
-        try:
-            return decode_requested_replace(self.read(requested), name=requested.file_name)
-        except FileNotFoundError:
-            return None
+        """What a replacecommit's or clustering's requested file says; None if it is empty or gone."""
+        for requested in self.layout.requests(instant):
+            if requested.action in REPLACE_ACTIONS:
+                with suppress(FileNotFoundError):
+                    return decode_requested_replace(self.read(requested), name=self.layout.file_name(requested))
+        return None
 
     def pending_clustering(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
         """File groups that a pending clustering plan is going to replace -> the plan's instant time."""
         groups: dict[FileGroupId, str] = {}
         for instant in timeline.pending:
-            if instant.action is Action.REPLACE_COMMIT:
+            if instant.action in REPLACE_ACTIONS:
                 requested = self.requested_replace(instant)
                 groups.update(dict.fromkeys(requested.file_groups if requested else (), instant.time))
         return groups
 
+    def compaction_plan(self, instant: Instant) -> CompactionPlan | None:
+        """What a pending compaction or log compaction is going to do; None if nothing is written there yet.
+
+        Raises:
+            FileNotFoundError: the instant is no longer what it was when the timeline was loaded.
+            CorruptTableError: the file is no plan.
+        """
+        requested = instant.at(State.REQUESTED)
+        data = self.read(requested)
+        return decode_compaction_plan(data, name=self.path(requested)) if data else None
+
+    def pending_compactions(self, timeline: Timeline) -> Mapping[FileGroupId, str]:
+        """File groups that a pending compaction has opened a new slice for -> the plan's instant time."""
+        groups: dict[FileGroupId, str] = {}
+        for instant in timeline.pending:
+            if instant.action is Action.COMPACTION and (plan := self.compaction_plan(instant)) is not None:
+                groups.update((operation.group, instant.time) for operation in plan.operations)
+        return groups
+
+    def rollback_plan(self, rollback: Instant) -> RollbackPlan | None:
+        """What a rollback undoes; None if its plan is gone."""
+        requested = rollback.at(State.REQUESTED)
+        with suppress(FileNotFoundError):
+            return decode_rollback_plan(self.read(requested), name=self.path(requested))
+        return None
+
+    def clean(self, instant: Instant) -> CleanMetadata | None:
+        """What a completed clean left; None if its file is empty."""
+        data = self.read(instant)
+        return decode_clean(data, name=self.path(instant)) if data else None
+
+    # --- the steps of an action -----------------------------------------------------------------------
+
     def request(self, instant: Instant, data: bytes = b"") -> None:
         """Put a new instant on the timeline. Raises ``FileExistsError`` if its time is taken."""
-        self.storage.create(f"{HOODIE}/{instant.at(State.REQUESTED).file_name}", data)
+        self.storage.create(self.path(instant.at(State.REQUESTED)), data)
 
-    def advance(self, instant: Instant, data: bytes) -> Instant:
-        """The next step, by create-if-absent; ``FileExistsError`` if somebody else took it."""
-        following = check_step(instant, State(instant.state + 1))
-        self.storage.create(f"{HOODIE}/{following.file_name}", data)
-        return following
+    def start(self, instant: Instant, profile: CommitMetadata | None = None) -> Instant:
+        """The second step, by create-if-absent; ``FileExistsError`` if somebody else took it.
+
+        Args:
+            profile: what a write is going to do.
+        """
+        inflight = check_step(instant, State.INFLIGHT)
+        self.storage.create(self.path(inflight), self.layout.encode_commit(profile) if profile else b"")
+        return inflight
+
+    def complete(self, instant: Instant, metadata: Completed, clock: Clock) -> Instant:
+        """The last step, which makes an action visible: the one way to take it. Call it under the table's lock.
+
+        In layout 1 the file's name keeps a second one out. In layout 2 it holds the completion time, which is taken
+        here, greater than every time on the timeline.
+
+        Raises:
+            FileExistsError: somebody else took the step.
+        """
+        done = check_step(instant, State.COMPLETED)
+        if self.layout.tells_completion:
+            done = replace(done, completion_time=self._completion_time(done, clock))
+        if isinstance(metadata, CommitMetadata):
+            data = self.layout.encode_commit(metadata, replace=done.action is Action.REPLACE_COMMIT)
+        else:
+            data = encode_rollback(metadata)
+        self.storage.create(self.path(done), data)
+        return done
+
+    def _completion_time(self, done: Instant, clock: Clock) -> str:
+        config, timeline = self.config(), self.load()
+        for instant in timeline.instants:
+            if (instant.time, instant.action, instant.state) == (done.time, done.action, done.state):
+                raise FileExistsError(self.path(instant))
+        newest = max((i.completed_at for i in timeline.instants), default=done.time)
+        return next_instant_time(clock.now_ms(), max(newest, done.time), config.zone)
+
+    def revert(self, instant: Instant) -> None:
+        """Take a pending instant back to its first step: the plan stays."""
+        self.storage.delete(self.path(instant.at(State.INFLIGHT)))
 
     def erase(self, instant: Instant) -> None:
         """Take a pending instant off the timeline; its inflight file goes last."""
-        self.storage.delete(f"{HOODIE}/{instant.at(State.REQUESTED).file_name}")
-        self.storage.delete(f"{HOODIE}/{instant.at(State.INFLIGHT).file_name}")
+        self.storage.delete(self.path(instant.at(State.REQUESTED)))
+        self.storage.delete(self.path(instant.at(State.INFLIGHT)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
 
 __all__ = ["STEPS", "check_step"]
 
@@ -17,18 +17,20 @@ STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
         State.INFLIGHT: frozenset({State.COMPLETED}),
         State.COMPLETED: frozenset(),
     }
-    for action in (Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK)
+    for action in (Action.COMMIT, Action.REPLACE_COMMIT, Action.CLUSTERING, Action.ROLLBACK)
 }
 
 
 def check_step(instant: Instant, to: State) -> Instant:
-    """The instant in its next state.
+    """The instant in its next state; a plan completes as what it stands for.
 
     Raises:
         CorruptTableError: the step is not in `STEPS`: somebody changed the timeline under us.
     """
     if to not in STEPS.get(instant.action, {}).get(instant.state, frozenset()):
         raise CorruptTableError(
-            f"instant {instant.file_name} cannot become {to.name.lower()}; look at the .hoodie folder"
+            f"instant {instant.time}, a {instant.action.value} {instant.state.name.lower()}, cannot become "
+            f"{to.name.lower()}; look at the .hoodie folder"
         )
-    return instant.at(to)
+    action = COMPLETES_AS.get(instant.action, instant.action) if to is State.COMPLETED else instant.action
+    return Instant(instant.time, action, to)

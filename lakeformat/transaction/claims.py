@@ -148,23 +148,23 @@ def shows_death(storage: Storage, claim: Claim) -> bool:
     return claim.kind == PROCESS and storage.has_lock
 
 
-def is_alive(storage: Storage, instant: Instant, claim: Claim, clock: Clock) -> bool:
+def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock) -> bool:
     """Whether the writer of a pending instant of ours lives, or may live. Call it under the table's lock."""
-    if shows_death(storage, claim):
-        return storage.is_held(claim_path(instant.time))
-    return heartbeat_alive(storage, instant, clock, without=DEAD_AFTER_MS)
+    if shows_death(store.storage, claim):
+        return store.storage.is_held(claim_path(instant.time))
+    return heartbeat_alive(store, instant, clock, without=DEAD_AFTER_MS)
 
 
-def heartbeat_alive(storage: Storage, instant: Instant, clock: Clock, *, without: int) -> bool:
+def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, without: int) -> bool:
     """Whether the writer has shown itself lately.
 
     Args:
         without: milliseconds for which an instant without a heartbeat file counts as alive.
     """
-    found = storage.info(_heartbeat(instant.time))
+    found = store.storage.info(_heartbeat(instant.time))
     if found is not None:
         return clock.now_ms() - found.modified_ms < DEAD_AFTER_MS
-    stood = storage.info(f"{HOODIE}/{instant.file_name}")
+    stood = store.info(instant)
     return stood is not None and clock.now_ms() - stood.modified_ms < without
 
 

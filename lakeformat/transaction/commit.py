@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from lakeformat.codec.commit_json import encode_commit
 from lakeformat.codec.requested_replace import encode_requested_replace
 from lakeformat.errors import CommitStateUnknownError, CorruptTableError, StorageError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import HOODIE, Clock, Storage
+from lakeformat.storage.port import Clock, Storage
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -101,7 +100,7 @@ class CommitProtocol:
             WriteConflictError: somebody else has taken the step.
         """
         try:
-            instant = self.store.advance(commit.instant, encode_commit(profile) if profile else b"")
+            instant = self.store.start(commit.instant, profile)
         except FileExistsError:
             raise WriteConflictError(
                 f"instant {commit.time} was taken over by another writer; run the write again"
@@ -161,14 +160,11 @@ class CommitProtocol:
             check_new_keys(others)
         if drop_metadata_table(self.store, self.clock):
             _LOG.info("dropped the metadata table: it would not know commit %s", commit.time)
-        extra = {**metadata.extra, TOKEN_KEY: commit.token}
-        whole = CommitMetadata(metadata.operation, metadata.stats, extra, metadata.replaced)
-        replace = commit.instant.action is Action.REPLACE_COMMIT
-        self._complete(commit, encode_commit(whole, replace=replace))
+        self._complete(commit, replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token}))
 
-    def _complete(self, commit: OpenCommit, data: bytes) -> None:
+    def _complete(self, commit: OpenCommit, metadata: CommitMetadata) -> None:
         try:
-            self.store.advance(commit.instant.at(State.INFLIGHT), data)
+            self.store.complete(commit.instant.at(State.INFLIGHT), metadata, self.clock)
         except FileExistsError:
             if not self._is_ours(commit):
                 raise WriteConflictError(
@@ -185,19 +181,21 @@ class CommitProtocol:
         Raises:
             CommitStateUnknownError: it cannot be read.
         """
-        done = commit.instant.at(State.COMPLETED)
         reason: Exception | None = None
         for _ in range(_LOOKS):
             try:
-                self.store.load()
-                return self.store.commit(done).extra.get(TOKEN_KEY) == commit.token
+                standing = self.store.load().find(commit.time)
+                if standing is None or standing.state is not State.COMPLETED:
+                    return False
+                return self.store.commit(standing).extra.get(TOKEN_KEY) == commit.token
             except FileNotFoundError:
                 return False
             except (StorageError, CorruptTableError) as error:
                 reason = error
+        path = self.store.path(commit.instant.at(State.COMPLETED))
         raise CommitStateUnknownError(
             f"cannot tell whether commit {commit.time} is visible ({reason}); all files are kept: look for "
-            f"{self._storage.location}/{HOODIE}/{done.file_name} before running the write again"
+            f"{self._storage.location}/{path} before running the write again"
         )
 
     def tidy(self, commit: OpenCommit) -> None:

@@ -7,8 +7,8 @@ to have completed after all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from lakeformat.codec.avro_records import (
@@ -17,14 +17,13 @@ from lakeformat.codec.avro_records import (
     RollbackPlan,
     RollbackRequest,
     decode_rollback_plan,
-    encode_rollback,
     encode_rollback_plan,
 )
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import HOODIE, Clock, check_path, own_path
+from lakeformat.storage.port import Clock, check_path, own_path
 from lakeformat.table_state.file_groups import list_base_files
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -59,10 +58,10 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock, *, keeping:
             any_dead = True
             claim = claims.read_claim(store.storage, instant.time)
             if claim is not None and (claim.keeps_plan or (instant.time == keeping and _has_plan(store, instant))):
-                _LOG.warning("undoing the run of %s, whose process died; its plan stays", instant.file_name)
+                _LOG.warning("undoing the run of %s, whose process died; its plan stays", store.path(instant))
                 revert_run(store, instant)
                 continue
-            _LOG.warning("rolling back %s, whose writer died", instant.file_name)
+            _LOG.warning("rolling back %s, whose writer died", store.path(instant))
             _forget_stage(store, claim)
             roll_back(store, config, clock, instant)
     timeline = store.load() if any_dead else timeline
@@ -91,7 +90,7 @@ def _forget_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
 def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     claim = claims.read_claim(store.storage, instant.time)
     if claim is not None:
-        return not claims.is_alive(store.storage, instant, claim, clock)
+        return not claims.is_alive(store, instant, claim, clock)
     if instant.action is Action.REPLACE_COMMIT and instant.state is State.REQUESTED:
         return False  # A plan of clustering waits for its run; it is nobody's failure.
     _refuse_if_alive(store, instant, clock)
@@ -101,9 +100,9 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
 def _refuse_if_alive(store: TimelineStore, instant: Instant, clock: Clock) -> None:
     if claims.read_claim(store.storage, instant.time) is not None:
         return
-    if claims.heartbeat_alive(store.storage, instant, clock, without=claims.FOREIGN_GRACE_MS):
+    if claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS):
         raise WriteConflictError(
-            f"another program's {instant.file_name} is pending in {store.storage.location} and may be running; wait "
+            f"another program's {store.path(instant)} is pending in {store.storage.location} and may be running; wait "
             f"for it, or run again {claims.FOREIGN_GRACE_MS // 60000} minutes after it died"
         )
 
@@ -144,7 +143,7 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
         return  # Somebody else has undone it.
     runs = _is_pending(store, time)
     if runs:
-        storage.delete(f"{HOODIE}/{instant.at(State.INFLIGHT).file_name}")
+        store.revert(instant)
     _forget_stage(store, claim)  # What has not been moved out of it by now never will be.
     files = _files_of(store, time) if runs else {}
     if claims.read_claim(storage, time) != claim:
@@ -163,12 +162,10 @@ def _is_pending(store: TimelineStore, instant_time: str) -> bool:
 def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
     """Whether a rollback on the timeline, pending or completed, is of this instant."""
     for rollback in timeline.of_action(Action.ROLLBACK):
-        request = rollback.at(State.REQUESTED)
-        if rollback.time > instant_time:
-            with suppress(FileNotFoundError):  # Its plan is gone: not one of those that run beside us.
-                plan = decode_rollback_plan(store.read(request), name=f"{HOODIE}/{request.file_name}")
-                if plan.instant_time == instant_time:
-                    return True
+        if rollback.time > instant_time:  # If its plan is gone it is none of those that run beside us.
+            plan = store.rollback_plan(rollback)
+            if plan is not None and plan.instant_time == instant_time:
+                return True
     return False
 
 
@@ -196,12 +193,13 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
     """Carry out a planned rollback from wherever it stopped."""
     storage = store.storage
     started = clock.now_ms()
-    data = store.read(rollback.at(State.REQUESTED))
+    requested = rollback.at(State.REQUESTED)
+    data = store.read(requested)
     if not data:
-        raise CorruptTableError(f"{HOODIE}/{rollback.at(State.REQUESTED).file_name} is empty; delete it and run again")
-    plan = decode_rollback_plan(data, name=rollback.at(State.REQUESTED).file_name)
+        raise CorruptTableError(f"{store.path(requested)} is empty; delete it and run again")
+    plan = decode_rollback_plan(data, name=store.path(requested))
     if rollback.state is State.REQUESTED:
-        rollback = _advance(store, rollback, b"")
+        rollback = _step(store, rollback, partial(store.start, rollback))
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
     if victim is None or victim.state is not State.COMPLETED:
@@ -214,19 +212,19 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
         instants=((plan.instant_time, action),),
         partitions=partitions,
     )
-    _advance(store, rollback, encode_rollback(metadata))
+    _step(store, rollback, partial(store.complete, rollback, metadata, clock))
     if victim is not None and victim.state is not State.COMPLETED:
         store.erase(victim)
     claims.release(storage, plan.instant_time)
     claims.release(storage, rollback.time)
 
 
-def _advance(store: TimelineStore, rollback: Instant, data: bytes) -> Instant:
+def _step(store: TimelineStore, rollback: Instant, step: Callable[[], Instant]) -> Instant:
     try:
-        return store.advance(rollback, data)
+        return step()
     except FileExistsError:
         raise WriteConflictError(
-            f"another writer is carrying out {rollback.file_name} in {store.storage.location}; run the write again"
+            f"another writer is carrying out {store.path(rollback)} in {store.storage.location}; run the write again"
         ) from None
 
 

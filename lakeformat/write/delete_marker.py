@@ -8,9 +8,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.java_text import java_text
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.merge import marked_rows
 from lakeformat.model.record import IS_DELETED
 
 __all__ = ["DeleteMarker", "delete_marker"]
@@ -35,8 +35,7 @@ class DeleteMarker:
 
     def flagged(self, rows: pa.Table) -> pa.Table:
         """The rows with true in ``_hoodie_is_deleted`` where the marker stands; other flags stay as they are."""
-        texts = pa.chunked_array([java_text(chunk) for chunk in rows.column(self.field).chunks], pa.string())
-        marked = pc.fill_null(pc.equal(texts, self.marker), False)
+        marked = marked_rows(rows.column(self.field), self.marker)
         if IS_DELETED in rows.schema.names:
             at = rows.schema.get_field_index(IS_DELETED)
             return rows.set_column(at, IS_DELETED, pc.if_else(marked, True, rows.column(at)))

@@ -18,6 +18,7 @@ from lakeformat.table_state.file_index.live import IndexedFiles
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.table_state.file_index.stored import FOLDER
 from lakeformat.table_state.live import file_objects
+from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.table_settings import create_table
 
@@ -103,7 +104,7 @@ def index_files(table: Table) -> list[str]:
 
 def erase(storage: Storage, instant: Instant) -> None:
     for state in State:
-        storage.delete(f"{HOODIE}/{instant.at(state).file_name}")
+        storage.delete(LAYOUT_1.path(instant.at(state)))
 
 
 def restore(table: Table, count: int) -> None:
@@ -116,7 +117,7 @@ def restore(table: Table, count: int) -> None:
         for stat in metadata.all_stats():
             storage.delete(stat.path)
     newest = timeline.newest_time or ""
-    storage.create(f"{HOODIE}/{Instant(str(int(newest) + 1), Action.RESTORE, State.COMPLETED).file_name}", b"x")
+    storage.create(LAYOUT_1.path(Instant(str(int(newest) + 1), Action.RESTORE, State.COMPLETED)), b"x")
 
 
 def archive(table: Table, count: int, held: int = 0) -> None:

@@ -18,6 +18,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.model.files import BaseFileName
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
+from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
 
 __all__ = [
@@ -204,7 +205,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
     root = Path(storage.root)
     files = {str(p.relative_to(root)) for p in root.rglob("*.parquet") if BaseFileName.match(p.name)}
     return [
-        *(instant.file_name for instant in timeline.pending),
+        *(LAYOUT_1.file_name(instant) for instant in timeline.pending),
         *sorted(files - named),
         *_below(storage, f"{HOODIE}/.temp", f"{HOODIE}/.heartbeat", f"{OWN}/pending", f"{OWN}/stage"),
     ]

@@ -21,6 +21,7 @@ from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage import LocalStorage
 from lakeformat.table_state.engine import Engine
+from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.written import Written
@@ -117,7 +118,7 @@ def test_a_plan_that_another_program_has_begun_to_run_is_left_to_it(
     requested = store.requested_replace(pending)
     assert requested is not None
     assert requested.file_groups
-    assert leftovers(storage) == [pending.file_name]
+    assert leftovers(storage) == [LAYOUT_1.file_name(pending)]
     assert rows_of(storage) == before
 
 

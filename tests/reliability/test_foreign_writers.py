@@ -18,6 +18,7 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import OWN
+from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
 from lakeformat.transaction.commit import CommitProtocol
@@ -267,6 +268,6 @@ def test_pending_actions_that_are_no_writes_do_not_matter(template: tuple[Path, 
     path, before = template
     storage = copy_of(path, tmp_path)
     clean = Instant(FOREIGN, Action.CLEAN, State.REQUESTED)
-    Path(storage.root, ".hoodie", clean.file_name).write_bytes(b"")
+    Path(storage.root, LAYOUT_1.path(clean)).write_bytes(b"")
     NEXT.run(lakeformat.Table(storage))
     assert rows_of(storage) == NEXT.applied(before)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from lakeformat.errors import CorruptTableError, InvalidInputError
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.model.instant import Action, Instant
+from lakeformat.model.instant import REPLACE_ACTIONS, Instant
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -17,7 +17,7 @@ def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[I
     """Instant time -> instant and plan of every clustering that is planned or runs, oldest first."""
     found = {}
     for instant in timeline.pending:
-        if instant.action is Action.REPLACE_COMMIT:
+        if instant.action in REPLACE_ACTIONS:
             requested = store.requested_replace(instant)
             if requested is not None and requested.plan is not None:
                 found[instant.time] = instant, requested.plan
@@ -27,7 +27,7 @@ def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[I
 def clustered_by(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:
     """The params by which the commit of this time clustered; None if it did not, or has left the timeline."""
     instant = timeline.find(instant_time)
-    if instant is None or instant.action is not Action.REPLACE_COMMIT:
+    if instant is None or instant.action not in REPLACE_ACTIONS:
         return None
     requested = store.requested_replace(instant)
     return requested.plan.params if requested is not None and requested.plan is not None else None
@@ -41,7 +41,7 @@ def not_pending(instant_time: str, pending: Collection[str]) -> InvalidInputErro
 
 def may_cluster(store: TimelineStore, instant: Instant) -> bool:
     """Whether a pending instant is a clustering, or may be one: its plan cannot be read."""
-    if instant.action is not Action.REPLACE_COMMIT:
+    if instant.action not in REPLACE_ACTIONS:
         return False
     try:
         requested = store.requested_replace(instant)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.codec.avro_records import decode_rollback_plan
 from lakeformat.errors import StorageError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.storage.port import HOODIE, FileInfo
+from lakeformat.storage.port import FileInfo
 from lakeformat.table_state.file_index.columns import bounds_schema, file_table
 from lakeformat.table_state.file_index.live import IndexedFiles
 from lakeformat.table_state.file_index.replay import Changes, files_of, replaced_keys, to_replay
@@ -27,6 +25,8 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["changes_of", "deltas_in", "load_snapshot", "rolled_back"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
+#: Names of the actions that have no plan which might run again.
+_UNDONE_FOR_GOOD: Final = frozenset({Action.COMMIT.value, Action.DELTA_COMMIT.value})
 
 
 def load_snapshot(
@@ -132,12 +132,9 @@ def rolled_back(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
     """
     found = set()
     for rollback in timeline.of_action(Action.ROLLBACK):
-        request = rollback.at(State.REQUESTED)
-        if rollback.state is State.COMPLETED:
-            with suppress(FileNotFoundError):
-                plan = decode_rollback_plan(store.read(request), name=f"{HOODIE}/{request.file_name}")
-                if plan.action == Action.COMMIT.value:
-                    found.add(plan.instant_time)
+        plan = store.rollback_plan(rollback) if rollback.state is State.COMPLETED else None
+        if plan is not None and plan.action in _UNDONE_FOR_GOOD:
+            found.add(plan.instant_time)
     return frozenset(found)
 
 

@@ -20,15 +20,13 @@ import pyarrow as pa
 
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, join_path
-from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant
+from lakeformat.model.instant import WRITE_ACTIONS, Instant
 from lakeformat.storage.port import check_path
 from lakeformat.table_state.file_index.columns import key_of
 from lakeformat.table_state.file_index.stored import Covered
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Changes", "covered_by", "files_of", "to_replay"]
-
-_MAY_COMMIT = COMMIT_ACTIONS | {Action.COMPACTION}
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Changes:
 
 def covered_by(timeline: Timeline) -> Covered:
     """What a snapshot made at this timeline stands for."""
-    pending = frozenset(instant.time for instant in timeline.pending if instant.action in _MAY_COMMIT)
+    pending = frozenset(instant.time for instant in timeline.pending if instant.action in WRITE_ACTIONS)
     return Covered(timeline.commit_times, pending, timeline.archive)
 
 
@@ -68,7 +66,7 @@ def to_replay(
         return None
     if whole.archive is None or whole.archive != covered.archive:
         return None
-    known = {instant.time for instant in whole.instants if instant.action in _MAY_COMMIT}
+    known = {instant.time for instant in whole.instants if instant.action in WRITE_ACTIONS}
     gone = covered.pending - known
     if gone and not gone <= rolled_back():
         return None

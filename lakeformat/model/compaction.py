@@ -1,0 +1,38 @@
+"""A compaction plan: which file slices are going to become base files (Hudi: ``HoodieCompactionPlan``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakeformat.model.files import FileGroupId
+
+__all__ = ["CompactionOperation", "CompactionPlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOperation:
+    """One file slice of a plan.
+
+    Attributes:
+        base_instant: of the slice.
+        base_name: bare name of its base file; "" where it has none.
+        log_names: bare names of the log files that are to be merged, in order.
+    """
+
+    partition_path: str
+    file_id: str
+    base_instant: str
+    base_name: str = ""
+    log_names: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> FileGroupId:
+        """The file group the slice is of."""
+        return FileGroupId(self.partition_path, self.file_id)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What a compaction, or a log compaction, is going to do."""
+
+    operations: tuple[CompactionOperation, ...] = ()

@@ -1,0 +1,124 @@
+"""What a slice's log files and base file make of each record, in plain Python: version by version, as Hudi 1.2 does.
+
+Hudi: ``BufferedRecordMergerFactory``, ``RecordContext.isDeleteRecord``, ``PartialUpdateHandler``, and for partial
+blocks ``SparkRecordMergingUtils``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakeformat.merge import PartialUpdateMode, ReadRule
+
+UNAVAILABLE = "?"
+
+#: A row as a dict; a key that is missing is a column that the row's block does not have.
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A data block of rows, or a delete block of keys and their ordering values."""
+
+    rows: Sequence[Row] = ()
+    is_partial: bool = False
+    deletes: Sequence[tuple[str, tuple[Any, ...]]] | None = None
+
+
+@dataclass
+class Record:
+    """Hudi's ``BufferedRecord``: the row of a delete is empty."""
+
+    ordering: tuple[Any, ...]
+    row: dict[str, Any] = field(default_factory=dict)
+    deleted: bool = False
+
+    @property
+    def forced(self) -> bool:
+        return self.deleted and all(value is None for value in self.ordering)
+
+
+def rank(ordering: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values as something that Python sorts: null before all, NaN behind all."""
+    return tuple(
+        (0, 0) if v is None else (2, 0) if isinstance(v, float) and math.isnan(v) else (1, v) for v in ordering
+    )
+
+
+def greater(left: Record, right: Record) -> bool:
+    return rank(left.ordering) > rank(right.ordering)
+
+
+def is_delete(row: Row, rule: ReadRule) -> bool:
+    marked = bool(rule.delete_field) and row.get(rule.delete_field) == rule.delete_marker
+    return bool(row.get("_hoodie_is_deleted")) or row.get("_hoodie_operation") in {"D", "-D", "-U"} or marked
+
+
+def combined(high: Record, low: Record, rule: ReadRule) -> Record:
+    """The one that wins, with what it leaves open taken from the other."""
+    if high.deleted or low.deleted:
+        return high
+    row = dict(high.row)
+    for name, value in low.row.items():
+        if (
+            name not in row
+            or (rule.partial is PartialUpdateMode.IGNORE_DEFAULTS and row[name] is None)
+            or (rule.partial is PartialUpdateMode.FILL_UNAVAILABLE and row[name] == UNAVAILABLE)
+        ):
+            row[name] = value
+    return Record(high.ordering, row)
+
+
+def meet(old: Record, new: Record, rule: ReadRule) -> Record:
+    """Two versions meet, ``new`` written later."""
+    if not rule.ordering or new.forced or old.forced or not greater(old, new):
+        return combined(new, old, rule)
+    return combined(old, new, rule)
+
+
+def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns: Sequence[str]) -> list[Row]:
+    """The rows of the base file in their places, then those of the log files alone, by arrival of the winner."""
+    state: dict[str, Record] = {}
+    for block in blocks:
+        for row in block.rows:
+            ordering = tuple(row.get(name) for name in rule.ordering)
+            deleted = is_delete(row, rule)
+            whole = {} if block.is_partial else dict.fromkeys(columns)
+            new = Record(ordering, {} if deleted else {**whole, **row}, deleted)
+            put(state, row["_hoodie_record_key"], new, rule)
+        for key, values in block.deletes or ():
+            new = Record(values[: len(rule.ordering)], deleted=True)
+            old = state.get(key)
+            if rule.ordering and not new.forced and old is not None and (old.forced or greater(old, new)):
+                continue
+            state.pop(key, None)
+            state[key] = new
+    rows, met = [], set()
+    for row in base:
+        key = row["_hoodie_record_key"]
+        if key in state:
+            met.add(key)
+            stored = Record(tuple(row[name] for name in rule.ordering), dict(row))
+            # A record of the log meets the row of the base file as any later one: no delete is left in between.
+            result = meet(stored, state[key], rule)
+            if result.deleted:
+                continue
+            rows.append({name: result.row.get(name) for name in columns})
+        else:
+            rows.append({name: row.get(name) for name in columns})
+    left = [record.row for key, record in state.items() if key not in met and not record.deleted]
+    return rows + [{name: row.get(name) for name in columns} for row in left]
+
+
+def put(state: dict[str, Record], key: str, new: Record, rule: ReadRule) -> None:
+    old = state.get(key)
+    if old is None:
+        state[key] = new
+        return
+    result = meet(old, new, rule)
+    if not rule.ordering or old.forced or new.forced or not greater(old, new):
+        state.pop(key)
+    state[key] = result

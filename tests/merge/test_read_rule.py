@@ -1,0 +1,69 @@
+"""The rule of reading that a table's properties stand for."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakeformat import UnsupportedTableError
+from lakeformat.merge import PartialUpdateMode, ReadRule, read_rule
+
+COMMIT, EVENT = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"
+DEFAULTS, UNKNOWN = PartialUpdateMode.IGNORE_DEFAULTS, PartialUpdateMode.FILL_UNAVAILABLE
+MODE, STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
+PAYLOAD, MODEL = "hoodie.compaction.payload.class", "org.apache.hudi.common.model."
+PARTIAL, PROPERTY = "hoodie.table.partial.update.mode", "hoodie.record.merge.property."
+FIELD, FIELDS = "hoodie.table.precombine.field", "hoodie.table.ordering.fields"
+
+#: What stands in hoodie.properties besides the ordering field ts, and the rule.
+CASES = [
+    ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload"}, ReadRule()),
+    ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload"}, ReadRule(("ts",))),
+    ({PAYLOAD: MODEL + "EventTimeAvroPayload"}, ReadRule(("ts",))),
+    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload"}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "OverwriteNonDefaultsWithLatestAvroPayload"}, ReadRule((), DEFAULTS)),
+    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: "0"}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload", MODE: EVENT}, ReadRule(("ts",))),
+    ({MODE: COMMIT}, ReadRule()),
+    ({MODE: "event_time_ordering"}, ReadRule(("ts",))),
+    ({}, ReadRule(("ts",))),
+    ({FIELD: ""}, ReadRule()),
+    ({FIELD: "", FIELDS: "ts, n"}, ReadRule(("ts", "n"))),
+    ({FIELDS: "a.b"}, ReadRule(("a.b",))),
+    ({MODE: COMMIT, PARTIAL: "IGNORE_DEFAULTS"}, ReadRule((), DEFAULTS)),
+    ({MODE: EVENT, PARTIAL: "FILL_UNAVAILABLE",
+      PROPERTY + "hoodie.write.partial.update.unavailable.value": "__debezium_unavailable_value",
+      PROPERTY + "hoodie.payload.delete.field": "op", PROPERTY + "hoodie.payload.delete.marker": "d"},
+     ReadRule(("ts",), UNKNOWN, "__debezium_unavailable_value", "op", "d")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_the_rule_of_a_table(case: int) -> None:
+    properties, rule = CASES[case]
+    assert read_rule({FIELD: "ts", **properties}) == rule
+
+
+@pytest.mark.parametrize(
+    ("properties", "setting"),
+    [
+        ({MODE: "CUSTOM", STRATEGY: "1897ef5f-18bc-4557-939c-9d6a8afd1519"}, f"{STRATEGY}=1897ef5f"),
+        ({MODE: "CUSTOM"}, f"{MODE}=CUSTOM"),
+        ({PAYLOAD: "com.example.Mine"}, f"{PAYLOAD}=com.example.Mine"),
+        ({PAYLOAD: MODEL + "debezium.PostgresDebeziumAvroPayload"}, "PostgresDebeziumAvroPayload"),
+        ({MODE: EVENT, PARTIAL: "KEEP_VALUES"}, f"{PARTIAL}=KEEP_VALUES"),
+    ],
+)
+def test_what_merges_by_other_rules_is_refused_with_a_way_out(properties: dict[str, str], setting: str) -> None:
+    with pytest.raises(UnsupportedTableError, match="read_optimized") as refused:
+        read_rule({FIELD: "ts", **properties})
+    assert setting in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_must_be_read_beside_the_columns_that_are_asked_for() -> None:
+    rule = ReadRule(("at.ts", "at.n", "seq"), delete_field="op", delete_marker="d")
+    assert rule.needed_of_base() == ("_hoodie_record_key", "at", "seq")
+    assert ReadRule().needed_of_base() == ("_hoodie_record_key",)
+    block = ["x", "seq", "_hoodie_is_deleted", "at", "op", "_hoodie_record_key", "_hoodie_operation"]
+    assert rule.needed_of_logs(block) == tuple(block[1:])
+    assert ReadRule().needed_of_logs(block) == ("_hoodie_is_deleted", "_hoodie_record_key", "_hoodie_operation")

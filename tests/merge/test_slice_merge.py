@@ -1,0 +1,149 @@
+"""A slice's log files and base file become rows: any histories against a model, and examples as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from log_model import UNAVAILABLE, Block, Row, merged
+
+from lakeformat.merge import PartialUpdateMode, ReadRule, SliceMerge, folded_parts
+from lakeformat.merge.fold import folded_versions
+from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
+from lakeformat.merge.versions import Versions, versions_of
+
+KEY = "_hoodie_record_key"
+TYPES = {
+    "_hoodie_commit_time": pa.string(),
+    KEY: pa.string(),
+    "ts": pa.float64(),
+    "n": pa.int64(),
+    "x": pa.int64(),
+    "text": pa.string(),
+    "tags": pa.list_(pa.string()),
+    "op": pa.string(),
+    "_hoodie_is_deleted": pa.bool_(),
+    "_hoodie_operation": pa.string(),
+}
+SCHEMA = pa.schema(TYPES)
+NONE, DEFAULTS, UNKNOWN = PartialUpdateMode
+
+RULES = [
+    ReadRule(),
+    ReadRule(("ts",)),
+    ReadRule(("ts", "n")),
+    ReadRule(partial=DEFAULTS),
+    ReadRule(("ts",), DEFAULTS),
+    ReadRule(partial=UNKNOWN, unavailable=UNAVAILABLE),
+    ReadRule(("n", "ts"), UNKNOWN, UNAVAILABLE),
+    ReadRule(("n",), delete_field="op", delete_marker="d"),
+]
+
+
+def arrow(rows: Sequence[Row], columns: Sequence[str]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), pa.schema({name: TYPES[name] for name in columns}))
+
+
+def part(block: Block, rule: ReadRule) -> LogPart:
+    if block.deletes is not None:
+        keys = pa.array([key for key, _ in block.deletes], pa.string())
+        ordering = [
+            pa.array([values[at] for _, values in block.deletes], TYPES[name]) for at, name in enumerate(rule.ordering)
+        ]
+        return LogDeletes("1", keys, tuple(ordering))
+    names = [name for name in TYPES if not block.is_partial or any(name in row for row in block.rows)]
+    return LogRows("1", arrow(block.rows, names), block.is_partial)
+
+
+def read(base: Sequence[Row], parts: Sequence[LogPart], rule: ReadRule, batch_rows: int = 2) -> list[dict[str, Any]]:
+    """The merged rows, in order, of a base file that comes in batches, the last one first."""
+    merge = SliceMerge(folded_parts(iter(parts), rule, SCHEMA), rule)
+    batches = arrow(base, SCHEMA.names).to_batches(max_chunksize=batch_rows)
+    found = [merge.merge_batch(batch) for batch in reversed(batches)]
+    assert all(batch.schema == SCHEMA for batch in found)
+    rest = list(merge.remaining(2, 1 << 20))
+    assert all(rows.num_rows <= 2 and rows.schema == SCHEMA for rows in rest)
+    return [row for batch in [*reversed(found), *rest] for row in batch.to_pylist()]
+
+
+KEYS = st.sampled_from("abc")
+TS = st.sampled_from([None, -1.0, 0.0, 1.0, 2.0, math.nan])
+N = st.sampled_from([None, -1, 0, 1, 2])
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "ts": TS,
+    "n": N,
+    "x": st.none() | st.integers(0, 99),
+    "text": st.sampled_from([None, UNAVAILABLE, "u", "v"]),
+    "tags": st.none() | st.lists(st.sampled_from("uv"), max_size=2),
+    "op": st.sampled_from([None, "d", "c"]),
+}
+META = {KEY: KEYS, "_hoodie_commit_time": st.uuids().map(str)}
+FLAGS = {
+    "_hoodie_is_deleted": st.sampled_from([None, False, False, True]),
+    "_hoodie_operation": st.sampled_from([None, "I", "U", "-U", "D"]),
+}
+
+
+def rows_with(names: Sequence[str]) -> st.SearchStrategy[list[Row]]:
+    fields = {**META, **{name: FIELDS[name] for name in names}}
+    return st.lists(st.fixed_dictionaries(fields), max_size=4)
+
+
+#: Blocks of rows with all columns, with an older schema's, of deletes, and of partial updates.
+WHOLE = st.lists(st.fixed_dictionaries({**META, **FIELDS, **FLAGS}), max_size=4).map(Block)
+OLDER = rows_with(["ts", "n", "text"]).map(Block)
+DELETES = st.lists(st.tuples(KEYS, st.tuples(TS, N)), max_size=3)
+PARTIAL = st.sets(st.sampled_from(["x", "text", "tags"])).flatmap(lambda names: rows_with(["ts", "n", *sorted(names)]))
+BASE = st.lists(st.fixed_dictionaries({**META, **FIELDS}), max_size=5)
+
+
+def deletes_for(rule: ReadRule) -> st.SearchStrategy[Block]:
+    """Delete blocks whose values stand in the rule's order."""
+    at = {"ts": 0, "n": 1}
+
+    def block(given: list[tuple[str, tuple[Any, ...]]]) -> Block:
+        return Block(deletes=[(key, tuple(values[at[name]] for name in rule.ordering)) for key, values in given])
+
+    return DELETES.map(block)
+
+
+def comparable(rows: Sequence[Row]) -> list[str]:
+    return [repr(sorted(row.items())) for row in rows]
+
+
+@settings(max_examples=300)
+@given(st.data(), st.sampled_from(RULES), BASE)
+def test_any_history_is_read_as_the_model_has_it(data: st.DataObject, rule: ReadRule, base: list[Row]) -> None:
+    partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
+    blocks = data.draw(st.lists(st.one_of(WHOLE, OLDER, deletes_for(rule), *partial), max_size=6))
+    base = [{**dict.fromkeys(TYPES), **row} for row in base]
+    expected = merged(base, blocks, rule, SCHEMA.names)
+    assert comparable(read(base, [part(block, rule) for block in blocks], rule)) == comparable(expected)
+
+
+@given(st.data(), st.sampled_from(RULES))
+def test_a_history_may_be_folded_in_parts(data: st.DataObject, rule: ReadRule) -> None:
+    partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
+    blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=2, max_size=6))
+    versions = [versions_of(part(block, rule), rule, SCHEMA) for block in blocks]
+    cut = data.draw(st.integers(1, len(versions) - 1))
+    whole = folded_versions(Versions.joined(versions))
+    state = folded_versions(Versions.joined(versions[:cut]))
+    twice = folded_versions(Versions.joined([state, *versions[cut:]]))
+    assert comparable(rows_by_key(whole)) == comparable(rows_by_key(twice))
+
+
+def rows_by_key(versions: Versions) -> list[dict[str, Any]]:
+    rows = versions.rows.to_pylist()
+    found = []
+    for at, key in enumerate(versions.keys.to_pylist()):
+        row = rows[versions.row[at]] if versions.row[at] >= 0 else {}
+        known = sorted(name for name, mask in versions.known.items() if row and mask[versions.row[at]])
+        ordering = [column[at].as_py() for column in versions.ordering]
+        state = {"deleted": bool(versions.deleted[at]), "forced": bool(versions.unconditional[at])}
+        found.append({"_": key, **state, "ordering": ordering, "known": known, **row})
+    return sorted(found, key=lambda row: row["_"])
