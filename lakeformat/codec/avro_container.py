@@ -21,7 +21,7 @@ from fastavro.schema import SchemaParseException
 
 from lakeformat.errors import CorruptTableError
 
-__all__ = ["MAX_BYTES", "decode_record", "encode_record", "is_container"]
+__all__ = ["DAMAGE", "MAX_BYTES", "RecordReader", "decode_record", "encode_record", "is_container"]
 
 #: No file, and nothing a file unpacks to, may be larger.
 MAX_BYTES: Final = 64 << 20
@@ -53,7 +53,7 @@ _PRIMITIVES: Final[Mapping[str, int]] = {
     "string": 1,
 }
 #: What decoding damaged bytes, or bytes of another schema, is known to raise; none of it is our mistake.
-_DAMAGE: Final = (
+DAMAGE: Final = (
     ArithmeticError,
     AttributeError,
     EOFError,
@@ -101,7 +101,7 @@ def decode_record(data: bytes, *schemas: Mapping[str, Any], name: str) -> dict[s
     """
     try:
         return _decode(data, {str(schema["name"]): schema for schema in schemas})
-    except _DAMAGE as error:
+    except DAMAGE as error:
         reason = str(error) or type(error).__name__
         message = f"{name} is not a readable {schemas[0]['name']} file: {reason[:300]}; restore the file"
         raise CorruptTableError(message) from None
@@ -122,11 +122,31 @@ def _decode(data: bytes, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     packed: Any = fastavro.schemaless_reader(file, "bytes", None)
     if count != 1 or file.read() != header["sync"]:
         raise ValueError("it does not hold exactly one record and its end mark")
-    block = io.BytesIO(_unpacked(packed, header["meta"].get("avro.codec", b"null").decode()))
-    record: Any = fastavro.schemaless_reader(block, _WriterSchema().copied(written), dict(schema))
-    if block.read(1):
-        raise ValueError("bytes are left over after the record")
-    return dict(record)
+    return RecordReader(written, schema).read(_unpacked(packed, header["meta"].get("avro.codec", b"null").decode()))
+
+
+class RecordReader:
+    """Decodes records that were written with one schema.
+
+    Args:
+        written: the writer's schema, which may be anybody's.
+        schema: the reader's.
+
+    Raises:
+        ValueError: ``written`` is no schema, or unfolds to too much.
+    """
+
+    def __init__(self, written: Any, schema: Mapping[str, Any]) -> None:
+        self._written = fastavro.parse_schema(_WriterSchema().copied(written))
+        self._schema = fastavro.parse_schema(dict(schema))
+
+    def read(self, data: bytes) -> dict[str, Any]:
+        """The record that the bytes are. Raises one of `DAMAGE` if they are none."""
+        block = io.BytesIO(data)
+        record: Any = fastavro.schemaless_reader(block, self._written, self._schema)
+        if block.read(1):
+            raise ValueError("bytes are left over after the record")
+        return dict(record)
 
 
 def _unpacked(packed: bytes, codec: str) -> bytes:

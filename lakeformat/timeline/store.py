@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
@@ -32,6 +32,7 @@ from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
+from lakeformat.timeline.archived import ArchivedTimeline, read_archived_log, read_history
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
@@ -238,6 +239,23 @@ class TimelineStore:
         """What a completed clean left; None if its file is empty."""
         data = self.read(instant)
         return decode_clean(data, name=self.path(instant)) if data else None
+
+    def archived(self) -> ArchivedTimeline:
+        """What has left the active timeline. Load that before: an instant is in one of the two, or in both."""
+        folder = check_path(self.config().archive_folder)
+        return (read_history if self.layout.tells_completion else read_archived_log)(self.storage, folder)
+
+    def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
+        """Instant time -> when that commit completed, of those that count (`Timeline.is_committed`).
+
+        The archive is asked where the layout tells completion times and an instant is no longer active; of one that is
+        not there either its own time is taken.
+        """
+        active = {time: end for time in times if (end := timeline.completion_time(time)) is not None}
+        older = {time: time for time in times if time not in active and timeline.is_committed(time)}
+        if older and timeline.layout.tells_completion:
+            older.update(self.archived().completion_times(older))
+        return {**active, **older}
 
     # --- the steps of an action -----------------------------------------------------------------------
 

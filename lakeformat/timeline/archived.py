@@ -1,0 +1,199 @@
+"""Instants that have left the active timeline, in both layouts (Hudi: ``ArchivedTimelineV1`` and ``V2``).
+
+When each completed is known at once, as columns; what a commit did is read when it is asked for. Read the archive after
+the active timeline: instants are written to it before they leave.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.codec.archive_log import read_archive
+from lakeformat.codec.commit_file import decode_commit
+from lakeformat.codec.commit_json import decode_json
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakeformat.storage.port import Storage, check_path
+
+__all__ = ["COLUMNS", "ArchivedTimeline", "read_archived_log", "read_history"]
+
+#: Of each completed instant; the completion time is null in layout 1, ``file`` counts in `ArchivedTimeline.files`.
+COLUMNS: Final = pa.schema(
+    [
+        pa.field("time", pa.string()),
+        pa.field("completion_time", pa.string()),
+        pa.field("action", pa.string()),
+        pa.field("file", pa.int32()),
+    ]
+)
+_COMMIT_NAMES: Final = frozenset(action.value for action in COMMIT_ACTIONS)
+_COMMITS: Final = pa.array(sorted(_COMMIT_NAMES))
+_LOG: Final = re.compile(r"\.commits_\.archive\.(\d+)(_.*)?")
+_MANIFEST: Final = re.compile(r"manifest_(\d+)")
+
+#: Reads the commits of some instant times from one file of the archive.
+_ReadCommits = Callable[[Storage, str, Collection[str]], Iterator[tuple[str, CommitMetadata]]]
+
+
+@dataclass(frozen=True)
+class ArchivedTimeline:
+    """The completed instants of an archive.
+
+    Attributes:
+        columns: `COLUMNS`, a row per instant, by time.
+        files: paths of the archive's files.
+    """
+
+    storage: Storage
+    columns: pa.Table
+    files: tuple[str, ...]
+    read_commits: _ReadCommits
+
+    def completion_times(self, times: Iterable[str]) -> dict[str, str]:
+        """Instant time -> when that commit completed (in layout 1 the same), of those that are here."""
+        return {instant.time: instant.completed_at for instant in self._instants(self._of_times(times))}
+
+    def completed_in(self, after: str, until: str | None = None) -> tuple[Instant, ...]:
+        """Commits completed in (after, until], in that order; see `Timeline.completed_in`."""
+        when = pc.coalesce(self.columns.column("completion_time"), self.columns.column("time"))
+        wanted = pc.greater(when, after)
+        if until is not None:
+            wanted = pc.and_(wanted, pc.less_equal(when, until))
+        return tuple(sorted(self._instants(wanted), key=lambda i: (i.completed_at, i.time)))
+
+    def commits(self, instants: Collection[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
+        """Each of these commits with its metadata. A file of the archive is read once, so their order is its.
+
+        Memory: a file of the archive, in layout 2 a row group of one.
+
+        Raises:
+            CorruptTableError: a commit is not readable, or not in the archive.
+        """
+        asked = {instant.time: instant for instant in instants}
+        rows = self.columns.filter(self._is_commit(self._of_times(asked)))
+        for number in sorted(set(rows.column("file").to_pylist())):
+            times = rows.filter(pc.equal(rows.column("file"), number)).column("time").to_pylist()
+            for time, metadata in self.read_commits(self.storage, self.files[number], times):
+                yield asked.pop(time), metadata
+        if asked:
+            raise CorruptTableError(f"the archive of {self.storage.location} has no commit {min(asked)}; restore it")
+
+    def _of_times(self, times: Iterable[str]) -> pa.ChunkedArray:
+        return pc.is_in(self.columns.column("time"), pa.array(times, pa.string()))
+
+    def _is_commit(self, wanted: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.and_(wanted, pc.is_in(self.columns.column("action"), _COMMITS))
+
+    def _instants(self, wanted: pa.ChunkedArray) -> list[Instant]:
+        rows = self.columns.filter(self._is_commit(wanted))
+        columns = (rows.column(name).to_pylist() for name in ("time", "action", "completion_time"))
+        return [Instant(time, Action(name), State.COMPLETED, end) for time, name, end in zip(*columns, strict=True)]
+
+
+def _archived(storage: Storage, tables: list[pa.Table], files: list[str], read: _ReadCommits) -> ArchivedTimeline:
+    """Each instant once: an archiver that died may have written one twice."""
+    rows = pa.concat_tables([COLUMNS.empty_table(), *tables]).group_by(["time", "action"], use_threads=False)
+    once = rows.aggregate([("completion_time", "max"), ("file", "max")]).rename_columns(
+        ["time", "action", "completion_time", "file"]
+    )
+    columns = once.select(COLUMNS.names).cast(COLUMNS).sort_by([("time", "ascending"), ("action", "ascending")])
+    return ArchivedTimeline(storage, columns, tuple(files), read)
+
+
+# --- layout 1: log files --------------------------------------------------------------------------------
+
+
+def read_archived_log(storage: Storage, folder: str) -> ArchivedTimeline:
+    """The archive of layout 1. Every file is read whole, one after the other."""
+    found = [(int(match[1]), entry.path) for entry in storage.list(folder) if (match := _LOG.fullmatch(entry.name))]
+    files = [path for _, path in sorted(found)]
+    tables = []
+    for number, path in enumerate(files):
+        entries = [(e.time, e.action) for e in read_archive(storage.read(path), name=_named(storage, path))]
+        times, actions = (pa.array([entry[at] for entry in entries], pa.string()) for at in (0, 1))
+        numbers = pa.array([number] * len(entries), pa.int32())
+        tables.append(pa.table([times, pa.nulls(len(entries), pa.string()), actions, numbers], schema=COLUMNS))
+    return _archived(storage, tables, files, _log_commits)
+
+
+def _log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
+    wanted = set(times)
+    for entry in read_archive(storage.read(path), name=_named(storage, path), with_commits=True):
+        if entry.time in wanted and entry.action in _COMMIT_NAMES:
+            wanted.discard(entry.time)
+            yield entry.time, entry.commit()
+
+
+# --- layout 2: an LSM tree of Parquet files -------------------------------------------------------------
+
+
+def read_history(storage: Storage, folder: str) -> ArchivedTimeline:
+    """The history of layout 2: what its newest manifest names. Only three columns are read."""
+    try:
+        return _history(storage, folder)
+    except FileNotFoundError:  # Files were put together, and those that they were made of deleted.
+        return _history(storage, folder)
+
+
+def _history(storage: Storage, folder: str) -> ArchivedTimeline:
+    files = [check_path(f"{folder}/{name}") for name in _manifest(storage, folder)]
+    tables = []
+    for number, path in enumerate(files):
+        with _parquet(storage, path) as file:
+            rows = file.read(columns=["instantTime", "completionTime", "action"])
+        columns = [rows.column(name).cast(pa.string()) for name in ("instantTime", "completionTime", "action")]
+        tables.append(pa.table([*columns, pa.array([number] * rows.num_rows, pa.int32())], schema=COLUMNS))
+    return _archived(storage, tables, files, _history_commits)
+
+
+def _manifest(storage: Storage, folder: str) -> list[str]:
+    """Names of the history's files by its newest manifest; none if nothing was ever archived."""
+    try:
+        number = int(storage.read(f"{folder}/_version_"))
+    except (FileNotFoundError, ValueError):  # It is deleted and made anew with each change.
+        found = (match for entry in storage.list(folder) if (match := _MANIFEST.fullmatch(entry.name)))
+        number = max((int(match[1]) for match in found), default=-1)
+    if number < 0:
+        return []
+    path = f"{folder}/manifest_{number}"
+    document = decode_json(storage.read(path), name=_named(storage, path))
+    try:
+        return [str(file["fileName"]) for file in document["files"]]
+    except (KeyError, TypeError) as error:
+        raise CorruptTableError(f"{_named(storage, path)} is no manifest ({error!r}); restore it from a copy") from None
+
+
+def _history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
+    wanted = pa.array(times, pa.string())
+    with _parquet(storage, path) as file:
+        for group in range(file.num_row_groups):
+            keys = file.read_row_group(group, columns=["instantTime", "action"])
+            hits = pc.and_(pc.is_in(keys.column(0), wanted), pc.is_in(keys.column(1), _COMMITS))
+            if not pc.any(hits).as_py():
+                continue
+            found = file.read_row_group(group, columns=["instantTime", "metadata"]).filter(hits)
+            for time, data in zip(*(column.to_pylist() for column in found.columns), strict=True):
+                yield time, decode_commit(data or b"", name=f"{_named(storage, path)} (instant {time})")
+
+
+@contextmanager
+def _parquet(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+    with storage.open_input(path) as source:
+        try:
+            yield pq.ParquetFile(source)
+        except (pa.ArrowException, KeyError) as error:
+            name, reason = _named(storage, path), str(error)[:300]
+            raise CorruptTableError(f"{name} is not a readable history: {reason}; restore it from a copy") from None
+
+
+def _named(storage: Storage, path: str) -> str:
+    return f"{storage.location}/{path}"
