@@ -65,7 +65,6 @@ class MergeSettings:
 
 _COMMIT: Final = MergeSettings(RecordMergeMode.COMMIT_TIME)
 _EVENT: Final = MergeSettings(RecordMergeMode.EVENT_TIME)
-_DEBEZIUM: Final = replace(_EVENT, delete_field="_change_operation_type", delete_marker="d")
 #: Hudi's payload classes, by their short names: they have moved between packages.
 _OF_PAYLOAD: Final[Mapping[str, MergeSettings]] = {
     "OverwriteWithLatestAvroPayload": _COMMIT,
@@ -74,10 +73,6 @@ _OF_PAYLOAD: Final[Mapping[str, MergeSettings]] = {
     "DefaultHoodieRecordPayload": _EVENT,
     "EventTimeAvroPayload": _EVENT,
     "PartialUpdateAvroPayload": replace(_EVENT, partial_update=PartialUpdate.IGNORE_DEFAULTS),
-    "PostgresDebeziumAvroPayload": replace(
-        _DEBEZIUM, ordering_fields=("_event_lsn",), partial_update=PartialUpdate.FILL_UNAVAILABLE
-    ),
-    "MySqlDebeziumAvroPayload": replace(_DEBEZIUM, ordering_fields=("_event_bin_file", "_event_pos")),
 }
 _OF_MODE: Final[Mapping[str, MergeSettings]] = {_COMMIT.mode.value: _COMMIT, _EVENT.mode.value: _EVENT}
 _OF_STRATEGY: Final[Mapping[str, MergeSettings]] = {

@@ -86,9 +86,7 @@ def choose_way(known: Known) -> Way:
     if known.pushes and known.files > _MANY_FILES:
         return Way(SOURCE, f"over {_MANY_FILES:,} files, and the session's filters leave files out")
     if 2 * known.unreadable > known.files:
-        return Way(
-            SOURCE, f"of {known.files:,} files {known.unreadable:,} have logs or types that Spark does not widen"
-        )
+        return Way(SOURCE, f"of {known.files:,} files {known.unreadable:,} are not for Spark's reader")
     return Way(NATIVE, f"{known.files:,} files")
 
 

@@ -1,34 +1,37 @@
 """Log files x base files: the file slices that a snapshot is made of (Hudi: ``AbstractTableFileSystemView``).
 
 A log file belongs to a base file if it was written for that version of the file group or a later one. Up to table
-version 6 its name tells: it holds the base file's instant, or that of a compaction which is to follow. From version 8 on
-the name holds the instant that wrote it, and the log belongs to the newest base file begun before that instant
+version 6 its name tells: it holds the base file's instant, or that of a compaction which is to follow. From version 8
+on the name holds the instant that wrote it, and the log belongs to the newest base file begun before that instant
 completed. Either way the slice of a pending compaction needs no rule of its own: its log files follow those before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import TypeAlias
 
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName
 
-__all__ = ["check_logs", "slices_of"]
+__all__ = ["CountsFrom", "check_logs", "slices_of"]
+
+#: Of a log file, the greatest instant of a base file that it may belong to; None if it does not count.
+CountsFrom: TypeAlias = Callable[[LogFile], str | None]
 
 
 def slices_of(
     bases: Iterable[BaseFile],
     logs: Iterable[LogFile],
     replaced: Collection[FileGroupId],
-    counts_from: Callable[[LogFile], str | None],
+    counts_from: CountsFrom,
 ) -> tuple[FileSlice, ...]:
     """The newest slice of each file group, by partition and id.
 
     Args:
         bases: one a file group: its newest committed version.
         replaced: groups that replacecommits hide.
-        counts_from: the greatest instant of a base file that the log file may belong to; None if it does not count.
     """
     base_of = {base.group: base for base in bases}
     logs_of: dict[FileGroupId, list[LogFile]] = {}
@@ -48,7 +51,7 @@ def _slice(group: FileGroupId, base: BaseFile | None, logs: Iterable[LogFile]) -
 def check_logs(
     slices: Iterable[FileSlice],
     commits: Iterable[tuple[str, CommitMetadata]],
-    counts_from: Callable[[LogFile], str | None],
+    counts_from: CountsFrom,
     *,
     location: str,
     travelling: bool,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lakeformat import UnsupportedTableError
-from lakeformat.merge import PartialUpdateMode, ReadRule, read_rule
+from lakeformat.merge import ReadRule, read_rule
+from lakeformat.model.merge_settings import PartialUpdate
+from lakeformat.model.table_config import TableConfig
 
 COMMIT, EVENT = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"
-DEFAULTS, UNKNOWN = PartialUpdateMode.IGNORE_DEFAULTS, PartialUpdateMode.FILL_UNAVAILABLE
+DEFAULTS, UNKNOWN = PartialUpdate.IGNORE_DEFAULTS, PartialUpdate.FILL_UNAVAILABLE
 MODE, STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
+BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 PAYLOAD, MODEL = "hoodie.compaction.payload.class", "org.apache.hudi.common.model."
 PARTIAL, PROPERTY = "hoodie.table.partial.update.mode", "hoodie.record.merge.property."
 FIELD, FIELDS = "hoodie.table.precombine.field", "hoodie.table.ordering.fields"
@@ -21,7 +24,7 @@ CASES = [
     ({PAYLOAD: MODEL + "EventTimeAvroPayload"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "PartialUpdateAvroPayload"}, ReadRule(("ts",), DEFAULTS)),
     ({PAYLOAD: MODEL + "OverwriteNonDefaultsWithLatestAvroPayload"}, ReadRule((), DEFAULTS)),
-    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: "0"}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD}, ReadRule(("ts",), DEFAULTS)),
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload", MODE: EVENT}, ReadRule(("ts",))),
     ({MODE: COMMIT}, ReadRule()),
     ({MODE: "event_time_ordering"}, ReadRule(("ts",))),
@@ -40,7 +43,7 @@ CASES = [
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_the_rule_of_a_table(case: int) -> None:
     properties, rule = CASES[case]
-    assert read_rule({FIELD: "ts", **properties}) == rule
+    assert read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings) == rule
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_the_rule_of_a_table(case: int) -> None:
 )
 def test_what_merges_by_other_rules_is_refused_with_a_way_out(properties: dict[str, str], setting: str) -> None:
     with pytest.raises(UnsupportedTableError, match="read_optimized") as refused:
-        read_rule({FIELD: "ts", **properties})
+        read_rule(TableConfig({FIELD: "ts", **properties}).merge_settings)
     assert setting in str(refused.value)
     assert "\n" not in str(refused.value)
 
