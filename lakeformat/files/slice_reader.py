@@ -64,9 +64,8 @@ def read_slice(
     """
     names = dict.fromkeys((*columns, *merging.rule.needed_of_base()))
     schema = pa.schema([table.field(name) for name in names if name in table.names])
-    parts = read_parts(
-        storage, piece.logs, is_visible=merging.visible, columns=merging.rule.needed_of_logs, table=schema
-    )
+    of_logs = {*schema.names, *merging.rule.needed_of_logs()}
+    parts = read_parts(storage, piece.logs, is_committed=merging.visible, columns=of_logs)
     merge = SliceMerge(folded_parts(parts, merging.rule, schema), merging.rule)
     wanted = pa.schema([table.field(name) for name in columns])
     if piece.base is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lakeformat.errors import UnsupportedTableError
@@ -34,10 +33,10 @@ class ReadRule:
         """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct."""
         return (RECORD_KEY, *dict.fromkeys(name.partition(".")[0] for name in self.ordering))
 
-    def needed_of_logs(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The same of log blocks, of whose columns ``names`` these are."""
-        known = {*self.needed_of_base(), IS_DELETED, OPERATION, self.delete_field}
-        return tuple(name for name in names if name in known)
+    def needed_of_logs(self) -> tuple[str, ...]:
+        """The same of log blocks, as far as they have these columns."""
+        marker = (self.delete_field,) if self.delete_field else ()
+        return tuple(dict.fromkeys((*self.needed_of_base(), IS_DELETED, OPERATION, *marker)))
 
 
 def read_rule(settings: MergeSettings) -> ReadRule:

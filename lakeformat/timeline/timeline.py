@@ -104,12 +104,7 @@ class Timeline:
         return self._first_write is not None and instant_time < self._first_write
 
     def visible(self, until: str | None) -> VisibleInstants:
-        """Of which instants blocks of log files count, up to and including one.
-
-        In layout 2 it is the files that count or not, by their names: what they hold does.
-        """
-        if self.layout.tells_completion:
-            return VisibleInstants(frozenset(), "~")
+        """Of which instants blocks of log files count, up to and including one."""
         cut = self if until is None else self.as_of(until)
         return VisibleInstants(cut.commit_times, cut._first_write or "")
 
