@@ -65,13 +65,16 @@ def _size_of(batch: pa.RecordBatch) -> int:
     return int(batch.nbytes)
 
 
+def _is_small(part: FilePart) -> bool:
+    return part.size_bytes <= _PIECE_BYTES or (part.row_groups is not None and len(part.row_groups) == 1)
+
+
 def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:
     """The split in portions of about `_PIECE_BYTES`, and the footers that had to be opened to cut it."""
     footers: dict[str, pq.FileMetaData] = {}
     parts: list[Part] = []
     for part in split.parts:
-        is_slice = isinstance(part, SlicePart)
-        if is_slice or part.size_bytes <= _PIECE_BYTES or (part.row_groups and len(part.row_groups) == 1):
+        if isinstance(part, SlicePart) or _is_small(part):
             parts.append(part)
             continue
         try:

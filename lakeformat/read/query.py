@@ -17,7 +17,7 @@ from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bi
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["ReadQuery", "asked_snapshot", "readable_schema", "resolve_query"]
+__all__ = ["ReadQuery", "asked_snapshot", "of_query_type", "readable_schema", "resolve_query"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
     else:
         config = engine.store.config()
         snapshot = engine.snapshot(parse_as_of(asked, config.zone), config)
+    return of_query_type(snapshot, options)
+
+
+def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
+    """What of the snapshot the query type wants read: all of it, or its base files alone."""
     return snapshot.read_optimized() if options[QUERY_TYPE] == "read_optimized" else snapshot
 
 
