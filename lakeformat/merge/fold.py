@@ -19,6 +19,7 @@ from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, versions_of
+from lakeformat.model.record import META_COLUMNS
 
 __all__ = ["folded_parts", "folded_versions"]
 
@@ -49,12 +50,12 @@ def folded_parts(
         waiting.append(versions_of(part, rule, schema))
         count += len(waiting[-1])
         if count > max(len(state), _FEW):
-            state, waiting, count = folded_versions(Versions.joined([state, *waiting])), [], 0
+            state, waiting, count = folded_versions(Versions.joined([state, *waiting]), rule), [], 0
             state = state.of_rows(np.arange(len(state)), keep(state.rows), state.known)
-    return folded_versions(Versions.joined([state, *waiting]))
+    return folded_versions(Versions.joined([state, *waiting]), rule)
 
 
-def folded_versions(versions: Versions) -> Versions:
+def folded_versions(versions: Versions, rule: ReadRule) -> Versions:
     """One version of each record.
 
     ==================================  ==================================================================
@@ -74,9 +75,10 @@ def folded_versions(versions: Versions) -> Versions:
     ranks = ordering_ranks(versions.ordering) if versions.ordering else None
     at = np.arange(len(codes)) if ranks is None else _since_unconditional(versions, codes)
     winners = last_of_each(codes, at, ranks)
-    if not versions.known:
+    if not (versions.known or rule.by_payload):
         return versions.taken(np.sort(winners))
-    return _combined(versions, codes, KeyRuns.of(codes, at, ranks), ranks, np.sort(winners))
+    records = KeyRuns.of(codes, _since_deletes(versions, KeyRuns.of(codes, at, ranks)), ranks)
+    return _combined(versions, rule, records, np.sort(winners))
 
 
 def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
@@ -97,19 +99,23 @@ def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
     return np.flatnonzero((at >= starts[codes]) & (at <= ends[codes]))
 
 
-def _combined(versions: Versions, codes: Codes, runs: KeyRuns, ranks: Ints | None, winners: Ints) -> Versions:
-    """The winners, each with what the versions since the record's last delete say of its fields."""
+def _since_deletes(versions: Versions, runs: KeyRuns) -> Ints:
+    """Positions, ascending, of the records that have a part in what is left: those since the last delete that won."""
     places, lengths = np.arange(len(runs.at)), np.diff(np.append(runs.starts, len(runs.at)))
     deleted = versions.deleted[runs.at]
     since_delete = places > np.repeat(runs.last(deleted & runs.newest_so_far), lengths)
-    # A record below the delete does not count, though one above it comes later.
+    # A record below the delete has none, though one above it comes later.
     start = np.repeat(runs.first(since_delete & runs.newest_so_far), lengths)
-    counting = np.sort(runs.at[~deleted & (places >= start)])
-    records = KeyRuns.of(codes, counting, ranks)
-    by_arrival = np.argsort(records.newest())
+    return np.sort(runs.at[~deleted & (places >= start)])
+
+
+def _combined(versions: Versions, rule: ReadRule, records: KeyRuns, winners: Ints) -> Versions:
+    """The winners, each with what the other records of its key say of its fields."""
+    newest, latest = records.newest(), records.latest()
+    by_arrival = np.argsort(newest)
     columns, known = [], {}
     for name in versions.rows.schema.names:
-        chosen = records.newest()
+        chosen = latest if rule.by_payload and name in META_COLUMNS else newest
         if name in versions.known:
             knowing = _of_versions(versions, versions.known[name])
             chosen = records.bringing(knowing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -33,6 +33,8 @@ class ReadRule:
         partial: what of a version's fields does not count.
         unavailable: the text that stands for an unknown value under ``FILL_UNAVAILABLE``.
         delete_field: a column that makes deletes of rows whose value reads as ``delete_marker``; "" for none.
+        by_payload: the table's payload class merges, as in versions before 9 (Hudi: ``PartialUpdateAvroPayload``): a
+            delete deletes whatever is there, and the meta columns are always those of the version written last.
     """
 
     ordering: tuple[str, ...] = ()
@@ -40,6 +42,7 @@ class ReadRule:
     unavailable: str = ""
     delete_field: str = ""
     delete_marker: str = ""
+    by_payload: bool = False
 
     def needed_of_base(self) -> tuple[str, ...]:
         """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct."""
@@ -51,18 +54,25 @@ class ReadRule:
         return tuple(name for name in names if name in known)
 
 
-_PAYLOADS: Final = "org.apache.hudi.common.model."
+_MODEL: Final = "org.apache.hudi.common.model."
 _COMMIT: Final = "COMMIT_TIME_ORDERING"
 _EVENT: Final = "EVENT_TIME_ORDERING"
 
-#: Payload classes that tables before version 9 name, as Hudi 1.1 turns them into settings of version 9
-#: (``HoodieTableConfig.inferMergingConfigsForV9TableCreation``).
-_SETTINGS_OF: Final[Mapping[str, tuple[str, PartialUpdateMode]]] = {
-    _PAYLOADS + "OverwriteWithLatestAvroPayload": (_COMMIT, PartialUpdateMode.NONE),
-    _PAYLOADS + "DefaultHoodieRecordPayload": (_EVENT, PartialUpdateMode.NONE),
-    _PAYLOADS + "EventTimeAvroPayload": (_EVENT, PartialUpdateMode.NONE),
-    _PAYLOADS + "OverwriteNonDefaultsWithLatestAvroPayload": (_COMMIT, PartialUpdateMode.IGNORE_DEFAULTS),
-    _PAYLOADS + "PartialUpdateAvroPayload": (_EVENT, PartialUpdateMode.IGNORE_DEFAULTS),
+#: Payload classes that tables before version 9 name, with the settings to which Hudi 1.1 turns them in version 9
+#: (``HoodieTableConfig.inferMergingConfigsForV9TableCreation``) and what they do otherwise.
+_OF_PAYLOAD: Final[Mapping[str, tuple[str, ReadRule]]] = {
+    _MODEL + "OverwriteWithLatestAvroPayload": (_COMMIT, ReadRule()),
+    _MODEL + "DefaultHoodieRecordPayload": (_EVENT, ReadRule()),
+    _MODEL + "EventTimeAvroPayload": (_EVENT, ReadRule()),
+    _MODEL + "OverwriteNonDefaultsWithLatestAvroPayload": (
+        _COMMIT,
+        ReadRule(partial=PartialUpdateMode.IGNORE_DEFAULTS),
+    ),
+    _MODEL + "PartialUpdateAvroPayload": (
+        _EVENT,
+        ReadRule(partial=PartialUpdateMode.IGNORE_DEFAULTS, by_payload=True),
+    ),
+    _MODEL + "AWSDmsAvroPayload": (_COMMIT, ReadRule(delete_field="Op", delete_marker="D")),
 }
 
 _MODE: Final = "hoodie.record.merge.mode"
@@ -83,35 +93,27 @@ def read_rule(properties: Mapping[str, str]) -> ReadRule:
     """
     named = next((text for key in _ORDERING if (text := properties.get(key, "").strip())), "")
     ordering = tuple(name.strip() for name in named.split(",") if name.strip())
-    mode, partial = _mode(properties, bool(ordering))
+    mode, payload = properties.get(_MODE, "").strip().upper(), properties.get(_PAYLOAD, "").strip()
+    if mode in {_COMMIT, _EVENT} or not (mode or payload):
+        mode, rule = mode or (_EVENT if ordering else _COMMIT), _of_settings(properties)
+    elif payload in _OF_PAYLOAD:
+        mode, rule = _OF_PAYLOAD[payload]
+    else:
+        key = _PAYLOAD if payload else _STRATEGY if properties.get(_STRATEGY) else _MODE
+        raise _not_ours(f"{key}={properties[key]}")
+    return replace(rule, ordering=ordering if mode == _EVENT else ())
+
+
+def _of_settings(properties: Mapping[str, str]) -> ReadRule:
+    partial = properties.get(_PARTIAL, "").strip().upper()
+    if partial not in {mode.value for mode in PartialUpdateMode}:
+        raise _not_ours(f"{_PARTIAL}={partial}")
     return ReadRule(
-        ordering=ordering if mode == _EVENT else (),
-        partial=partial,
+        partial=PartialUpdateMode(partial),
         unavailable=properties.get(_PROPERTY + "hoodie.write.partial.update.unavailable.value", ""),
         delete_field=properties.get(_PROPERTY + "hoodie.payload.delete.field", ""),
         delete_marker=properties.get(_PROPERTY + "hoodie.payload.delete.marker", ""),
     )
-
-
-def _mode(properties: Mapping[str, str], ordered: bool) -> tuple[str, PartialUpdateMode]:
-    mode = properties.get(_MODE, "").strip().upper()
-    payload = properties.get(_PAYLOAD, "").strip()
-    if mode in {_COMMIT, _EVENT}:
-        return mode, _partial(properties)
-    if payload in _SETTINGS_OF:
-        return _SETTINGS_OF[payload]
-    if mode or payload:
-        key = _PAYLOAD if payload else _STRATEGY if properties.get(_STRATEGY) else _MODE
-        raise _not_ours(f"{key}={properties[key]}")
-    return _EVENT if ordered else _COMMIT, _partial(properties)
-
-
-def _partial(properties: Mapping[str, str]) -> PartialUpdateMode:
-    text = properties.get(_PARTIAL, "").strip().upper()
-    try:
-        return PartialUpdateMode(text)
-    except ValueError:
-        raise _not_ours(f"{_PARTIAL}={text}") from None
 
 
 def _not_ours(setting: str) -> UnsupportedTableError:

@@ -19,7 +19,7 @@ from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, field_values, known_values
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 
 __all__ = ["SliceMerge"]
 
@@ -85,13 +85,15 @@ class SliceMerge:
 
     def _filled(self, batch: pa.RecordBatch, pairs: _Pairs) -> pa.RecordBatch:
         """The batch with all that the log files say of its records, but for deletes."""
-        every = pairs.cells(None, None)
+        plain = pairs.cells(None, None)
         columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             base_known = known_values(column.take(pa.array(pairs.base)), self._rule) if pairs.base_wins.any() else None
             log_known = self._logs.known.get(name)
-            one = base_known is None and log_known is None
-            cells = every if one else pairs.cells(base_known, log_known)
+            if self._rule.by_payload and name in META_COLUMNS:
+                cells = np.ones(len(pairs.base), bool)
+            else:
+                cells = plain if base_known is log_known is None else pairs.cells(base_known, log_known)
             columns.append(_replaced(column, self._logs.rows.column(name), pairs, cells))
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
