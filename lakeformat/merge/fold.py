@@ -7,13 +7,14 @@ that a history may be folded in parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.gather import gather_column
+from lakeformat.codec.gather import gather_column, one_chunk
 from lakeformat.merge.fields import KeyRuns
 from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
@@ -40,19 +41,22 @@ def folded_parts(
 ) -> Versions:
     """One version of each record, of parts that are asked for one after the other.
 
-    Memory: twice the versions that are left, and one part; of those kept elsewhere only keys and ordering values.
+    Memory: twice the versions that are left, and one part; of rows kept elsewhere only keys and ordering values.
 
     Args:
-        keep: given the rows that are left when as many have come again, returns them, from memory or from a file.
+        keep: given the rows that are left, now and then and at the end, returns them, from memory or from a file.
     """
     state, waiting, count = versions_of(_NOTHING, rule, schema), list[Versions](), 0
     for part in parts:
         waiting.append(versions_of(part, rule, schema))
         count += len(waiting[-1])
         if count > max(len(state), _FEW):
-            state, waiting, count = folded_versions(Versions.joined([state, *waiting]), rule), [], 0
-            state = state.of_rows(np.arange(len(state)), keep(state.rows), state.known)
-    return folded_versions(Versions.joined([state, *waiting]), rule)
+            state, waiting, count = _kept(folded_versions(Versions.joined([state, *waiting]), rule), keep), [], 0
+    return _kept(folded_versions(Versions.joined([state, *waiting]), rule), keep)
+
+
+def _kept(state: Versions, keep: Callable[[pa.Table], pa.Table]) -> Versions:
+    return replace(state, rows=keep(one_chunk(state.rows)))
 
 
 def folded_versions(versions: Versions, rule: ReadRule) -> Versions:

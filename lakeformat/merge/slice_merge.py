@@ -1,12 +1,13 @@
 """The rows of a file slice: its base file's, changed by its log files (Hudi: ``KeyBasedFileGroupRecordBuffer``).
 
-Memory: one version of each record in the log files, and of the base file one batch at a time.
+Memory: one version of each record in the log files; of the base file one batch at a time, or 64 MB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,10 @@ __all__ = ["SliceMerge"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+#: Looking keys up begins with a table of those of the logs: it pays to look up some times as many at once.
+_ROWS_PER_KEY: Final = 4
+_HELD_BYTES: Final = 64 << 20
 
 
 class SliceMerge:
@@ -51,7 +56,31 @@ class SliceMerge:
         Args:
             batch: columns as the schema says by which the logs were folded.
         """
-        matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        return self._merged(batch, pc.index_in(batch.column(RECORD_KEY), value_set=self._keys))
+
+    def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same of batch after batch, some of them looked up at once where there are many keys to look among.
+
+        Memory: batches of `_HELD_BYTES`, and one.
+        """
+        held: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _ROWS_PER_KEY * len(self._keys) or size >= _HELD_BYTES:
+                yield from self._all_merged(held)
+                held, rows, size = [], 0, 0
+        yield from self._all_merged(held)
+
+    def _all_merged(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keys = pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
+        matches, start = pc.index_in(keys, value_set=self._keys).combine_chunks(), 0
+        for batch in batches:
+            yield self._merged(batch, matches.slice(start, batch.num_rows))
+            start += batch.num_rows
+
+    def _merged(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.RecordBatch:
         if matches.null_count == len(matches):
             return batch
         hit = np.flatnonzero(np.asarray(matches.is_valid()))

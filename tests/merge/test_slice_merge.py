@@ -64,7 +64,7 @@ def read(base: Sequence[Row], parts: Sequence[LogPart], rule: ReadRule, batch_ro
     """The merged rows, in order, of a base file that comes in batches, the last one first."""
     merge = SliceMerge(folded_parts(iter(parts), rule, SCHEMA), rule)
     batches = arrow(base, SCHEMA.names).to_batches(max_chunksize=batch_rows)
-    found = [merge.merge_batch(batch) for batch in reversed(batches)]
+    found = [*merge.merge(reversed(batches[2:])), *map(merge.merge_batch, reversed(batches[:2]))]
     assert all(batch.schema == SCHEMA for batch in found)
     rest = list(merge.remaining(2, 1 << 20))
     assert all(rows.num_rows <= 2 and rows.schema == SCHEMA for rows in rest)
