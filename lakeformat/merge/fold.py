@@ -37,6 +37,7 @@ def folded_parts(
     rule: ReadRule,
     schema: pa.Schema,
     *,
+    stored: pa.Schema | None = None,
     keep: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> Versions:
     """One version of each record, of parts that are asked for one after the other.
@@ -44,11 +45,12 @@ def folded_parts(
     Memory: twice the versions that are left, and one part; of rows kept elsewhere only keys and ordering values.
 
     Args:
+        schema, stored: as `versions_of` takes them.
         keep: given the rows that are left, now and then and at the end, returns them, from memory or from a file.
     """
-    state, waiting, count = versions_of(_NOTHING, rule, schema), list[Versions](), 0
+    state, waiting, count = versions_of(_NOTHING, rule, schema, stored), list[Versions](), 0
     for part in parts:
-        waiting.append(versions_of(part, rule, schema))
+        waiting.append(versions_of(part, rule, schema, stored))
         count += len(waiting[-1])
         if count > max(len(state), _FEW):
             state, waiting, count = _kept(folded_versions(Versions.joined([state, *waiting]), rule), keep), [], 0
