@@ -143,8 +143,8 @@ def rows_by_key(versions: Versions) -> list[dict[str, Any]]:
     found = []
     for at, key in enumerate(versions.keys.to_pylist()):
         row = rows[versions.row[at]] if versions.row[at] >= 0 else {}
-        known = sorted(name for name, mask in versions.known.items() if row and mask[versions.row[at]])
+        unknown = sorted(name for name, mask in versions.known.items() if row and not mask[versions.row[at]])
         ordering = [column[at].as_py() for column in versions.ordering]
         state = {"deleted": bool(versions.deleted[at]), "forced": bool(versions.unconditional[at])}
-        found.append({"_": key, **state, "ordering": ordering, "known": known, **row})
+        found.append({"_": key, **state, "ordering": ordering, "unknown": unknown, **row})
     return sorted(found, key=lambda row: row["_"])
