@@ -107,11 +107,10 @@ def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
 
 def _since_deletes(versions: Versions, runs: KeyRuns) -> Ints:
     """Positions, ascending, of the records that have a part in what is left: those since the last delete that won."""
-    places, lengths = np.arange(len(runs.at)), np.diff(np.append(runs.starts, len(runs.at)))
-    deleted = versions.deleted[runs.at]
-    since_delete = places > np.repeat(runs.last(deleted & runs.newest_so_far), lengths)
+    places, deleted = np.arange(len(runs.at)), versions.deleted[runs.at]
+    since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.run]
     # A record below the delete has none, though one above it comes later.
-    start = np.repeat(runs.first(since_delete & runs.newest_so_far), lengths)
+    start = runs.first(since_delete & runs.newest_so_far)[runs.run]
     return np.sort(runs.at[~deleted & (places >= start)])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -43,6 +43,10 @@ class ReadRule:
     delete_field: str = ""
     delete_marker: str = ""
     by_payload: bool = False
+
+    def within(self, names: Collection[str]) -> ReadRule:
+        """The rule of a table with these columns: an ordering field that is not there decides nothing."""
+        return replace(self, ordering=tuple(name for name in self.ordering if name.partition(".")[0] in names))
 
     def needed_of_base(self) -> tuple[str, ...]:
         """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct."""

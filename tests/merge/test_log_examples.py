@@ -162,6 +162,14 @@ def test_long_histories_are_folded_as_they_come_and_may_be_kept_elsewhere(tmp_pa
     assert dict(zip(rows[KEY], rows["v"], strict=True)) == wanted
 
 
+def test_row_groups_are_met_where_a_key_lies_in_their_range() -> None:
+    parts = [row(1, "a"), LogDeletes("1", pa.array(["n", "\u00fc"]))]
+    merge = SliceMerge(folded_parts(parts, COMMIT, SCHEMA), COMMIT)
+    ranges = [("a", "j"), ("a", "k"), ("l", "m"), ("n", "n"), ("o", "z"), ("o", "\u00fd"), ("\U0001f600", "\U0001f601")]
+    assert [merge.meets(*ends) for ends in ranges] == [False, True, False, True, False, True, False]
+    assert not SliceMerge(folded_parts([], COMMIT, SCHEMA), COMMIT).meets("", "z")
+
+
 def test_batches_may_be_merged_by_several_threads() -> None:
     keys = pa.array(range(20_000)).cast(pa.string())
     base = pa.table([keys, pa.array(range(20_000)), pa.array(["base"] * 20_000)], schema=SCHEMA)

@@ -69,3 +69,8 @@ def test_what_must_be_read_beside_the_columns_that_are_asked_for() -> None:
     block = ["x", "seq", "_hoodie_is_deleted", "at", "op", "_hoodie_record_key", "_hoodie_operation"]
     assert rule.needed_of_logs(block) == tuple(block[1:])
     assert ReadRule().needed_of_logs(block) == ("_hoodie_is_deleted", "_hoodie_record_key", "_hoodie_operation")
+
+
+def test_an_ordering_field_that_the_table_does_not_have_decides_nothing() -> None:
+    assert ReadRule(("at.ts", "seq")).within({"at", "x"}) == ReadRule(("at.ts",))
+    assert ReadRule(("ts",), DEFAULTS).within(["x"]) == ReadRule((), DEFAULTS)
