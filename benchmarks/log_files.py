@@ -1,8 +1,8 @@
-"""``python -m benchmarks.log_files``: what it costs to read a merge-on-read table of Hudi with a percent in its log files.
+"""``python -m benchmarks.log_files``: what reading a merge-on-read table of Hudi costs with a percent in its logs.
 
 Apache Hudi itself makes the table: a bulk insert, then one upsert of the workload's first percent, into Avro and into
-Parquet log blocks. All of it is then read with the log files and without them (read_optimized, what copy-on-write costs)
-by us, by hudi-rs and by Hudi on Spark; the fastest of three counts. ``--rows`` makes it smaller.
+Parquet log blocks. All of it is then read with the log files and without them (read_optimized, what copy-on-write
+costs) by us, by hudi-rs and by Hudi on Spark; the fastest of three counts. ``--rows`` makes it smaller.
 """
 
 from __future__ import annotations

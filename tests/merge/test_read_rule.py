@@ -22,9 +22,11 @@ CASES = [
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload"}, ReadRule()),
     ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "EventTimeAvroPayload"}, ReadRule(("ts",))),
-    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload"}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload"}, ReadRule(("ts",), DEFAULTS, by_payload=True)),
+    ({PAYLOAD: MODEL + "AWSDmsAvroPayload", MODE: "CUSTOM"}, ReadRule(delete_field="Op", delete_marker="D")),
     ({PAYLOAD: MODEL + "OverwriteNonDefaultsWithLatestAvroPayload"}, ReadRule((), DEFAULTS)),
-    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD},
+     ReadRule(("ts",), DEFAULTS, by_payload=True)),
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload", MODE: EVENT}, ReadRule(("ts",))),
     ({MODE: COMMIT}, ReadRule()),
     ({MODE: "event_time_ordering"}, ReadRule(("ts",))),
@@ -70,3 +72,8 @@ def test_what_must_be_read_beside_the_columns_that_are_asked_for() -> None:
     block = ["x", "seq", "_hoodie_is_deleted", "at", "op", "_hoodie_record_key", "_hoodie_operation"]
     assert sorted(rule.needed_of_logs()) == sorted(block[1:])
     assert sorted(ReadRule().needed_of_logs()) == ["_hoodie_is_deleted", "_hoodie_operation", "_hoodie_record_key"]
+
+
+def test_an_ordering_field_that_the_table_does_not_have_decides_nothing() -> None:
+    assert ReadRule(("at.ts", "seq")).within({"at", "x"}) == ReadRule(("at.ts",))
+    assert ReadRule(("ts",), DEFAULTS).within(["x"]) == ReadRule((), DEFAULTS)
