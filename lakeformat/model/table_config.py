@@ -146,8 +146,8 @@ class TableConfig:
 
     @property
     def ordering_fields(self) -> tuple[str, ...]:
-        """All ordering columns that the table stores, under the old name or the new one."""
-        return self._fields(ORDERING) or self._fields(ORDERING_1X)
+        """All ordering columns that the table stores, under the new name or the old one."""
+        return self._fields(ORDERING_1X) or self._fields(ORDERING)
 
     @property
     def merge_settings(self) -> MergeSettings:
@@ -257,7 +257,7 @@ class TableConfig:
             if self.get(key, default).lower() not in supported:
                 raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported")
         if len(self.ordering_fields) > 1:
-            key = ORDERING if self.get(ORDERING) else ORDERING_1X
+            key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
             raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported, only one field")
         if self.key_generator:
             try:

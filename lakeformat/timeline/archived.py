@@ -24,7 +24,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage.port import Storage, check_path
 
-__all__ = ["COLUMNS", "ArchivedTimeline", "read_archived_log", "read_history"]
+__all__ = ["COLUMNS", "ArchivedTimeline", "read_archive_logs", "read_lsm_history"]
 
 #: Of each completed instant; the completion time is null in layout 1, ``file`` counts in `ArchivedTimeline.files`.
 COLUMNS: Final = pa.schema(
@@ -112,7 +112,7 @@ def _archived(storage: Storage, tables: list[pa.Table], files: list[str], read: 
 # --- layout 1: log files --------------------------------------------------------------------------------
 
 
-def read_archived_log(storage: Storage, folder: str) -> ArchivedTimeline:
+def read_archive_logs(storage: Storage, folder: str) -> ArchivedTimeline:
     """The archive of layout 1. Every file is read whole, one after the other."""
     found = [(int(match[1]), entry.path) for entry in storage.list(folder) if (match := _LOG.fullmatch(entry.name))]
     files = [path for _, path in sorted(found)]
@@ -136,7 +136,7 @@ def _log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterato
 # --- layout 2: an LSM tree of Parquet files -------------------------------------------------------------
 
 
-def read_history(storage: Storage, folder: str) -> ArchivedTimeline:
+def read_lsm_history(storage: Storage, folder: str) -> ArchivedTimeline:
     """The history of layout 2: what its newest manifest names. Only three columns are read."""
     try:
         return _history(storage, folder)

@@ -32,7 +32,7 @@ from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
-from lakeformat.timeline.archived import ArchivedTimeline, read_archived_log, read_history
+from lakeformat.timeline.archived import ArchivedTimeline, read_archive_logs, read_lsm_history
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
@@ -243,7 +243,7 @@ class TimelineStore:
     def archived(self) -> ArchivedTimeline:
         """What has left the active timeline. Load that before: an instant is in one of the two, or in both."""
         folder = check_path(self.config().archive_folder)
-        return (read_history if self.layout.tells_completion else read_archived_log)(self.storage, folder)
+        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder)
 
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
         """Instant time -> when that commit completed, of those that count (`Timeline.is_committed`).

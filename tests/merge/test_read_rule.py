@@ -10,6 +10,7 @@ from lakeformat.merge import PartialUpdateMode, ReadRule, read_rule
 COMMIT, EVENT = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"
 DEFAULTS, UNKNOWN = PartialUpdateMode.IGNORE_DEFAULTS, PartialUpdateMode.FILL_UNAVAILABLE
 MODE, STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
+OLD_STRATEGY, BY_PAYLOAD = "hoodie.compaction.record.merger.strategy", "00000000-0000-0000-0000-000000000000"
 PAYLOAD, MODEL = "hoodie.compaction.payload.class", "org.apache.hudi.common.model."
 PARTIAL, PROPERTY = "hoodie.table.partial.update.mode", "hoodie.record.merge.property."
 FIELD, FIELDS = "hoodie.table.precombine.field", "hoodie.table.ordering.fields"
@@ -21,7 +22,14 @@ CASES = [
     ({PAYLOAD: MODEL + "EventTimeAvroPayload"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "PartialUpdateAvroPayload"}, ReadRule(("ts",), DEFAULTS)),
     ({PAYLOAD: MODEL + "OverwriteNonDefaultsWithLatestAvroPayload"}, ReadRule((), DEFAULTS)),
-    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: "0"}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "debezium.PostgresDebeziumAvroPayload", FIELD: ""},
+     ReadRule(("_event_lsn",), UNKNOWN, "__debezium_unavailable_value", "_change_operation_type", "d")),
+    ({PAYLOAD: MODEL + "debezium.MySqlDebeziumAvroPayload", FIELD: ""},
+     ReadRule(("_event_bin_file", "_event_pos"), delete_field="_change_operation_type", delete_marker="d")),
+    ({PAYLOAD: MODEL + "AWSDmsAvroPayload"}, ReadRule(delete_field="Op", delete_marker="D")),
+    ({STRATEGY: "ce9acb64-bde0-424c-9b91-f6ebba25356d"}, ReadRule()),
+    ({STRATEGY: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload", MODE: EVENT}, ReadRule(("ts",))),
     ({MODE: COMMIT}, ReadRule()),
     ({MODE: "event_time_ordering"}, ReadRule(("ts",))),
@@ -49,7 +57,8 @@ def test_the_rule_of_a_table(case: int) -> None:
         ({MODE: "CUSTOM", STRATEGY: "1897ef5f-18bc-4557-939c-9d6a8afd1519"}, f"{STRATEGY}=1897ef5f"),
         ({MODE: "CUSTOM"}, f"{MODE}=CUSTOM"),
         ({PAYLOAD: "com.example.Mine"}, f"{PAYLOAD}=com.example.Mine"),
-        ({PAYLOAD: MODEL + "debezium.PostgresDebeziumAvroPayload"}, "PostgresDebeziumAvroPayload"),
+        ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload", OLD_STRATEGY: "1897ef5f"}, f"{OLD_STRATEGY}=1897ef5f"),
+        ({PAYLOAD: "com.example.DefaultHoodieRecordPayload"}, f"{PAYLOAD}=com.example.DefaultHoodieRecordPayload"),
         ({MODE: EVENT, PARTIAL: "KEEP_VALUES"}, f"{PARTIAL}=KEEP_VALUES"),
     ],
 )
