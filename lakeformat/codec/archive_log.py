@@ -109,7 +109,7 @@ def _end_of_block(data: bytes, start: int) -> int | None:
     end = start + 8 + size
     if size < 8 or end > len(data) or struct.unpack_from(">q", data, end - 8)[0] != size + len(_MAGIC):
         return None
-    return end if end == len(data) or data.startswith(_MAGIC, end) else None
+    return end if len(data) - end < len(_MAGIC) or data.startswith(_MAGIC, end) else None
 
 
 def _entries(block: bytes, name: str, with_commits: bool) -> Iterator[ArchivedEntry]:

@@ -17,7 +17,7 @@ from fixture_tables import FIXTURES, names
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec import avro_container, requested_replace
+from lakeformat.codec import avro_container, commit_avro, requested_replace
 from lakeformat.codec import avro_records as codec
 from lakeformat.errors import CorruptTableError
 
@@ -25,7 +25,9 @@ NAMESPACE = "org.apache.hudi.avro.model"
 PLAN = "HoodieRollbackPlan"
 TEXT = {"type": "string", "avro.java.string": "String"}
 VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
-TIMELINE_FILE = re.compile(r".*/\d+(_\d+)?\.(clean|rollback|replacecommit|savepoint|restore)(\.requested)?")
+TIMELINE_FILE = re.compile(
+    r".*/\d+(_\d+)?\.(clean|rollback|commit|deltacommit|replacecommit|savepoint|restore)(\.requested)?"
+)
 
 
 def avro_files() -> dict[str, bytes]:
@@ -85,6 +87,14 @@ def test_writer_schemas_are_hudis(name: str) -> None:
     assert by_version_6
     for data in by_version_6:
         assert without_docs(header_of(data)) == OURS[name]
+
+
+@pytest.mark.parametrize("schema", [commit_avro.COMMIT_METADATA, commit_avro.REPLACE_METADATA], ids=lambda s: s["name"])
+def test_schemas_of_commits_are_hudis(schema: dict[str, Any]) -> None:
+    found = files_of(schema["name"])
+    assert found
+    for data in found.values():
+        assert without_docs(header_of(data)) == schema
 
 
 @pytest.mark.parametrize("path", files_of(PLAN))
