@@ -297,8 +297,7 @@ class TimelineStore:
         for instant in timeline.instants:
             if (instant.time, instant.action, instant.state) == (done.time, done.action, done.state):
                 raise FileExistsError(self.path(instant))
-        newest = max((i.completed_at for i in timeline.instants), default=done.time)
-        return next_instant_time(clock.now_ms(), max(newest, done.time), config.zone)
+        return next_instant_time(clock.now_ms(), max(timeline.last_time or "", done.time), config.zone)
 
     def revert(self, instant: Instant) -> None:
         """Take a pending instant back to its first step: the plan stays."""

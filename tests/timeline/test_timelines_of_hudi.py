@@ -183,6 +183,22 @@ def test_what_rollbacks_undid_and_cleans_kept() -> None:
     assert clean.earliest_commit_to_retain in store.load().commit_times
 
 
+@pytest.mark.parametrize(
+    ("name", "made"), [("v6_cow_cleaned_archived", ".commits_.archive.3_1-0-1"), ("v9_cow_lsm_levels", "manifest_15")]
+)
+def test_the_mark_of_the_archive_changes_with_every_archiving(name: str, made: str) -> None:
+    store = store_of(f"hudi_life/{name}")
+    folder = store.config().archive_folder
+    before = store.load(folder).archive
+    assert before
+    assert store.load(folder).archive == before
+    store.storage.create(f"{folder}/{made}", b"")
+    assert store.load(folder).archive not in {before, "", None}
+    for entry in store.storage.list(folder):
+        store.storage.delete(entry.path)
+    assert store.load(folder).archive == ""
+
+
 @pytest.mark.parametrize("version", [b"", None, b"no number"])
 def test_a_history_whose_version_file_is_gone_is_read_by_its_newest_manifest(version: bytes | None) -> None:
     name = "hudi_life/v9_cow_lsm_levels"
