@@ -6,7 +6,9 @@ from typing import Final
 
 from lakeformat.config.option import Effect, Option, count, fields, flag, one_of
 
-__all__ = ["READ_OPTIONS"]
+__all__ = ["QUERY_TYPE", "READ_OPTIONS"]
+
+QUERY_TYPE: Final = "hoodie.datasource.query.type"
 
 READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -15,8 +17,8 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.READ,
     ),
     Option(
-        "hoodie.datasource.query.type",
-        "snapshot, or read_optimized, which of copy-on-write tables is the same.",
+        QUERY_TYPE,
+        "snapshot, or read_optimized: of merge-on-read tables the base files alone, of copy-on-write tables the same.",
         Effect.READ,
         one_of("snapshot", "read_optimized"),
         "snapshot",

@@ -7,7 +7,7 @@ from lakeformat.merge.fields import filled, folded_rows
 from lakeformat.merge.fold import folded_parts
 from lakeformat.merge.merger import MergeFunction, Merger
 from lakeformat.merge.order import deleted_rows, latest_rows, stored_wins
-from lakeformat.merge.read_rule import PartialUpdateMode, ReadRule, read_rule
+from lakeformat.merge.read_rule import ReadRule, read_rule
 from lakeformat.merge.rule import MergeRule
 from lakeformat.merge.slice_merge import SliceMerge
 
@@ -15,7 +15,6 @@ __all__ = [
     "MergeFunction",
     "MergeRule",
     "Merger",
-    "PartialUpdateMode",
     "ReadRule",
     "SliceMerge",
     "deleted_rows",

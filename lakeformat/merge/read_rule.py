@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lakeformat.errors import UnsupportedTableError
-from lakeformat.model.merge_settings import PartialUpdateMode, RecordMergeMode
+from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode
 from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
-from lakeformat.model.table_config import TableConfig
 
-__all__ = ["PartialUpdateMode", "ReadRule", "read_rule"]
+__all__ = ["ReadRule", "read_rule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +18,13 @@ class ReadRule:
     Attributes:
         ordering: the ordering fields, of which the first that differs decides: the greater value wins, the later
             written version on a tie (event time). Empty: the later written version wins (commit time).
-        partial: what of a version's fields does not count.
+        partial: what of a version's fields does not count; None: all does.
         unavailable: the text that stands for an unknown value under ``FILL_UNAVAILABLE``.
         delete_field: a column that makes deletes of rows whose value reads as ``delete_marker``; "" for none.
     """
 
     ordering: tuple[str, ...] = ()
-    partial: PartialUpdateMode = PartialUpdateMode.NONE
+    partial: PartialUpdate | None = None
     unavailable: str = ""
     delete_field: str = ""
     delete_marker: str = ""
@@ -35,28 +33,31 @@ class ReadRule:
         """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct."""
         return (RECORD_KEY, *dict.fromkeys(name.partition(".")[0] for name in self.ordering))
 
-    def needed_of_logs(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The same of log blocks, of whose columns ``names`` these are."""
-        known = {*self.needed_of_base(), IS_DELETED, OPERATION, self.delete_field}
-        return tuple(name for name in names if name in known)
+    def needed_of_logs(self) -> tuple[str, ...]:
+        """The same of log blocks, as far as they have these columns."""
+        marker = (self.delete_field,) if self.delete_field else ()
+        return tuple(dict.fromkeys((*self.needed_of_base(), IS_DELETED, OPERATION, *marker)))
 
 
-def read_rule(properties: Mapping[str, str]) -> ReadRule:
-    """The rule of a table with these ``hoodie.properties``.
+def read_rule(settings: MergeSettings) -> ReadRule:
+    """The rule of a table that stores these settings.
 
     Raises:
         UnsupportedTableError: rows are merged by code of the table's own, or in a way that is not known.
     """
-    settings = TableConfig(properties).merge_settings
     if settings.mode is RecordMergeMode.CUSTOM:
-        raise UnsupportedTableError(
-            f"the table merges its log files in a way that is not known here ({settings.custom}); read its base files, "
-            "with hoodie.datasource.query.type=read_optimized, or all of it with Apache Hudi"
-        )
+        raise _not_ours(settings.custom)
     return ReadRule(
         ordering=settings.ordering_fields if settings.mode is RecordMergeMode.EVENT_TIME else (),
         partial=settings.partial_update,
-        unavailable=settings.unavailable_value,
+        unavailable=settings.unavailable_value if settings.partial_update is PartialUpdate.FILL_UNAVAILABLE else "",
         delete_field=settings.delete_field,
         delete_marker=settings.delete_marker,
+    )
+
+
+def _not_ours(setting: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"the table merges its log files in a way that is not known here ({setting}); read its base files, with "
+        "hoodie.datasource.query.type=read_optimized, or all of it with Apache Hudi"
     )

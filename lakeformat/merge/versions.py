@@ -17,7 +17,8 @@ from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather, gather_column
 from lakeformat.merge.deletes import deleting_rows
 from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
-from lakeformat.merge.read_rule import PartialUpdateMode, ReadRule
+from lakeformat.merge.read_rule import ReadRule
+from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.record import RECORD_KEY
 
 __all__ = ["Versions", "field_values", "known_values", "versions_of"]
@@ -162,10 +163,10 @@ def _known(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, Mask]:
 
 def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | None:
     """Which values of a whole row count; None if all do (Hudi: ``PartialUpdateHandler``)."""
-    if rule.partial is PartialUpdateMode.IGNORE_DEFAULTS:
+    if rule.partial is PartialUpdate.IGNORE_DEFAULTS:
         return np.asarray(pc.is_valid(column)) if column.null_count else None
     kind = column.type
-    if rule.partial is PartialUpdateMode.FILL_UNAVAILABLE and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+    if rule.partial is PartialUpdate.FILL_UNAVAILABLE and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         unavailable = pc.equal(column, pa.scalar(rule.unavailable).cast(kind))
         return ~np.asarray(pc.fill_null(unavailable, False)).astype(bool)
     return None

@@ -21,6 +21,7 @@ __all__ = [
     "AsOf",
     "Instant",
     "State",
+    "VisibleInstants",
     "format_instant_time",
     "next_instant_time",
     "parse_as_of",
@@ -88,6 +89,27 @@ class Instant:
     def at(self, state: State) -> Instant:
         """The same instant in another state; of one that is not completed nobody knows when it will be."""
         return Instant(self.time, self.action, state, self.completion_time if state is State.COMPLETED else None)
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleInstants:
+    """The instants whose writes count in a snapshot. A small picklable value.
+
+    Attributes:
+        times: of those that have completed.
+        before: earlier ones have completed, too, and are archived.
+    """
+
+    times: frozenset[str]
+    before: str
+
+    def __call__(self, time: str) -> bool:
+        """Whether it is one of them."""
+        return time in self.times or time < self.before
+
+    def since(self, time: str) -> VisibleInstants:
+        """The same for those who ask of none earlier."""
+        return VisibleInstants(frozenset(each for each in self.times if each >= time), self.before)
 
 
 def format_instant_time(millis: int, zone: tzinfo | None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-__all__ = ["MergeSettings", "PartialUpdateMode", "RecordMergeMode", "merge_settings"]
+__all__ = ["MergeSettings", "PartialUpdate", "RecordMergeMode", "merge_settings"]
 
 _PAYLOAD: Final = "hoodie.compaction.payload.class"
 _MODE: Final = "hoodie.record.merge.mode"
@@ -23,11 +23,9 @@ _UNAVAILABLE: Final = "hoodie.write.partial.update.unavailable.value"
 #: Before the name of a setting that belongs to merging.
 _PROPERTY: Final = "hoodie.record.merge.property."
 _HUDI: Final = "org.apache.hudi."
-#: What Debezium sends of a value that the database has not told (Hudi: ``DEBEZIUM_UNAVAILABLE_VALUE``).
-_TOAST: Final = "__debezium_unavailable_value"
 
 
-class RecordMergeMode(Enum):
+class RecordMergeMode(str, Enum):
     """Who wins of two versions of a record (Hudi: ``RecordMergeMode``)."""
 
     COMMIT_TIME = "COMMIT_TIME_ORDERING"
@@ -35,13 +33,12 @@ class RecordMergeMode(Enum):
     CUSTOM = "CUSTOM"
 
 
-class PartialUpdateMode(Enum):
-    """Values by which a newer record says that it does not know a field (Hudi: ``PartialUpdateMode``)."""
+class PartialUpdate(str, Enum):
+    """Which columns of the winner are taken from the loser (Hudi: ``PartialUpdateMode``)."""
 
-    NONE = ""
-    #: The default of the schema's field, which is null.
+    #: Those that hold their column's default, in practice null.
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-    #: A text of the table's own, in fields of text and bytes.
+    #: Text and bytes that hold `MergeSettings.unavailable_value`.
     FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 
@@ -51,16 +48,16 @@ class MergeSettings:
 
     Attributes:
         ordering_fields: columns whose values, as a tuple, tell which of two versions is newer; may be none.
-        partial_update: what of the winner's fields is taken from the loser.
-        unavailable_value: the text of FILL_UNAVAILABLE, else "".
+        partial_update: None: the winner is taken whole.
+        unavailable_value: of FILL_UNAVAILABLE.
         delete_field: a record whose column of this name holds ``delete_marker`` is a delete; "" where there is none.
         custom: of CUSTOM, the setting that nobody but its own class knows, for messages.
     """
 
     mode: RecordMergeMode
     ordering_fields: tuple[str, ...] = ()
-    partial_update: PartialUpdateMode = PartialUpdateMode.NONE
-    unavailable_value: str = ""
+    partial_update: PartialUpdate | None = None
+    unavailable_value: str = "__debezium_unavailable_value"
     delete_field: str = ""
     delete_marker: str = ""
     custom: str = ""
@@ -68,19 +65,14 @@ class MergeSettings:
 
 _COMMIT: Final = MergeSettings(RecordMergeMode.COMMIT_TIME)
 _EVENT: Final = MergeSettings(RecordMergeMode.EVENT_TIME)
-_DEBEZIUM: Final = replace(_EVENT, delete_field="_change_operation_type", delete_marker="d")
 #: Hudi's payload classes, by their short names: they have moved between packages.
 _OF_PAYLOAD: Final[Mapping[str, MergeSettings]] = {
     "OverwriteWithLatestAvroPayload": _COMMIT,
-    "OverwriteNonDefaultsWithLatestAvroPayload": replace(_COMMIT, partial_update=PartialUpdateMode.IGNORE_DEFAULTS),
+    "OverwriteNonDefaultsWithLatestAvroPayload": replace(_COMMIT, partial_update=PartialUpdate.IGNORE_DEFAULTS),
     "AWSDmsAvroPayload": replace(_COMMIT, delete_field="Op", delete_marker="D"),
     "DefaultHoodieRecordPayload": _EVENT,
     "EventTimeAvroPayload": _EVENT,
-    "PartialUpdateAvroPayload": replace(_EVENT, partial_update=PartialUpdateMode.IGNORE_DEFAULTS),
-    "PostgresDebeziumAvroPayload": replace(
-        _DEBEZIUM, ordering_fields=("_event_lsn",), partial_update=PartialUpdateMode.FILL_UNAVAILABLE
-    ),
-    "MySqlDebeziumAvroPayload": replace(_DEBEZIUM, ordering_fields=("_event_bin_file", "_event_pos")),
+    "PartialUpdateAvroPayload": replace(_EVENT, partial_update=PartialUpdate.IGNORE_DEFAULTS),
 }
 _OF_MODE: Final[Mapping[str, MergeSettings]] = {_COMMIT.mode.value: _COMMIT, _EVENT.mode.value: _EVENT}
 _OF_STRATEGY: Final[Mapping[str, MergeSettings]] = {
@@ -102,15 +94,14 @@ def merge_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]) 
     if all(said.values()):
         found = replace(found, delete_field=said[_DELETE_FIELD], delete_marker=said[_DELETE_MARKER])
     partial = values.get(_PARTIAL, "").strip().upper()
-    if partial and partial not in PartialUpdateMode.__members__:
+    if partial and partial not in PartialUpdate.__members__:
         found = _custom(_PARTIAL, partial)
     elif partial:
-        found = replace(found, partial_update=PartialUpdateMode(partial))
-    fills = found.partial_update is PartialUpdateMode.FILL_UNAVAILABLE
+        found = replace(found, partial_update=PartialUpdate(partial))
     return replace(
         found,
         ordering_fields=ordering_fields or found.ordering_fields,
-        unavailable_value=values.get(_PROPERTY + _UNAVAILABLE) or _TOAST if fills else "",
+        unavailable_value=values.get(_PROPERTY + _UNAVAILABLE) or found.unavailable_value,
     )
 
 

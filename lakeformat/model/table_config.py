@@ -55,8 +55,8 @@ class TableType(str, Enum):
 #: Table version -> the timeline layout that goes with it. Version 7 is a step of Hudi's upgrade, not a format.
 _LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
 #: What is read, and what is written: versions and types.
-_READ_VERSIONS: Final = (6,)
-_READ_TYPES: Final = frozenset({TableType.COPY_ON_WRITE})
+_READ_VERSIONS: Final = (6, 8, 9)
+_READ_TYPES: Final = frozenset(TableType)
 _WRITTEN_VERSIONS: Final = (6,)
 _WRITTEN_TYPES: Final = frozenset({TableType.COPY_ON_WRITE})
 

@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import pieces
-from lakeformat.errors import CorruptTableError
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import open_parquet, row_batches
+from lakeformat.files.slice_reader import read_slice, vanished
 from lakeformat.predicate import Always, mask, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.query import ReadQuery, readable_schema
-from lakeformat.read.splits import FilePart, Split
+from lakeformat.read.splits import FilePart, SlicePart, Split
 from lakeformat.storage.port import Storage
 
-__all__ = ["BATCH_ROWS", "read_split", "vanished"]
+__all__ = ["BATCH_ROWS", "read_split"]
 
 BATCH_ROWS = 65_536
 #: Batches of less than half of either bound are put together: each costs its consumer the same, Spark a millisecond.
@@ -71,13 +71,6 @@ def read_split(
         yield _joined(held)
 
 
-def vanished(path: str) -> CorruptTableError:
-    """For a base file that was planned to be read, and is not there."""
-    return CorruptTableError(
-        f"{path} vanished while it was read; read again, or keep more history (hoodie.cleaner.commits.retained)"
-    )
-
-
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return whole
@@ -99,6 +92,18 @@ def _batches(
     ])  # fmt: skip
     filtered = query.predicate != Always(True)
     for part in split.parts:
+        if isinstance(part, SlicePart):
+            merged = read_slice(
+                storage, part.slice, part.merging, full, needed.names,
+                most_rows=BATCH_ROWS, most_bytes=_MOST_BYTES, threads=threads,
+            )  # fmt: skip
+            for batch in merged:
+                shaped = conform(batch, needed)
+                if filtered:
+                    shaped = shaped.filter(mask(query.predicate, shaped))
+                if shaped.num_rows:
+                    yield shaped.select(query.schema.names) if len(needed) > len(query.schema) else shaped
+            continue
         try:
             known = footers.get(part.path)
             with storage.open_input(part.path) as source, open_parquet(source, part.path, metadata=known) as parquet:

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.files.footers import open_parquet
+from lakeformat.files.slice_reader import vanished
 from lakeformat.read.ahead import in_order
-from lakeformat.read.batches import read_split, vanished
+from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery
 from lakeformat.read.session import ReadPlan, group_bytes
-from lakeformat.read.splits import FilePart, Split, pack
+from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
@@ -64,12 +65,16 @@ def _size_of(batch: pa.RecordBatch) -> int:
     return int(batch.nbytes)
 
 
+def _is_small(part: FilePart) -> bool:
+    return part.size_bytes <= _PIECE_BYTES or (part.row_groups is not None and len(part.row_groups) == 1)
+
+
 def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:
     """The split in portions of about `_PIECE_BYTES`, and the footers that had to be opened to cut it."""
     footers: dict[str, pq.FileMetaData] = {}
-    parts: list[FilePart] = []
+    parts: list[Part] = []
     for part in split.parts:
-        if part.size_bytes <= _PIECE_BYTES or (part.row_groups and len(part.row_groups) == 1):
+        if isinstance(part, SlicePart) or _is_small(part):
             parts.append(part)
             continue
         try:

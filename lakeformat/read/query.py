@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
+from lakeformat.config.read_options import QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.model.instant import AsOf, parse_as_of
@@ -16,7 +17,7 @@ from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bi
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["ReadQuery", "asked_snapshot", "readable_schema", "resolve_query"]
+__all__ = ["ReadQuery", "asked_snapshot", "of_query_type", "readable_schema", "resolve_query"]
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,16 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
     """
     asked = options["as.of.instant"] if as_of is None else as_of
     if asked is None:
-        return engine.snapshot()
-    config = engine.store.config()
-    return engine.snapshot(parse_as_of(asked, config.zone), config)
+        snapshot = engine.snapshot()
+    else:
+        config = engine.store.config()
+        snapshot = engine.snapshot(parse_as_of(asked, config.zone), config)
+    return of_query_type(snapshot, options)
+
+
+def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
+    """What of the snapshot the query type wants read: all of it, or its base files alone."""
+    return snapshot.read_optimized() if options[QUERY_TYPE] == "read_optimized" else snapshot
 
 
 def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import read_metadata
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import BaseFile, FileSlice
 from lakeformat.predicate import Always, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.nan import nan_free_columns
 from lakeformat.read.pruning import proven_own, prune_by_name
 from lakeformat.read.query import ReadQuery, readable_schema
-from lakeformat.read.splits import FilePart, Split, pack
+from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.folder_values import reading_keys
-from lakeformat.table_state.live import FILE_COLUMNS, file_objects
+from lakeformat.table_state.live import FILE_COLUMNS, file_objects, merged_rows
 from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["ReadPlan", "group_bytes", "plan_read"]
@@ -100,8 +100,8 @@ def plan_read(
         CorruptTableError: a footer that is needed is damaged; names the file.
     """
     filtered = query.skipping and not isinstance(query.predicate, Always)
-    kept, told, nan_free, files_by_name, bytes_by_name = _kept(storage, snapshot, query, filtered=filtered)
-    files = file_objects(kept)
+    found = _kept(storage, snapshot, query, filtered=filtered)
+    files, told = file_objects(found.files), found.told
     total = sum(file.size_bytes for file in files)
     at_least = max(1, min(at_least, total // _SMALL_SPLIT_BYTES))
     if files and (at_least > 1 or total > split_bytes):
@@ -114,23 +114,23 @@ def plan_read(
         count_row_groups or file.size_bytes > split_bytes or (filtered and not known)
         for file, known in zip(files, told, strict=True)
     ]
-    wanted = [(file, free) for file, free, flag in zip(files, nan_free, opened, strict=True) if flag]
+    wanted = [(file, free) for file, free, flag in zip(files, found.nan_free, opened, strict=True) if flag]
     by_groups, seen, left = _by_footers(storage, wanted, snapshot, query, filtered=filtered)
-    found = iter(by_groups)
-    parts: list[FilePart] = []
-    files_left = bytes_left = 0
-    for file, free, flag in zip(files, nan_free, opened, strict=True):
-        mine = next(found) if flag else [FilePart(file.path, file.size_bytes, nan_free=free)]
+    in_order = iter(by_groups)
+    parts: list[Part] = [SlicePart(each, snapshot.merging(each)) for each in found.slices]
+    files_left, bytes_left = len(parts), sum(part.size_bytes for part in parts)
+    for file, free, flag in zip(files, found.nan_free, opened, strict=True):
+        mine = next(in_order) if flag else [FilePart(file.path, file.size_bytes, nan_free=free)]
         files_left += bool(mine)
         bytes_left += file.size_bytes if mine else 0
         parts += mine
     return ReadPlan(
         splits=pack(parts, split_bytes, at_least),
         files=snapshot.live.count,
-        files_after_names=files_by_name if filtered else snapshot.live.count,
+        files_after_names=found.files_by_name if filtered else snapshot.live.count,
         files_after_stats=files_left,
         bytes=snapshot.live.size_bytes,
-        bytes_after_names=bytes_by_name if filtered else snapshot.live.size_bytes,
+        bytes_after_names=found.bytes_by_name if filtered else snapshot.live.size_bytes,
         bytes_after_stats=bytes_left,
         bytes_after=sum(part.size_bytes for part in parts),
         row_groups=seen if wanted else None,
@@ -153,40 +153,63 @@ def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: R
     return max(_LEAST_SHARE, read / max(1, sizes.total()))
 
 
-def _kept(
-    storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool
-) -> tuple[pa.Table, list[bool], list[tuple[str, ...]], int, int]:
-    """Files that may hold a match; of each, whether the index knows the filter's columns, and `FilePart.nan_free`.
+@dataclass
+class _Kept:
+    """What may hold a match.
 
-    Then how many files, and bytes, their names leave.
+    Attributes:
+        files: base files without log files: `FILE_COLUMNS`.
+        told: of each, whether the index knows the filter's columns.
+        nan_free: of each, `FilePart.nan_free`.
+        slices: those with log files.
+        files_by_name, bytes_by_name: how many slices, and bytes, their names leave.
     """
+
+    files: pa.Table = field(default_factory=FILE_COLUMNS.empty_table)
+    told: list[bool] = field(default_factory=list)
+    nan_free: list[tuple[str, ...]] = field(default_factory=list)
+    slices: list[FileSlice] = field(default_factory=list)
+    files_by_name: int = 0
+    bytes_by_name: int = 0
+
+
+def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> _Kept:
+    kept = _Kept()
     nothing = isinstance(query.predicate, Always) and not query.predicate.value
     if snapshot.schema is None or nothing:
-        return FILE_COLUMNS.empty_table(), [], [], 0, 0
+        return kept
     if not filtered:
-        tables = [portion.files for portion in snapshot.live.portions()]
-        whole = pa.concat_tables([FILE_COLUMNS.empty_table(), *tables])
-        return whole, [True] * whole.num_rows, [()] * whole.num_rows, 0, 0
+        portions = list(snapshot.live.portions())
+        tables = [portion.files.filter(pa.array(~merged_rows(portion))) for portion in portions]
+        kept.files = pa.concat_tables([kept.files, *tables])
+        kept.told, kept.nan_free = [True] * kept.files.num_rows, [()] * kept.files.num_rows
+        kept.slices = [each for portion in portions for each in portion.slices or () if each is not None]
+        return kept
     full = readable_schema(snapshot.schema, meta_columns=True)
     keys = reading_keys(snapshot.config)
     columns = sorted({leaf.column for leaf in leaves(query.predicate)})
-    tables, told, nan_free = [FILE_COLUMNS.empty_table()], list[bool](), list[tuple[str, ...]]()
-    files_by_name = bytes_by_name = 0
+    tables = [kept.files]
     for portion in snapshot.live.portions(columns, query.predicate):
         flags, doubted = prune_by_name(portion.files, query.predicate, keys, full, portion.bounds)
+        merged = merged_rows(portion)
+        flags |= doubted & merged  # Rows of log files may lie off their folder, and no commit proves that none does.
+        doubted &= ~merged
         if doubted.any():
             own = proven_own(storage, snapshot.timeline, portion.files.filter(pa.array(doubted)))
             flags[np.flatnonzero(doubted)[~own]] = True
-        files_by_name += int(flags.sum())
-        bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
+        kept.files_by_name += int(flags.sum())
+        kept.bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
         flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())
         known = np.full(len(flags), all(column in portion.bounds for column in columns))
         for column in portion.bounds.values():
             known &= np.asarray(pc.is_valid(column.null_count))
+        kept.slices += [each for each, flag in zip(portion.slices or (), flags, strict=False) if flag and each]
+        flags &= ~merged
         tables.append(portion.files.filter(pa.array(flags)))
-        told += known[flags].tolist()
-        nan_free += nan_free_columns(portion.bounds, np.flatnonzero(flags))
-    return pa.concat_tables(tables), told, nan_free, files_by_name, bytes_by_name
+        kept.told += known[flags].tolist()
+        kept.nan_free += nan_free_columns(portion.bounds, np.flatnonzero(flags))
+    kept.files = pa.concat_tables(tables)
+    return kept
 
 
 def _by_footers(

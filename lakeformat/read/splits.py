@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-__all__ = ["FilePart", "Split", "pack"]
+from lakeformat.files.slice_reader import SliceMerging
+from lakeformat.model.files import FileSlice
+
+__all__ = ["FilePart", "Part", "SlicePart", "Split", "pack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +27,35 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True)
+class SlicePart:
+    """A file slice that has log files, whole: its rows are known when all of them are merged. Picklable.
+
+    Attributes:
+        merging: how, and which blocks count.
+    """
+
+    slice: FileSlice
+    merging: SliceMerging
+
+    @property
+    def path(self) -> str:
+        """Of the base file, else of the first log file."""
+        return (self.slice.base or self.slice.logs[0]).path
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return self.slice.size_bytes
+
+
+Part: TypeAlias = FilePart | SlicePart
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
     """What one task reads. Picklable."""
 
-    parts: tuple[FilePart, ...]
+    parts: tuple[Part, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -34,7 +63,7 @@ class Split:
         return sum(part.size_bytes for part in self.parts)
 
 
-def pack(parts: Iterable[FilePart], split_bytes: int, at_least: int = 1) -> tuple[Split, ...]:
+def pack(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> tuple[Split, ...]:
     """Put parts, in order, into splits of up to ``split_bytes``.
 
     Args:
@@ -44,7 +73,7 @@ def pack(parts: Iterable[FilePart], split_bytes: int, at_least: int = 1) -> tupl
     total = sum(part.size_bytes for part in listed)
     limit = max(1, min(split_bytes, -(-total // max(1, at_least))))
     splits: list[Split] = []
-    current: list[FilePart] = []
+    current: list[Part] = []
     size = 0
     for part in listed:
         # Closing where the split is nearest its limit keeps the sizes even.
@@ -58,14 +87,14 @@ def pack(parts: Iterable[FilePart], split_bytes: int, at_least: int = 1) -> tupl
     return tuple(Split(_joined(split.parts)) for split in splits)
 
 
-def _joined(parts: Sequence[FilePart]) -> tuple[FilePart, ...]:
+def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Neighbouring parts of one file as one."""
-    joined: list[FilePart] = []
+    joined: list[Part] = []
     for part in parts:
-        if joined and joined[-1].path == part.path and part.row_groups is not None:
-            last = joined.pop()
+        last = joined[-1] if joined else None
+        if isinstance(part, FilePart) and isinstance(last, FilePart) and last.path == part.path and part.row_groups:
             groups = (*(last.row_groups or ()), *part.row_groups)
-            joined.append(FilePart(part.path, last.size_bytes + part.size_bytes, groups, part.nan_free))
+            joined[-1] = FilePart(part.path, last.size_bytes + part.size_bytes, groups, part.nan_free)
         else:
             joined.append(part)
     return tuple(joined)

@@ -18,7 +18,7 @@ from lakeformat.predicate import columns_of
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
-from lakeformat.read.splits import FilePart, Split
+from lakeformat.read.splits import FilePart, Part, SlicePart, Split
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
@@ -38,7 +38,7 @@ class VerifiedSplit:
     """
 
     split: Split
-    kept: tuple[FilePart, ...]
+    kept: tuple[Part, ...]
 
 
 def plan_verified(
@@ -49,7 +49,7 @@ def plan_verified(
     everything = plan_read(storage, snapshot, whole, split_bytes=split_bytes, at_least=at_least)
     skipping = replace(query, skipping=True)
     narrowed = plan_read(storage, snapshot, skipping, split_bytes=split_bytes, at_least=at_least)
-    kept: dict[str, list[FilePart]] = {}
+    kept: dict[str, list[Part]] = {}
     for part in (part for split in narrowed.splits for part in split.parts):
         kept.setdefault(part.path, []).append(part)
     return tuple(
@@ -99,8 +99,10 @@ def read_verified(
             yield from read_verified_split(storage, verified, query, snapshot.schema)
 
 
-def _shared(part: FilePart, other: FilePart) -> FilePart:
-    """Row groups that are in both; the two are of one file."""
+def _shared(part: Part, other: Part) -> Part:
+    """Row groups that are in both; the two are of one file, or the same slice."""
+    if isinstance(part, SlicePart) or isinstance(other, SlicePart):
+        return other
     if part.row_groups is None or other.row_groups is None:
         groups = part.row_groups if other.row_groups is None else other.row_groups
     else:

@@ -10,7 +10,8 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.resolve import resolve
 from lakeformat.files.footers import read_metadata
-from lakeformat.predicate import Predicate, Where
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.predicate import Always, Predicate, Where
 from lakeformat.read.everything import read_all
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.session import plan_read
@@ -34,7 +35,9 @@ class TableView:
         return read_schema(self._snapshot.schema or pa.schema([]))
 
     def count(self) -> int:
-        """How many rows there are, from the footers."""
+        """How many rows there are, from the footers where they tell."""
+        if self._snapshot.live.has_logs:
+            return sum(batch.num_rows for batch in self.scan([RECORD_KEY], Always(True)))
         return sum(read_metadata(self._storage, file).num_rows for file in self._snapshot.files)
 
     def seen_as(self, schema: pa.Schema) -> TableView:

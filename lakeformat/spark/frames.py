@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.option import fields
+from lakeformat.config.read_options import QUERY_TYPE
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
@@ -36,7 +37,13 @@ _MANY_FILES: Final = 10_000
 #: Beyond this Spark's driver takes minutes to be told of the files.
 _MOST_FILES: Final = 100_000
 #: Options that the source is told of as they were given.
-_PASSED: Final = (FILE_INDEX, "hoodie.enable.data.skipping", "lakeformat.read.split.bytes", "lakeformat.read.verify")
+_PASSED: Final = (
+    FILE_INDEX,
+    QUERY_TYPE,
+    "hoodie.enable.data.skipping",
+    "lakeformat.read.split.bytes",
+    "lakeformat.read.verify",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class Known:
 
     Attributes:
         files: that ``where`` leaves.
-        unreadable: those of them in types that Spark does not turn into the table's.
+        unreadable: those of them in types that Spark does not turn into the table's, or with log files.
         pushes: whether the session hands filters to Python sources.
         said: the user's word, if any.
     """
@@ -79,7 +86,7 @@ def choose_way(known: Known) -> Way:
     if known.pushes and known.files > _MANY_FILES:
         return Way(SOURCE, f"over {_MANY_FILES:,} files, and the session's filters leave files out")
     if 2 * known.unreadable > known.files:
-        return Way(SOURCE, f"{known.unreadable:,} of {known.files:,} files have types that Spark does not widen")
+        return Way(SOURCE, f"of {known.files:,} files {known.unreadable:,} are not for Spark's reader")
     return Way(NATIVE, f"{known.files:,} files")
 
 
@@ -170,7 +177,8 @@ def _frame(
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
         return _by_source(spark, location, query, given, choose_way(unplanned))
     plan = plan_native(engine.store, snapshot, query)
-    way = choose_way(Known(len(plan.files), len(plan.foreign), pushes, via))
+    merged = len(plan.slices)
+    way = choose_way(Known(len(plan.files) + merged, len(plan.foreign) + merged, pushes, via))
     if way.name == SOURCE:
         return _by_source(spark, location, query, given, way)
     if options["lakeformat.read.verify"]:

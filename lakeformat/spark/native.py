@@ -24,7 +24,7 @@ from lakeformat.predicate import Always, column_path
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
-from lakeformat.read.splits import FilePart, Split, pack
+from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.read.told import NO_FOLDERS, FolderValues, Told, folder_values, told_of
 from lakeformat.spark.conditions import column_of, condition_of, quoted
 from lakeformat.spark.host import plain_errors
@@ -54,7 +54,8 @@ class NativePlan:
     """What Spark's own scan of a query will read.
 
     Attributes:
-        kept: by path, what is read of each file.
+        kept: by path, what is read of each file without log files.
+        slices: what is read of those with log files, which tasks of ours merge.
         files: those that are kept.
         foreign: paths of the files among them that Spark cannot read.
         told: what the file index knows of the files kept.
@@ -63,6 +64,7 @@ class NativePlan:
     snapshot: Snapshot
     query: ReadQuery
     kept: Mapping[str, FilePart]
+    slices: tuple[SlicePart, ...]
     files: tuple[BaseFile, ...]
     foreign: frozenset[str]
     told: Told
@@ -70,20 +72,22 @@ class NativePlan:
     @property
     def rows(self) -> int | None:
         """The number of rows that the query answers with, where the file index knows it."""
-        return self.told.rows if self.query.predicate == Always(True) else None
+        return self.told.rows if self.query.predicate == Always(True) and not self.slices else None
 
 
 def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> NativePlan:
     """Plan as for any read. Memory: an object and some bounds for each file kept."""
     storage, table = store.storage, snapshot.columns(store.storage.location)
     plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
-    kept = {part.path: part for split in plan.splits for part in split.parts}
+    parts = [part for split in plan.splits for part in split.parts]
+    kept = {part.path: part for part in parts if isinstance(part, FilePart)}
+    slices = tuple(part for part in parts if isinstance(part, SlicePart))
     fields = [readable_schema(table, meta_columns=True).field(name) for name in query.file_columns()]
     asked = {path: of for field in fields for path, of in _leaves_asked(field)}
     asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
     told = told_of(snapshot, kept, asked, query.predicate if query.skipping else None)
     files = file_objects(told.files)
-    return NativePlan(snapshot, query, kept, files, _not_for_spark(store, snapshot, files, table), told)
+    return NativePlan(snapshot, query, kept, slices, files, _not_for_spark(store, snapshot, files, table), told)
 
 
 def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
@@ -103,8 +107,9 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
     parts: list[DataFrame] = []
     for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
         parts.append(parquet_scan(spark, storage.location, files, schema, known))
-    if plan.foreign:
-        theirs = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
+    theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
+    theirs += plan.slices
+    if theirs:
         splits = pack(theirs, split_bytes, cores(spark))
         parts.append(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
     frame = reduce(lambda above, below: above.union(below), parts or [spark.createDataFrame([], schema)])

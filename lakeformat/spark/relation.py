@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader
 
 from lakeformat.config.resolve import Options
 from lakeformat.model.instant import parse_as_of
-from lakeformat.read.query import asked_snapshot
+from lakeformat.read.query import asked_snapshot, of_query_type
 from lakeformat.spark.guarded import is_guarded, unmarked
 from lakeformat.spark.host import asked_engine
 from lakeformat.spark.pushed import new_log
@@ -66,4 +66,5 @@ def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tupl
     engine, resolved = asked_engine(unmarked(options), reads=True)
     if relation is None:
         return engine, asked_snapshot(engine, resolved), resolved
-    return engine, engine.snapshot(relation.as_of, unseen=relation.unseen), resolved
+    pinned = engine.snapshot(relation.as_of, unseen=relation.unseen)
+    return engine, of_query_type(pinned, resolved), resolved

@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["PARTITION_MARKER", "check_complete", "list_base_files", "visible_files"]
+__all__ = ["PARTITION_MARKER", "Listing", "check_complete", "list_base_files", "list_files", "visible_files"]
 
 #: A folder without this file is no partition.
 PARTITION_MARKER: Final = ".hoodie_partition_metadata"
 
 
+@dataclass(frozen=True)
+class Listing:
+    """Every base file and log file of every partition folder, of any instant; change data (``.cdc``) is left out."""
+
+    bases: tuple[BaseFile, ...]
+    logs: tuple[LogFile, ...]
+
+
+def list_files(storage: Storage) -> Listing:
+    """What lies in the table's folders. One listing a folder."""
+    bases: list[BaseFile] = []
+    logs: list[LogFile] = []
+    for partition, entries in _walk(storage, ""):
+        for entry in entries:
+            if (name := BaseFileName.match(entry.name)) is not None:
+                bases.append(BaseFile(partition, name, entry.size_bytes))
+            elif (log := LogFileName.match(entry.name)) is not None and not log.is_cdc:
+                logs.append(LogFile(partition, log, entry.size_bytes))
+    return Listing(tuple(bases), tuple(logs))
+
+
 def list_base_files(storage: Storage) -> tuple[BaseFile, ...]:
-    """Every base file of every partition folder, of any instant. One listing a folder."""
-    return tuple(
-        BaseFile(partition, name, entry.size_bytes)
-        for partition, entries in _walk(storage, "")
-        for entry in entries
-        if (name := BaseFileName.match(entry.name)) is not None and not entry.is_folder
-    )
+    """The base files of `list_files`."""
+    return list_files(storage).bases
 
 
 def _walk(storage: Storage, folder: str) -> Iterator[tuple[str, list[FileInfo]]]:
@@ -85,7 +102,7 @@ def check_complete(
     promised: dict[FileGroupId, tuple[str, str, int]] = {}
     for time, metadata in commits:
         for stat in metadata.all_stats():
-            if stat.path:
+            if BaseFileName.match(stat.path.rpartition("/")[2]) is not None:
                 group = FileGroupId(stat.partition_path, stat.file_id)
                 promised[group] = max(promised.get(group, ("", "", 0)), (time, stat.path, stat.size_bytes))
     for group, (time, path, size_bytes) in promised.items():

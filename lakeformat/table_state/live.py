@@ -7,12 +7,24 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
 from lakeformat.predicate import ColumnBounds, Predicate
 
-__all__ = ["FILE_COLUMNS", "ListedFiles", "LiveFiles", "Partitioned", "Portion", "file_columns", "file_objects"]
+__all__ = [
+    "FILE_COLUMNS",
+    "ListedFiles",
+    "ListedSlices",
+    "LiveFiles",
+    "Partitioned",
+    "Portion",
+    "file_columns",
+    "file_objects",
+    "merged_rows",
+]
 
 #: What is known of a file itself: path of its folder, its name and the instant in it, bytes, rows (null: not known).
 FILE_COLUMNS: Final = pa.schema(
@@ -32,20 +44,34 @@ class Portion:
     """Some live files, in order of partition path and file id.
 
     Attributes:
-        files: `FILE_COLUMNS`, a row per file.
-        bounds: by column path, an entry per file.
+        files: `FILE_COLUMNS`, a row per file slice; of a slice with log files name and instant are null, and bytes are
+            of all its files.
+        bounds: by column path, an entry per slice.
+        slices: those that have log files, None in the place of the others; None where none has any.
     """
 
     files: pa.Table
     bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)
+    slices: Sequence[FileSlice | None] | None = None
+
+
+def merged_rows(portion: Portion) -> npt.NDArray[np.bool_]:
+    """A flag for each row of a portion: whether the slice has log files."""
+    if portion.slices is None:
+        return np.zeros(portion.files.num_rows, np.bool_)
+    return np.array([each is not None for each in portion.slices], np.bool_)
 
 
 class LiveFiles(Protocol):
-    """The newest committed version of each file group that is not replaced."""
+    """The newest committed slice of each file group that is not replaced."""
 
     @property
     def count(self) -> int:
-        """How many files."""
+        """How many file slices."""
+
+    @property
+    def has_logs(self) -> bool:
+        """Whether any slice has log files; those of the others are their base files."""
 
     @property
     def size_bytes(self) -> int:
@@ -55,7 +81,7 @@ class LiveFiles(Protocol):
         """Partition paths that have files, sorted."""
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """One partition's files, by file id."""
+        """One partition's base files, by file id."""
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
         """What is known of a column in each file of `of_partition`; None if nothing is."""
@@ -71,12 +97,16 @@ class LiveFiles(Protocol):
 
 def file_columns(files: Sequence[BaseFile]) -> pa.Table:
     """Files as `FILE_COLUMNS`; rows are not known."""
+    return _columns([file.partition_path for file in files], files, [file.size_bytes for file in files])
+
+
+def _columns(paths: Sequence[str], files: Sequence[BaseFile | None], sizes: Sequence[int]) -> pa.Table:
     nothing = pa.nulls(len(files), pa.int64())
     columns = [
-        pa.array([file.partition_path for file in files], pa.string()),
-        pa.array([str(file.name) for file in files], pa.string()),
-        pa.array([file.name.instant_time for file in files], pa.string()),
-        pa.array([file.size_bytes for file in files], pa.int64()),
+        pa.array(paths, pa.string()),
+        pa.array([str(file.name) if file else None for file in files], pa.string()),
+        pa.array([file.name.instant_time if file else None for file in files], pa.string()),
+        pa.array(sizes, pa.int64()),
         nothing,
         nothing.cast(pa.int32()),
     ]
@@ -111,6 +141,11 @@ class ListedFiles:
         return len(self.files)
 
     @property
+    def has_logs(self) -> bool:
+        """See `LiveFiles`: none."""
+        return False
+
+    @property
     def size_bytes(self) -> int:
         """See `LiveFiles`."""
         return sum(file.size_bytes for file in self.files)
@@ -130,6 +165,55 @@ class ListedFiles:
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
         """See `LiveFiles`: one."""
         yield Portion(file_columns(self.files))
+
+
+@dataclass(frozen=True)
+class ListedSlices:
+    """Live file slices that a listing found, some of which have log files.
+
+    Memory: an object a file.
+    """
+
+    slices: tuple[FileSlice, ...]
+
+    @cached_property
+    def bases(self) -> ListedFiles:
+        """The base files alone: what a read-optimized query reads."""
+        return ListedFiles(tuple(each.base for each in self.slices if each.base is not None))
+
+    @property
+    def count(self) -> int:
+        """See `LiveFiles`."""
+        return len(self.slices)
+
+    @property
+    def has_logs(self) -> bool:
+        """See `LiveFiles`."""
+        return True
+
+    @property
+    def size_bytes(self) -> int:
+        """See `LiveFiles`."""
+        return sum(each.size_bytes for each in self.slices)
+
+    def partitions(self) -> Sequence[str]:
+        """See `LiveFiles`."""
+        return tuple(dict.fromkeys(each.group.partition_path for each in self.slices))
+
+    def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
+        """See `LiveFiles`."""
+        return self.bases.of_partition(partition_path)
+
+    def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
+        """See `LiveFiles`: a listing knows nothing."""
+        return None
+
+    def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
+        """See `LiveFiles`: one."""
+        plain = [each.base if not each.logs else None for each in self.slices]
+        paths = [each.group.partition_path for each in self.slices]
+        files = _columns(paths, plain, [each.size_bytes for each in self.slices])
+        yield Portion(files, slices=[each if each.logs else None for each in self.slices])
 
 
 class Partitioned(Mapping[str, tuple[BaseFile, ...]]):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -13,12 +13,15 @@ import pyarrow.parquet as pq
 from lakeformat.codec.avro_schema import from_avro, without_meta
 from lakeformat.codec.stored_types import storage_schema
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
+from lakeformat.files.slice_reader import SliceMerging
+from lakeformat.merge.read_rule import ReadRule, read_rule
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFile, FileGroupId
-from lakeformat.model.instant import Action, Instant, State
-from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig
-from lakeformat.table_state.file_groups import check_complete, list_base_files, visible_files
-from lakeformat.table_state.live import ListedFiles, LiveFiles, Partitioned, file_objects
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
+from lakeformat.model.instant import Action, Instant, State, VisibleInstants
+from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
+from lakeformat.table_state.file_groups import check_complete, list_files, visible_files
+from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, file_objects
+from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -48,6 +51,8 @@ class Snapshot:
     @cached_property
     def files(self) -> tuple[BaseFile, ...]:
         """The live base files by partition path and file id, an object each."""
+        if isinstance(self.live, ListedSlices):
+            return self.live.bases.files
         if isinstance(self.live, ListedFiles):
             return self.live.files
         return tuple(file for portion in self.live.portions() for file in file_objects(portion.files))
@@ -57,6 +62,26 @@ class Snapshot:
         for files in (portion.files for portion in self.live.portions()):
             for start in range(0, files.num_rows, _AT_A_TIME):
                 yield from file_objects(files.slice(start, _AT_A_TIME))
+
+    def read_optimized(self) -> Snapshot:
+        """The base files alone: older rows where there are log files, at the cost of copy-on-write."""
+        return replace(self, live=self.live.bases) if isinstance(self.live, ListedSlices) else self
+
+    @cached_property
+    def _visible(self) -> VisibleInstants:
+        return self.timeline.visible(self.instant_time)
+
+    @cached_property
+    def _rule(self) -> ReadRule:
+        return read_rule(self.config.merge_settings)
+
+    def merging(self, piece: FileSlice) -> SliceMerging:
+        """How the files of a slice of `live` become rows.
+
+        Raises:
+            UnsupportedTableError: the table's rule of merging is not known.
+        """
+        return SliceMerging(self._rule, self._visible.since(piece.base_instant))
 
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
@@ -92,11 +117,28 @@ def list_snapshot(store: TimelineStore, config: TableConfig, whole: Timeline, as
         for partition, ids in metadata.replaced.items()
         for file_id in ids
     )
-    files = visible_files(list_base_files(store.storage), timeline, replaced, _Names(dict(commits)))
+    listing = list_files(store.storage)
+    files = visible_files(listing.bases, timeline, replaced, _Names(dict(commits)))
     check_complete(files, commits, replaced, location=location, travelling=as_of is not None)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
-    return Snapshot(config, whole, newest, schema, ListedFiles(files))
+    live: LiveFiles = ListedFiles(files)
+    if listing.logs and config.table_type is TableType.MERGE_ON_READ:
+        counts_from = _counting(store, timeline, listing.logs)
+        slices = slices_of(files, listing.logs, replaced, counts_from)
+        check_logs(slices, commits, counts_from, location=location, travelling=as_of is not None)
+        live = ListedSlices(slices) if any(each.logs for each in slices) else live
+    return Snapshot(config, whole, newest, schema, live)
+
+
+def _counting(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
+    """Tells of log files the greatest instant of a base file that they may belong to: see `slices_of`."""
+    times = {log.name.instant_time for log in logs}
+    if timeline.layout.tells_completion:
+        known = store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
+    else:
+        known = {time: time for time in times if time <= (timeline.newest_time or "")}
+    return lambda log: known.get(log.name.instant_time)
 
 
 class _Names:

@@ -6,7 +6,15 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import (
+    COMMIT_ACTIONS,
+    COMPLETES_AS,
+    WRITE_ACTIONS,
+    Action,
+    Instant,
+    State,
+    VisibleInstants,
+)
 from lakeformat.timeline.layout import LAYOUT_1, TimelineLayout
 
 __all__ = ["Timeline"]
@@ -99,6 +107,11 @@ class Timeline:
         if instant_time in self.commit_times:
             return True
         return self._first_write is not None and instant_time < self._first_write
+
+    def visible(self, until: str | None) -> VisibleInstants:
+        """Of which instants blocks of log files count, up to and including one."""
+        cut = self if until is None else self.as_of(until)
+        return VisibleInstants(cut.commit_times, cut._first_write or "")
 
     def completion_time(self, instant_time: str) -> str | None:
         """When a commit completed: its own time in layout 1; None if it is pending or archived."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakeformat.merge import PartialUpdateMode, ReadRule
+from lakeformat.merge import ReadRule
+from lakeformat.model.merge_settings import PartialUpdate
 
 UNAVAILABLE = "?"
 
@@ -65,8 +66,8 @@ def combined(high: Record, low: Record, rule: ReadRule) -> Record:
     for name, value in low.row.items():
         if (
             name not in row
-            or (rule.partial is PartialUpdateMode.IGNORE_DEFAULTS and row[name] is None)
-            or (rule.partial is PartialUpdateMode.FILL_UNAVAILABLE and row[name] == UNAVAILABLE)
+            or (rule.partial is PartialUpdate.IGNORE_DEFAULTS and row[name] is None)
+            or (rule.partial is PartialUpdate.FILL_UNAVAILABLE and row[name] == UNAVAILABLE)
         ):
             row[name] = value
     return Record(high.ordering, row)

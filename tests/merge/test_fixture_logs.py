@@ -17,6 +17,7 @@ from lakeformat.codec import properties
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.merge import ReadRule, SliceMerge, folded_parts, read_rule
 from lakeformat.merge.log_records import LogRows
+from lakeformat.model.table_config import TableConfig
 
 TABLES = [name for kind in ("hudi_mor_v6", "hudi_v8_v9") for name in names(kind) if "mor" in Path(name).name]
 #: Fields of rows, by table and key, where Hudi 0.15.0 made the JSON and releases from 1.1 on read something else: in
@@ -62,7 +63,7 @@ def merged(found: Slice, rule: ReadRule) -> list[dict[str, Any]]:
 def test_the_slices_of_a_table_merge_to_what_hudi_reads(name: str, tmp_path: Path) -> None:
     table, oracle = unpack(name, tmp_path), expected(name)
     settings = properties.decode((table / ".hoodie/hoodie.properties").read_bytes(), name=name)
-    rule = read_rule(settings)
+    rule = read_rule(TableConfig(settings).merge_settings)
     layout = int(settings["hoodie.timeline.layout.version"])
     rows = [row for found in slices(table, layout) for row in merged(found, rule)]
     rows.sort(key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))

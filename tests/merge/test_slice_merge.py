@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_model import UNAVAILABLE, Block, Row, merged
 
-from lakeformat.merge import PartialUpdateMode, ReadRule, SliceMerge, folded_parts
+from lakeformat.merge import ReadRule, SliceMerge, folded_parts
 from lakeformat.merge.fold import folded_versions
 from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
 from lakeformat.merge.versions import Versions, versions_of
+from lakeformat.model.merge_settings import PartialUpdate
 
 KEY = "_hoodie_record_key"
 TYPES = {
@@ -30,7 +31,7 @@ TYPES = {
     "_hoodie_operation": pa.string(),
 }
 SCHEMA = pa.schema(TYPES)
-NONE, DEFAULTS, UNKNOWN = PartialUpdateMode
+NONE, DEFAULTS, UNKNOWN = None, *PartialUpdate
 
 RULES = [
     ReadRule(),

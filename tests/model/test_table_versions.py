@@ -38,7 +38,7 @@ def test_settings_of_hudis_tables(name: str) -> None:
     assert (config.table_type is TableType.MERGE_ON_READ) == ("read_optimized" in told)
     if told.get("ordering"):
         assert config.ordering_fields == (told["ordering"],)
-    read_rule(config.values)  # No table of theirs is merged by unknown rules.
+    read_rule(config.merge_settings)  # No table of theirs is merged by unknown rules.
 
 
 REFUSED = [

@@ -136,6 +136,11 @@ class IndexedFiles:
         return self._answer(lambda own: own._totals[0], lambda other: other.count)
 
     @property
+    def has_logs(self) -> bool:
+        """See `LiveFiles`: tables that may have are listed."""
+        return False
+
+    @property
     def size_bytes(self) -> int:
         """See `LiveFiles`."""
         return self._answer(lambda own: own._totals[1], lambda other: other.size_bytes)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakeformat.errors import StorageError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.model.table_config import TableConfig
+from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.storage.port import FileInfo
 from lakeformat.table_state.file_index.columns import bounds_schema, file_table
 from lakeformat.table_state.file_index.live import IndexedFiles
@@ -64,6 +64,7 @@ def _loaded(
     whole = store.load(config.archive_folder if use_index else None).without(unseen)
     if as_of is not None:
         check_horizon(store, whole, as_of)
+    use_index = use_index and config.table_type is TableType.COPY_ON_WRITE
     found = _indexed(store, config, whole, as_of) if use_index else None
     return found or list_snapshot(store, config, whole, as_of)
 

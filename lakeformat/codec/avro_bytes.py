@@ -1,0 +1,133 @@
+"""What stands at many positions of Avro's bytes at once: numbers, lengths, texts.
+
+Nothing is trusted: a position past the end is an ``IndexError``, a length that is none a ``ValueError``, and no answer
+is larger than the bytes themselves, but for a fixed number of bytes at each position.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["AvroBytes", "Ints"]
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+_Words: TypeAlias = npt.NDArray[np.uint64]
+
+_WORD: Final = 8
+_MOST_BYTES: Final = np.iinfo(np.int32).max
+_ONES: Final = np.uint64(0x0101010101010101)
+_LOW_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
+_HIGH_BITS: Final = np.uint64(0x8080808080808080)
+#: Groups of 7, 14, 28 bits, each pair of which becomes one: mask of the lower, mask of the upper, by how much it moves.
+_JOINED: Final = tuple(
+    (np.uint64(low), np.uint64(low << width), np.uint64(shift))
+    for low, width, shift in (
+        (0x007F007F007F007F, 8, 1),
+        (0x00003FFF00003FFF, 16, 2),
+        (0x000000000FFFFFFF, 32, 4),
+    )
+)
+
+
+class AvroBytes:
+    """Bytes, asked at arrays of positions, none of which is negative."""
+
+    def __init__(self, data: npt.NDArray[np.uint8]) -> None:
+        if len(data) > _MOST_BYTES:
+            raise ValueError("more than 2 GiB")
+        self.size: Final = len(data)
+        self._data: Final = data
+        padded = data if len(data) >= _WORD else np.concatenate([data, np.zeros(_WORD - len(data), np.uint8)])
+        self._buffer: Final = pa.py_buffer(data)
+        self._last = len(padded) - _WORD
+        #: The eight bytes from each position on, as a number.
+        self._words: Any = np.ndarray(self._last + 1, "<u8", padded, strides=(1,))
+
+    def bytes_at(self, pos: Ints) -> npt.NDArray[np.uint8]:
+        """One byte at each position."""
+        return self._data[pos]
+
+    def varints(self, pos: Ints) -> tuple[Ints, Ints]:
+        """Zigzag numbers, and the positions after them."""
+        first = self._data[pos]
+        if not (first & 0x80).any():
+            return (first >> 1).astype(np.int64) ^ -(first & 1).astype(np.int64), pos + 1
+        word = self._word_at(pos)
+        stops = ~word & _HIGH_BITS
+        lowest = stops & (~stops + np.uint64(1))
+        mask = lowest | (lowest - np.uint64(1))
+        value = word & mask & _LOW_BITS
+        for low, high, shift in _JOINED:
+            value = (value & low) | ((value & high) >> shift)
+        after = pos + ((mask & _ONES) * _ONES >> np.uint64(56)).astype(np.int64)
+        long = np.flatnonzero(stops == 0)
+        if long.size:
+            value[long], after[long] = self._long_varints(pos[long])
+        return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), after
+
+    def _long_varints(self, pos: Ints) -> tuple[_Words, Ints]:
+        """Of more than eight bytes, byte by byte."""
+        value, after, open_ = np.zeros(len(pos), np.uint64), pos.copy(), np.arange(len(pos))
+        for shift in range(0, 70, 7):
+            byte = self._data[after[open_]]
+            value[open_] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            after[open_] += 1
+            open_ = open_[(byte & 0x80) != 0]
+            if not open_.size:
+                return value, after
+        raise ValueError("a number takes more than 64 bits")
+
+    def lengths(self, pos: Ints) -> tuple[Ints, Ints]:
+        """Of texts that follow, and where these start: texts that are there, and not all of them more than there is."""
+        lengths, pos = self.varints(pos)
+        if (lengths < 0).any() or (lengths > self.size - pos).any() or lengths.sum() > self.size:
+            raise ValueError("a text is longer than what is there")
+        return lengths, pos
+
+    def texts(self, pos: Ints, lengths: Ints) -> pa.Array:
+        """The bytes of these lengths, a ``binary`` array of its own memory.
+
+        The bytes lie between others, as values of an array of which every second one is meant.
+        """
+        ends = np.empty(2 * len(pos), np.int32)
+        ends[0::2], ends[1::2] = pos, pos + lengths
+        all_ = pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), self._buffer])
+        return all_.take(pa.array(np.arange(0, len(ends), 2)))
+
+    def floats(self, pos: Ints, size: int) -> npt.NDArray[Any]:
+        """Numbers of 8 or 4 bytes."""
+        self._check(pos, size)
+        word = self._word_at(pos)
+        return word.view(np.float64) if size == _WORD else word.astype(np.uint32).view(np.float32)
+
+    def matrix(self, pos: Ints, size: int) -> npt.NDArray[np.uint8]:
+        """A row of ``size`` bytes for each position."""
+        self._check(pos, size)
+        if size * len(pos) > self.size:
+            raise ValueError("a value runs past the end")
+        rows: npt.NDArray[np.uint8] = self._data[pos[:, None] + np.arange(size)]
+        return rows
+
+    def right_aligned(self, pos: Ints, lengths: Ints, size: int) -> npt.NDArray[np.uint8]:
+        """Big-endian numbers of one to ``size`` bytes, each made ``size`` bytes long."""
+        if (lengths < 1).any() or (lengths > size).any():
+            raise ValueError("a decimal has no digits, or more than its type")
+        at = (pos + lengths)[:, None] + np.arange(-size, 0)
+        own = at >= pos[:, None]
+        sign = np.where(self._data[pos] & 0x80, 0xFF, 0).astype(np.uint8)
+        aligned: npt.NDArray[np.uint8] = np.where(own, self._data[np.maximum(at, 0)], sign[:, None])
+        return aligned
+
+    def _check(self, pos: Ints, size: int) -> None:
+        if pos.max() + size > self.size:
+            raise ValueError("a value runs past the end")
+
+    def _word_at(self, pos: Ints) -> _Words:
+        """Eight bytes as a number, the first the lowest; zeros past the end."""
+        at = pos if pos.max() <= self._last else np.minimum(pos, self._last)
+        words: _Words = self._words[at]
+        return words if at is pos else words >> (8 * (pos - at)).astype(np.uint64)

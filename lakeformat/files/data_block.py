@@ -1,0 +1,98 @@
+"""The content of a data block: rows as columns."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.codec.avro_columns import decode_columns
+from lakeformat.codec.avro_schema import from_avro
+from lakeformat.codec.avro_types import record_type
+from lakeformat.codec.conform import conform
+from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.files.log_block import BlockKind, HeaderKey, LogBlock
+from lakeformat.merge.log_records import LogRows
+
+__all__ = ["AVRO_CONTENT_VERSION", "decode_data_block"]
+
+#: Of the contents of Avro data blocks and delete blocks (Hudi: ``HoodieLogBlock.version``).
+AVRO_CONTENT_VERSION: Final = 3
+
+_HEAD: Final = struct.Struct(">ii")
+_LENGTH: Final = struct.Struct(">i")
+
+
+def decode_data_block(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
+    """The rows of a block, typed as base files of its schema are (`from_avro`), columns in the order of its schema.
+
+    Args:
+        content: its bytes, or a ``pyarrow.Buffer`` of them.
+        columns: names of those to make; names that the block does not have are passed over. None for all.
+
+    Raises:
+        CorruptTableError: the content is not what the header says.
+        UnsupportedTableError: a column's type, or the version of the content, is not known.
+    """
+    decode = _avro_rows if block.kind is BlockKind.AVRO_DATA else _parquet_rows
+    return LogRows(block.instant_time, decode(block, content, columns), block.is_partial)
+
+
+def _avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None) -> pa.Table:
+    """Version (4), number of records (4), then each record behind its length (4)."""
+    data = np.frombuffer(content, np.uint8)
+    try:
+        version, count = _HEAD.unpack_from(data.data)
+        if version != AVRO_CONTENT_VERSION:
+            raise UnsupportedTableError(
+                f"{block.name} holds Avro records of version {version}, which old releases of Hudi wrote; compact the "
+                "table with Apache Hudi"
+            )
+        record = record_type(block.told(HeaderKey.SCHEMA), name=block.name)
+        starts, ends = _record_places(data, count)
+        return decode_columns(data, starts, ends, record, columns)
+    except LakeformatError:
+        raise
+    except (ValueError, struct.error) as error:
+        raise damaged_content(block, error) from None
+
+
+def _record_places(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where each record starts and ends. Only a record tells where the next one is: the one loop over records."""
+    if not 0 <= count <= len(data) // _LENGTH.size:
+        raise ValueError(f"{count} records in {len(data)} bytes")
+    bounds, at, length_at, buffer = [_HEAD.size], _HEAD.size, _LENGTH.unpack_from, data.data
+    for _ in range(count):
+        (length,) = length_at(buffer, at)
+        if length < 0:
+            raise ValueError("a record has a negative length")
+        at += _LENGTH.size + length
+        bounds.append(at)
+    if at != len(data):
+        raise ValueError(f"its records end at byte {at} of {len(data)}")
+    places = np.array(bounds, np.int64)
+    return places[:-1] + _LENGTH.size, places[1:]
+
+
+def _parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None) -> pa.Table:
+    """The content is a Parquet file."""
+    schema = from_avro(block.told(HeaderKey.SCHEMA), name=block.name)
+    try:
+        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as parquet:
+            stored = set(parquet.schema_arrow.names)
+            wanted = [name for name in schema.names if name in stored and (columns is None or name in columns)]
+            rows = parquet.read(columns=wanted, use_threads=False)
+        return conform(rows.select(wanted), pa.schema([schema.field(name) for name in wanted]))
+    except (pa.ArrowException, OSError, ValueError, SchemaMismatchError) as error:
+        raise damaged_content(block, error) from None
+
+
+def damaged_content(block: LogBlock, error: Exception) -> CorruptTableError:
+    """What is said of a block whose content cannot be decoded."""
+    reason = (str(error) or type(error).__name__)[:300]
+    return CorruptTableError(f"{block.name} cannot be read: {reason}; restore the file")

@@ -1,0 +1,110 @@
+"""The log files of a slice, as what they say together: blocks are found and put in order first, then decoded.
+
+Memory: headers while planning; then one block's content and its columns at a time, as long as the caller takes one part
+after the other and lets go of it. `LogBlock.content_bytes` tells beforehand how much that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from lakeformat.errors import CorruptTableError
+from lakeformat.files.block_order import blocks_to_merge
+from lakeformat.files.data_block import decode_data_block
+from lakeformat.files.delete_block import decode_delete_block
+from lakeformat.files.envelope import blocks_of
+from lakeformat.files.log_block import BlockKind, LogBlock
+from lakeformat.merge.log_records import LogPart
+from lakeformat.model.files import LogFile
+from lakeformat.storage.port import Storage
+
+__all__ = ["decode_blocks", "plan_blocks", "read_blocks", "read_parts"]
+
+
+def read_parts(
+    storage: Storage,
+    logs: Sequence[LogFile],
+    *,
+    is_committed: Callable[[str], bool],
+    columns: Collection[str] | None = None,
+) -> Iterator[LogPart]:
+    """What the log files of a slice say, in the order in which it is to be merged; see `plan_blocks`."""
+    return decode_blocks(storage, plan_blocks(storage, logs, is_committed=is_committed), columns=columns)
+
+
+def plan_blocks(
+    storage: Storage, logs: Sequence[LogFile], *, is_committed: Callable[[str], bool]
+) -> tuple[LogBlock, ...]:
+    """The data and delete blocks that count, the later written ones last. Only headers are read.
+
+    Args:
+        logs: of one slice, in order (`LogFileName.order`). Files of change data are passed by.
+        is_committed: whether a block's instant is visible: committed, and not later than the snapshot's. From table
+            version 8 on the file's own instant decides that, but for old files of tables that were upgraded.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged; names file and block. What a failed write left is passed over.
+        UnsupportedTableError: a block is of a version or kind that is not known.
+    """
+    blocks = [block for log in logs for block in read_blocks(storage, log)]
+    return blocks_to_merge(blocks, is_committed)
+
+
+def read_blocks(storage: Storage, log: LogFile) -> tuple[LogBlock, ...]:
+    """All whole blocks of a file, whether they count or not; none of a file of change data.
+
+    A file may have grown since it was listed: only its first ``size_bytes`` count.
+
+    Raises:
+        CorruptTableError: the file is missing or damaged.
+        UnsupportedTableError: a block is of a version, a kind or with a header key that is not known.
+    """
+    if log.name.is_cdc:
+        return ()
+    with _opened(storage, log.path) as source:
+        return tuple(blocks_of(source, log.path, min(log.size_bytes, source.size())))
+
+
+def decode_blocks(
+    storage: Storage, blocks: Sequence[LogBlock], *, columns: Collection[str] | None = None
+) -> Iterator[LogPart]:
+    """What each block says, in order, decoded as it is asked for.
+
+    Args:
+        blocks: data and delete blocks.
+        columns: names of the columns to make of data blocks; those that a block does not have are passed over.
+
+    Raises:
+        CorruptTableError: a content is damaged or the file gone; names file and block.
+        UnsupportedTableError: a content is of a version or a type that is not known.
+    """
+    with ExitStack() as stack:
+        path, source = "", None
+        for block in blocks:
+            if block.path != path:
+                stack.close()
+                path, source = block.path, stack.enter_context(_opened(storage, block.path))
+            content = _content(source, block)
+            if block.kind is BlockKind.DELETE:
+                yield decode_delete_block(block, content)
+            else:
+                yield decode_data_block(block, content, columns)
+
+
+def _content(source: Any, block: LogBlock) -> Any:
+    source.seek(block.content_offset)
+    content = source.read_buffer(block.content_bytes)
+    if content.size < block.content_bytes:
+        raise CorruptTableError(f"{block.name} ended while it was read; read again")
+    return content
+
+
+def _opened(storage: Storage, path: str) -> Any:
+    try:
+        return storage.open_input(path)
+    except FileNotFoundError:
+        raise CorruptTableError(
+            f"{path} vanished while it was read; read again, or keep more history (hoodie.cleaner.commits.retained)"
+        ) from None

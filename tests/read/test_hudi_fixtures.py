@@ -1,0 +1,61 @@
+"""Hudi's tables of every version and type read equal to what the Hudi that made them reads, at each instant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hudi_rs
+import pytest
+from fixture_tables import expected, names, unpack
+from test_fixture_tables import plain
+
+import lakeformat
+from lakeformat import InstantNotAvailableError
+
+COLLECTIONS = ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life", "hudi_changes")
+#: The JSON files leave these out.
+UNSAID = frozenset({"_hoodie_commit_seqno", "_hoodie_file_name"})
+#: Made by Hudi 0.15.0, of whose two rules for late updates within the log later releases, and we, have one.
+OLD_RULE = "hudi_mor_v6/mor6_latest_within_log"
+Rows = list[dict[str, Any]]
+
+
+def same(found: Rows, wanted: Rows) -> None:
+    """Compare without order; columns that a JSON row lacks are null there, meta columns that none has are not said."""
+    said = {name for row in wanted for name in row}
+    shown = [{n: plain(v) for n, v in row.items() if n in said or not n.startswith("_hoodie_")} for row in found]
+    columns = dict.fromkeys(name for row in shown for name in row)
+    assert sorted(map(by_text, shown)) == sorted(by_text({**columns, **row}) for row in wanted)
+
+
+def by_text(row: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, timeless(row[name])) for name in sorted(row)]
+
+
+def timeless(value: Any) -> str:
+    """Some JSON files leave out the fraction of whole seconds."""
+    return repr(value.removesuffix(".000000") if isinstance(value, str) else value)
+
+
+@pytest.mark.parametrize("name", [n for collection in COLLECTIONS for n in names(collection) if n != OLD_RULE])
+def test_rows_equal_those_of_the_hudi_that_made_the_table(name: str, tmp_path: Path) -> None:
+    folder, document = unpack(name, tmp_path), expected(name)
+    table = lakeformat.open(folder)
+    same(table.to_arrow().to_pylist(maps_as_pydicts="strict"), document["snapshot"])
+    if "read_optimized" in document:
+        older = lakeformat.open(folder, **{"hoodie.datasource.query.type": "read_optimized"})
+        same(older.to_arrow().to_pylist(maps_as_pydicts="strict"), document["read_optimized"])
+    for instant, rows in document.get("as_of", {}).items():
+        if isinstance(rows, str):  # What Hudi said instead.
+            with pytest.raises(InstantNotAvailableError):
+                table.to_arrow(as_of=instant)
+        else:
+            same(table.to_arrow(as_of=instant).to_pylist(maps_as_pydicts="strict"), rows)
+
+
+def test_the_rule_of_later_releases_counts(tmp_path: Path) -> None:
+    table = lakeformat.open(unpack(OLD_RULE, tmp_path))
+    for instant in (None, *expected(OLD_RULE)["as_of"]):
+        found = {row["_hoodie_record_key"]: row for row in hudi_rs.assert_same_rows(table, instant)}
+    assert found["2"]["name"] == "late"
