@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lakeformat.codec.log_block import BlockKind, HeaderKey, LogBlock
 from lakeformat.errors import UnsupportedTableError
-from lakeformat.files.log_block import BlockKind, HeaderKey, LogBlock
 
 __all__ = ["blocks_to_merge"]
 

@@ -15,14 +15,11 @@ from lakeformat.codec.avro_columns import decode_columns
 from lakeformat.codec.avro_schema import from_avro
 from lakeformat.codec.avro_types import record_type
 from lakeformat.codec.conform import conform
+from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
-from lakeformat.files.log_block import BlockKind, HeaderKey, LogBlock
 from lakeformat.merge.log_records import LogRows
 
-__all__ = ["AVRO_CONTENT_VERSION", "decode_data_block"]
-
-#: Of the contents of Avro data blocks and delete blocks (Hudi: ``HoodieLogBlock.version``).
-AVRO_CONTENT_VERSION: Final = 3
+__all__ = ["decode_data_block"]
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")

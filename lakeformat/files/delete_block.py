@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.avro_columns import decode_columns
 from lakeformat.codec.avro_types import AvroType, record_type
+from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, LogBlock
 from lakeformat.errors import LakeformatError, UnsupportedTableError
-from lakeformat.files.data_block import AVRO_CONTENT_VERSION, damaged_content
-from lakeformat.files.log_block import LogBlock
+from lakeformat.files.data_block import damaged_content
 from lakeformat.merge.log_records import LogDeletes
 
 __all__ = ["decode_delete_block"]

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from lakeformat.codec.log_block import BlockKind, LogBlock
+from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.data_block import decode_data_block
 from lakeformat.files.delete_block import decode_delete_block
-from lakeformat.files.envelope import blocks_of
-from lakeformat.files.log_block import BlockKind, LogBlock
 from lakeformat.merge.log_records import LogPart
 from lakeformat.model.files import LogFile
 from lakeformat.storage.port import Storage

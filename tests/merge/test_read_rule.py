@@ -12,7 +12,7 @@ from lakeformat.model.table_config import TableConfig
 COMMIT, EVENT = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"
 DEFAULTS, UNKNOWN = PartialUpdate.IGNORE_DEFAULTS, PartialUpdate.FILL_UNAVAILABLE
 MODE, STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
-BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
+OLD_STRATEGY, BY_PAYLOAD = "hoodie.compaction.record.merger.strategy", "00000000-0000-0000-0000-000000000000"
 PAYLOAD, MODEL = "hoodie.compaction.payload.class", "org.apache.hudi.common.model."
 PARTIAL, PROPERTY = "hoodie.table.partial.update.mode", "hoodie.record.merge.property."
 FIELD, FIELDS = "hoodie.table.precombine.field", "hoodie.table.ordering.fields"
@@ -27,6 +27,8 @@ CASES = [
     ({PAYLOAD: MODEL + "OverwriteNonDefaultsWithLatestAvroPayload"}, ReadRule((), DEFAULTS)),
     ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD},
      ReadRule(("ts",), DEFAULTS, by_payload=True)),
+    ({STRATEGY: "ce9acb64-bde0-424c-9b91-f6ebba25356d"}, ReadRule()),
+    ({STRATEGY: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload", MODE: EVENT}, ReadRule(("ts",))),
     ({MODE: COMMIT}, ReadRule()),
     ({MODE: "event_time_ordering"}, ReadRule(("ts",))),
@@ -54,6 +56,8 @@ def test_the_rule_of_a_table(case: int) -> None:
         ({MODE: "CUSTOM", STRATEGY: "1897ef5f-18bc-4557-939c-9d6a8afd1519"}, f"{STRATEGY}=1897ef5f"),
         ({MODE: "CUSTOM"}, f"{MODE}=CUSTOM"),
         ({PAYLOAD: "com.example.Mine"}, f"{PAYLOAD}=com.example.Mine"),
+        ({PAYLOAD: "com.example.DefaultHoodieRecordPayload"}, f"{PAYLOAD}=com.example.DefaultHoodieRecordPayload"),
+        ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload", OLD_STRATEGY: "1897ef5f"}, f"{OLD_STRATEGY}=1897ef5f"),
         ({PAYLOAD: MODEL + "debezium.PostgresDebeziumAvroPayload"}, "PostgresDebeziumAvroPayload"),
         ({MODE: EVENT, PARTIAL: "KEEP_VALUES"}, f"{PARTIAL}=KEEP_VALUES"),
     ],

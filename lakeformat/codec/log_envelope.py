@@ -25,8 +25,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
+from lakeformat.codec.log_block import LOG_FORMAT_VERSION, MAGIC, BlockKind, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
-from lakeformat.files.log_block import LOG_FORMAT_VERSION, MAGIC, BlockKind, HeaderKey, LogBlock
 
 __all__ = ["blocks_of"]
 
