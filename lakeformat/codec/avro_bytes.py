@@ -109,7 +109,8 @@ class AvroBytes:
         self._check(pos, size)
         if size * len(pos) > self.size:
             raise ValueError("a value runs past the end")
-        return self._data[pos[:, None] + np.arange(size)]
+        rows: npt.NDArray[np.uint8] = self._data[pos[:, None] + np.arange(size)]
+        return rows
 
     def right_aligned(self, pos: Ints, lengths: Ints, size: int) -> npt.NDArray[np.uint8]:
         """Big-endian numbers of one to ``size`` bytes, each made ``size`` bytes long."""

@@ -85,8 +85,8 @@ def _end_of_block(file: _Window, at: int) -> int | None:
 
 
 def _next_magic(file: _Window, at: int) -> int:
-    """Where the next block may start: after this one's magic, if it has one."""
-    at += len(MAGIC) if file.read(at, len(MAGIC)) == MAGIC else 1
+    """Where the next block may start. A magic's last byte may be the first of another."""
+    at += 1
     while at < file.size:
         found = file.read(at, min(_SEARCHED, file.size - at)).find(MAGIC)
         if found >= 0:
@@ -173,9 +173,9 @@ class _Window:
 
     def read(self, at: int, length: int) -> bytes:
         """These bytes, all of which lie in the file."""
-        for start, data in reversed(self._read):
-            if start <= at and at + length <= start + len(data):
-                return data[at - start : at - start + length]
+        for start, known in reversed(self._read):
+            if start <= at and at + length <= start + len(known):
+                return known[at - start : at - start + length]
         wanted = min(max(length, _WINDOW), self.size - at)
         self._source.seek(at)
         data: bytes = self._source.read(wanted)

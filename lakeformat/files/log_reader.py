@@ -94,11 +94,10 @@ def decode_blocks(
 
 
 def _content(source: Any, block: LogBlock) -> Any:
-    source.seek(block.content_offset)
-    content = source.read_buffer(block.content_bytes)
-    if content.size < block.content_bytes:
+    if source.size() < block.content_offset + block.content_bytes:
         raise CorruptTableError(f"{block.name} ended while it was read; read again")
-    return content
+    source.seek(block.content_offset)
+    return source.read_buffer(block.content_bytes)
 
 
 def _opened(storage: Storage, path: str) -> Any:
