@@ -45,8 +45,8 @@ def decode_data_block(block: LogBlock, content: Any, columns: Collection[str] | 
 
 def _avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None) -> pa.Table:
     """Version (4), number of records (4), then each record behind its length (4)."""
-    data = np.frombuffer(content, np.uint8)
     try:
+        data = np.frombuffer(content, np.uint8)
         version, count = _HEAD.unpack_from(data.data)
         if version != AVRO_CONTENT_VERSION:
             raise UnsupportedTableError(

@@ -85,8 +85,8 @@ def decode_delete_block(block: LogBlock, content: Any) -> LogDeletes:
         UnsupportedTableError: the version of the content is not known, or ordering values have types that cannot be
             compared.
     """
-    data = np.frombuffer(content, np.uint8)
     try:
+        data = np.frombuffer(content, np.uint8)
         version, length = _HEAD.unpack_from(data.data)
         if version != AVRO_CONTENT_VERSION:
             raise UnsupportedTableError(
