@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.avro_columns import decode_columns
 from lakeformat.codec.avro_schema import from_avro
-from lakeformat.codec.avro_types import record_type
+from lakeformat.codec.avro_types import AvroType, record_type
 from lakeformat.codec.conform import conform
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.files.log_block import BlockKind, HeaderKey, LogBlock
@@ -53,13 +54,27 @@ def _avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None) -
                 f"{block.name} holds Avro records of version {version}, which old releases of Hudi wrote; compact the "
                 "table with Apache Hudi"
             )
-        record = record_type(block.told(HeaderKey.SCHEMA), name=block.name)
+        record = _record(block)
         starts, ends = _record_places(data, count)
         return decode_columns(data, starts, ends, record, columns)
     except LakeformatError:
         raise
     except (ValueError, struct.error) as error:
         raise damaged_content(block, error) from None
+
+
+def _record(block: LogBlock) -> AvroType:
+    text = block.told(HeaderKey.SCHEMA)
+    try:
+        return _known_record(text)
+    except LakeformatError:  # Say of which file.
+        return record_type(text, name=block.name)
+
+
+@lru_cache(maxsize=64)
+def _known_record(text: str) -> AvroType:
+    """Of many small blocks with one schema, reading it would be half the work."""
+    return record_type(text, name="a log block")
 
 
 def _record_places(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
