@@ -65,6 +65,7 @@ MANY = b"".join(rows_block(str(time), {"k": time}) for time in range(10, 20))
         (MAGIC + ONE, ["1"]),
         (MAGIC + MAGIC + struct.pack(">q", -5) + ONE, ["1"]),
         (MAGIC + struct.pack(">q", 1 << 62) + ONE, ["1"]),
+        (MAGIC * 50_000 + ONE, ["1"]),
         (b"\0" * (3 << 20) + ONE, ["1"]),
         (b"rubbish" + ONE, ["1"]),
         (ONE + b"tail", ["1"]),
