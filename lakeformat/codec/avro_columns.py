@@ -60,17 +60,17 @@ class _Lockstep:
 
     def table(self, starts: Ints, ends: Ints, record: AvroType, wanted: Collection[str] | None) -> pa.Table:
         arrays, fields, pos = [], [], starts
+        chosen = frozenset(record.names if wanted is None else wanted)
         for field, child in zip(record.arrow, record.children, strict=True):
-            array, pos = self._step(child, pos, wanted is None or field.name in wanted)
+            array, pos = self._step(child, pos, field.name in chosen)
             if array is not None:
                 arrays.append(array)
                 fields.append(field)
         if not np.array_equal(pos, ends):
             raise ValueError("the records are not as long as they say")
-        schema = pa.schema(fields)
         if not arrays:  # A table without columns must still know its rows.
             return pa.table({"": pa.nulls(len(starts))}).select([])
-        return pa.Table.from_arrays(arrays, schema=schema)
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
     def _step(self, one: AvroType, pos: Ints, want: bool) -> Step:
         if not len(pos):

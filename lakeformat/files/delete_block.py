@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -24,7 +25,7 @@ from lakeformat.errors import LakeformatError, UnsupportedTableError
 from lakeformat.files.data_block import damaged_content
 from lakeformat.merge.log_records import LogDeletes
 
-__all__ = ["decode_delete_block"]
+__all__ = ["deletes"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -70,7 +71,7 @@ class _Values:
     ends: Ints
 
 
-def decode_delete_block(block: LogBlock, content: Any) -> LogDeletes:
+def deletes(block: LogBlock, content: Any) -> LogDeletes:
     """The keys of a block, and a column of ordering values for each ordering field.
 
     An ordering value that is null, or the int 0 standing alone (Hudi: ``OrderingValues.getDefault``), is null: such a
@@ -85,8 +86,8 @@ def decode_delete_block(block: LogBlock, content: Any) -> LogDeletes:
         UnsupportedTableError: the version of the content is not known, or ordering values have types that cannot be
             compared.
     """
-    data = np.frombuffer(content, np.uint8)
     try:
+        data = np.frombuffer(content, np.uint8)
         version, length = _HEAD.unpack_from(data.data)
         if version != AVRO_CONTENT_VERSION:
             raise UnsupportedTableError(
@@ -112,7 +113,7 @@ def _texts(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Array:
 
 def _hopped(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
     """Where keys start and end, and where values do. Only a record tells where the next is: a loop."""
-    key_starts, key_ends, branches, starts, ends = [], [], [], [], []
+    key_starts, key_ends, branches, starts, ends = (array("q") for _ in range(5))
     count, at = _count(data, at)
     while count:
         for _ in range(count):
@@ -247,7 +248,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
             raise ValueError("a number takes more than 64 bits")
 
 
-def _ints(values: list[int]) -> Ints:
+def _ints(values: array[int]) -> Ints:
     return np.array(values, np.int64)
 
 

@@ -62,11 +62,12 @@ def read_slice(
         CorruptTableError: a file is missing or damaged; names the file.
         UnsupportedTableError: a log file holds what is not known here; names the file.
     """
-    names = dict.fromkeys((*columns, *merging.rule.needed_of_base()))
+    rule = merging.rule.within(table.names)
+    names = dict.fromkeys((*columns, *rule.needed_of_base()))
     schema = pa.schema([table.field(name) for name in names if name in table.names])
-    of_logs = {*schema.names, *merging.rule.needed_of_logs()}
+    of_logs = {*schema.names, *rule.needed_of_logs()}
     parts = read_parts(storage, piece.logs, is_committed=merging.visible, columns=of_logs)
-    merge = SliceMerge(folded_parts(parts, merging.rule, schema), merging.rule)
+    merge = SliceMerge(folded_parts(parts, rule, schema), rule)
     wanted = pa.schema([table.field(name) for name in columns])
     if piece.base is not None:
         for batch in _base_batches(storage, piece.base, schema, most_rows, most_bytes, threads=threads):

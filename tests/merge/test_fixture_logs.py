@@ -62,9 +62,8 @@ def merged(found: Slice, rule: ReadRule) -> list[dict[str, Any]]:
 def slices_of(name: str, into: Path) -> tuple[list[Slice], ReadRule]:
     table = unpack(name, into)
     settings = properties.decode((table / ".hoodie/hoodie.properties").read_bytes(), name=name)
-    return slices(table, int(settings["hoodie.timeline.layout.version"])), read_rule(
-        TableConfig(settings).merge_settings
-    )
+    layout = int(settings["hoodie.timeline.layout.version"])
+    return slices(table, layout), read_rule(TableConfig(settings).merge_settings)
 
 
 @pytest.mark.parametrize("name", TABLES)
