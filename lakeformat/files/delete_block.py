@@ -189,6 +189,8 @@ def _common_type(parts: list[pa.Array]) -> pa.DataType:
 def _wrapped(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int]:
     """The values of an ``ArrayWrapper``, branch, start and end of each, and where it ends itself."""
     present, at = _varint(data, at)
+    if present not in (0, 1):
+        raise ValueError("a list of ordering values is neither null nor there")
     found: list[tuple[int, int, int]] = []
     count, at = _count(data, at) if present else (0, at)
     while count:
@@ -222,8 +224,8 @@ def _after_optional_text(data: memoryview, at: int) -> int:
 
 def _after_text(data: memoryview, at: int) -> int:
     length, at = _varint(data, at)
-    if length < 0:
-        raise ValueError("a text has a negative length")
+    if not 0 <= length <= len(data) - at:
+        raise ValueError("a text is longer than what is there")
     return at + length
 
 

@@ -89,6 +89,23 @@ def test_lists_of_different_lengths_are_damage() -> None:
         ordering(("ArrayWrapper", [("LongWrapper", 1)]), ("ArrayWrapper", [("LongWrapper", 1)] * 2))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "0202" + "fe" + "ff" * 8 + "01",  # A key longer than any number of bytes.
+        "020202610000" + "1c",  # An ordering value of a fifteenth type.
+        "020202610000" + "03",  # Of a type before the first.
+        "0200000000",  # A key that is null.
+        "feffffff0f",  # More deletes than there are bytes.
+        "020202610200" + "1a04",  # A list of ordering values that is neither null nor there.
+    ],
+)
+def test_contents_that_are_no_deletes_are_refused(content: str) -> None:
+    raw = bytes.fromhex(content)
+    with pytest.raises(CorruptTableError, match=r"f-0.* cannot be read"):
+        read(b"\0\0\0\x03" + len(raw).to_bytes(4, "big") + raw)
+
+
 @settings(max_examples=50)
 @given(
     st.lists(
