@@ -73,11 +73,11 @@ UNION: list[Any] = [
     wrapper("DecimalWrapper", DECIMAL),
     wrapper("TimeMicrosWrapper", {"type": "long", "logicalType": "time-micros"}),
     wrapper("TimestampMicrosWrapper", {"type": "long", "logicalType": "timestamp-micros"}),
-    wrapper("LocalDateWrapper", {"type": "int", "logicalType": "date"}),
 ]
+LOCAL_DATE = wrapper("LocalDateWrapper", {"type": "int", "logicalType": "date"})
 NAMES = [one if isinstance(one, str) else one["name"] for one in UNION]
 ARRAY = {"type": "record", "name": "ArrayWrapper", "fields": [
-    {"name": "wrappedValues", "type": ["null", {"type": "array", "items": NAMES}]}]}  # fmt: skip
+    {"name": "wrappedValues", "type": ["null", {"type": "array", "items": [*NAMES, LOCAL_DATE]}]}]}  # fmt: skip
 DELETES = fastavro.parse_schema({
     "type": "record", "name": "HoodieDeleteRecordList", "fields": [
         {"name": "deleteRecordList", "type": {"type": "array", "items": {

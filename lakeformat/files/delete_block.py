@@ -31,7 +31,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 _HEAD: Final = struct.Struct(">ii")
 _DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
-#: The union of an ordering value: null, then one wrapper each of these (Hudi: ``HoodieDeleteRecord.avsc``).
+#: The union of an ordering value: null, then one wrapper each of these, of which the last stands within arrays alone:
+#: in its place the outer union has the array (Hudi: ``HoodieDeleteRecord.avsc``).
 _WRAPPED: Final[tuple[Any, ...]] = (
     "boolean",
     "int",
@@ -46,7 +47,7 @@ _WRAPPED: Final[tuple[Any, ...]] = (
     {"type": "long", "logicalType": "timestamp-micros"},
     {"type": "int", "logicalType": "date"},
 )
-_NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 13
+_NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
 
 
 def _wrapper(avro: Any) -> AvroType:
@@ -121,7 +122,7 @@ def _hopped(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
             at = _after_optional_text(data, at)
             key_ends.append(at)
             branch, start = _varint(data, _after_optional_text(data, at))
-            at = _after_value(data, branch, start)
+            at = _wrapped(data, start)[1] if branch == _ARRAY else _after_value(data, branch, start)
             branches.append(branch)
             starts.append(start)
             ends.append(at)
@@ -196,8 +197,6 @@ def _wrapped(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int
     while count:
         for _ in range(count):
             branch, start = _varint(data, at)
-            if branch == _ARRAY:
-                raise ValueError("an ordering value lies within an ordering value")
             at = _after_value(data, branch, start)
             found.append((branch, start, at))
         count, at = _count(data, at)
@@ -205,8 +204,6 @@ def _wrapped(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int
 
 
 def _after_value(data: memoryview, branch: int, at: int) -> int:
-    if branch == _ARRAY:
-        return _wrapped(data, at)[1]
     if not 0 <= branch < len(_HOPS):
         raise ValueError("an ordering value is of an unknown type")
     hop = _HOPS[branch]

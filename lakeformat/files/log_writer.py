@@ -18,7 +18,7 @@ __all__ = ["delete_block", "parquet_block", "rollback_block"]
 
 _NOTHING: Final = struct.pack(">i", 0)
 #: Branches of an ordering value's union, as Avro writes them.
-_INT, _LONG, _STRING, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 13))
+_INT, _LONG, _STRING, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 12))
 #: ``IntWrapper`` of 0: delete whatever is there (Hudi: ``OrderingValues.getDefault``).
 _WHATEVER: Final = _INT + b"\0"
 _PRESENT: Final = b"\x02"

@@ -46,7 +46,6 @@ def ordering(*values: tuple[str | None, Any]) -> list[list[Any]]:
         ("DecimalWrapper", Decimal("-12.5"), Decimal("-12.5")),
         ("TimeMicrosWrapper", time(1, 2, 3, 4), time(1, 2, 3, 4)),
         ("TimestampMicrosWrapper", MOMENT, MOMENT),
-        ("LocalDateWrapper", date(2024, 10, 4), date(2024, 10, 4)),
     ],
 )
 def test_ordering_values_of_every_wrapper(name: str, value: Any, read_as: Any) -> None:
@@ -66,6 +65,8 @@ def test_several_ordering_fields() -> None:
     values = [("ArrayWrapper", one), ("IntWrapper", 0), ("ArrayWrapper", other), ("ArrayWrapper", zeros)]
     assert ordering(*values) == [[5, None, 6, 0], ["x", None, None, ""]]
     assert ordering(("ArrayWrapper", [(None, None)] * 2)) == [[None], [None]]
+    day = date(2024, 10, 4)
+    assert ordering(("ArrayWrapper", [("LocalDateWrapper", day), ("DateWrapper", 20_000)])) == [[day], [day]]
 
 
 def test_numbers_of_several_types_share_the_widest() -> None:

@@ -40,11 +40,16 @@ def rows_by_fastavro(content: bytes, schema: Any) -> list[Any]:
 def deletes_by_fastavro(content: bytes) -> list[Any]:
     listed: Any = fastavro.schemaless_reader(io.BytesIO(content[8:]), DELETES, None, return_record_name=True)
     values = [(one["recordKey"], one["orderingVal"]) for one in listed["deleteRecordList"]]
-    plain = [
-        (key, None if value is None or value == ("IntWrapper", {"value": 0}) else value[1]["value"])
-        for key, value in values
-    ]
-    return [(key, [value] if any(other is not None for _, other in plain) else []) for key, value in plain]
+    plain = [(key, ordering_values(value)) for key, value in values]
+    fields = max((len(one) for _, one in plain), default=0)
+    return [(key, one or [None] * fields) for key, one in plain]
+
+
+def ordering_values(value: Any) -> list[Any]:
+    if value is None or value == ("IntWrapper", {"value": 0}):
+        return []
+    name, held = value
+    return [one and one[1]["value"] for one in held["wrappedValues"]] if name == "ArrayWrapper" else [held["value"]]
 
 
 def expected(kind: int, header: dict[int, str], content: bytes) -> Any:
