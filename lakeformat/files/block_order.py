@@ -63,11 +63,11 @@ def _compacted(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:
     where it is.
     """
     final = _stands_for(blocks)
+    if not final:
+        return tuple(blocks)
     by_instant: dict[str, list[LogBlock]] = {}
     for block in blocks:
         by_instant.setdefault(block.instant_time, []).append(block)
-    if not final:
-        return tuple(blocks)
     compacted = {block.instant_time for block in blocks if block.compacted_times}
     place = {final[time]: time for time in by_instant if time in final and time not in compacted}
     ordered: list[LogBlock] = []
