@@ -24,7 +24,7 @@ def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bo
     - blocks that a compacted block (log compaction) stands for. It takes the place of the newest of them,
     - change data.
 
-    Blocks of tasks that were tried twice (``BLOCK_IDENTIFIER``) are merged twice, as all current releases do.
+    Blocks of tasks that were tried twice (``BLOCK_IDENTIFIER``) are merged twice, as 0.15.0 and 1.2.0 do.
 
     Args:
         blocks: of all log files of a slice, in the order of the files.
