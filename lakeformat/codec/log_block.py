@@ -67,7 +67,7 @@ class LogBlock:
     kind: BlockKind
     content_offset: int
     content_bytes: int
-    header: Mapping[HeaderKey, str] = field(default_factory=dict, repr=False)
+    header: Mapping[HeaderKey, str] = field(default_factory=dict, repr=False, hash=False)
 
     @property
     def name(self) -> str:

@@ -199,15 +199,21 @@ def test_a_type_used_again_by_name() -> None:
     assert found.to_pylist() == rows
 
 
-def test_few_very_long_lists_are_read_too() -> None:
-    avro = {
-        "type": "record",
-        "name": "R",
-        "fields": [{"name": "a", "type": {"type": "array", "items": ["null", "string"]}}],
-    }
-    rows = [{"a": [None, *map(str, range(30_000))]}, {"a": []}]
-    found = decode_columns(*encoded(avro, rows), record_type(json.dumps(avro), name="a test"))
-    assert found.to_pylist() == rows
+@pytest.mark.parametrize(
+    ("items", "value"),
+    [
+        (["null", "string"], [None, *map(str, range(30_000))]),
+        ({"type": "array", "items": "long"}, [[*range(60)]] * 60),
+    ],
+)
+def test_few_very_long_lists_are_read_too(items: Any, value: list[Any]) -> None:
+    fields = [{"name": "a", "type": {"type": "array", "items": items}}, {"name": "b", "type": "long"}]
+    avro = {"type": "record", "name": "R", "fields": fields}
+    rows = [{"a": value, "b": 1}, {"a": [], "b": 2}]
+    places, record = encoded(avro, rows), record_type(json.dumps(avro), name="a test")
+    assert decode_columns(*places, record).to_pylist() == rows
+    assert decode_columns(*places, record, ["b"]).to_pylist() == [{"b": 1}, {"b": 2}]
+    assert decode_columns(*places, record, []).shape == (2, 0)
 
 
 @pytest.mark.parametrize("items", [0, 3])
