@@ -18,7 +18,7 @@ from lakeformat.codec.gather import gather, gather_column, replaced
 from lakeformat.codec.row_bytes import runs
 from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
-from lakeformat.merge.read_rule import ReadRule
+from lakeformat.merge.read_rule import PartialUpdateMode, ReadRule
 from lakeformat.merge.versions import Versions, field_values, known_values
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 
@@ -61,7 +61,7 @@ class SliceMerge:
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same of batch after batch, some of them looked up at once where there are many keys to look among.
 
-        Memory: batches of `_HELD_BYTES`, and one.
+        Memory: 64 MB of batches, and one.
         """
         held: list[pa.RecordBatch] = []
         rows = size = 0
@@ -122,10 +122,10 @@ class SliceMerge:
 
     def _filled(self, batch: pa.RecordBatch, pairs: _Pairs) -> pa.RecordBatch:
         """The batch with all that the log files say of its records, but for deletes."""
-        plain = pairs.cells(None, None)
-        columns = []
+        plain, columns = pairs.cells(None, None), []
+        opens = pairs.base_wins.any() and self._rule.partial is not PartialUpdateMode.NONE
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            base_known = known_values(column.take(pa.array(pairs.base)), self._rule) if pairs.base_wins.any() else None
+            base_known = known_values(column.take(pa.array(pairs.base)), self._rule) if opens else None
             log_known = self._logs.known.get(name)
             if self._rule.by_payload and name in META_COLUMNS:
                 cells = np.ones(len(pairs.base), bool)

@@ -170,7 +170,8 @@ def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | N
     if rule.partial is PartialUpdateMode.IGNORE_DEFAULTS:
         return np.asarray(pc.is_valid(column)) if column.null_count else None
     kind = column.type
-    if rule.partial is PartialUpdateMode.FILL_UNAVAILABLE and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+    text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if text and rule.partial is PartialUpdateMode.FILL_UNAVAILABLE and rule.unavailable:
         unavailable = pc.fill_null(pc.equal(column, pa.scalar(rule.unavailable).cast(kind)), False)
         if pc.any(unavailable).as_py():
             return ~np.asarray(unavailable).astype(bool)
