@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -81,10 +81,17 @@ _OF_PAYLOAD: Final[Mapping[str, tuple[str, ReadRule]]] = {
 
 _MODE: Final = "hoodie.record.merge.mode"
 _PAYLOAD: Final = "hoodie.compaction.payload.class"
-_STRATEGY: Final = "hoodie.record.merge.strategy.id"
+_STRATEGY: Final = ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy")
 _PARTIAL: Final = "hoodie.table.partial.update.mode"
 _PROPERTY: Final = "hoodie.record.merge.property."
 _ORDERING: Final = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+
+#: Hudi's own strategies, and the mode of a table that says nothing else; "" is by payload class.
+_OF_STRATEGY: Final[Mapping[str, str]] = {
+    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": _EVENT,
+    "ce9acb64-bde0-424c-9b91-f6ebba25356d": _COMMIT,
+    "00000000-0000-0000-0000-000000000000": "",
+}
 
 
 def read_rule(properties: Mapping[str, str]) -> ReadRule:
@@ -95,17 +102,26 @@ def read_rule(properties: Mapping[str, str]) -> ReadRule:
     Raises:
         UnsupportedTableError: rows are merged by code of the table's own, or in a way that is not known.
     """
-    named = next((text for key in _ORDERING if (text := properties.get(key, "").strip())), "")
-    ordering = tuple(name.strip() for name in named.split(",") if name.strip())
+    ordering = tuple(name.strip() for name in _first(properties, _ORDERING)[1].split(",") if name.strip())
     mode, payload = properties.get(_MODE, "").strip().upper(), properties.get(_PAYLOAD, "").strip()
-    if mode in {_COMMIT, _EVENT} or not (mode or payload):
-        mode, rule = mode or (_EVENT if ordering else _COMMIT), _of_settings(properties)
+    key, strategy = _first(properties, _STRATEGY)
+    if mode in {_COMMIT, _EVENT}:
+        rule = _of_settings(properties)
+    elif strategy and strategy not in _OF_STRATEGY:
+        raise _not_ours(f"{key}={strategy}")
     elif payload in _OF_PAYLOAD:
         mode, rule = _OF_PAYLOAD[payload]
+    elif mode or payload:
+        raise _not_ours(f"{_PAYLOAD}={payload}" if payload else f"{_MODE}={mode}")
     else:
-        key = _PAYLOAD if payload else _STRATEGY if properties.get(_STRATEGY) else _MODE
-        raise _not_ours(f"{key}={properties[key]}")
+        mode = _OF_STRATEGY.get(strategy) or (_EVENT if ordering else _COMMIT)
+        rule = _of_settings(properties)
     return replace(rule, ordering=ordering if mode == _EVENT else ())
+
+
+def _first(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, str]:
+    """The first of these keys that has a value, and the value."""
+    return next(((key, text) for key in keys if (text := properties.get(key, "").strip())), ("", ""))
 
 
 def _of_settings(properties: Mapping[str, str]) -> ReadRule:
