@@ -43,9 +43,9 @@ _WRAPPED: Final[tuple[Any, ...]] = (
     _DECIMAL,
     "long",  # Microseconds of a day.
     {"type": "long", "logicalType": "timestamp-micros"},
-    {"type": "int", "logicalType": "date"},
+    {"type": "int", "logicalType": "date"},  # Within an array of values only: alone, this branch is the array.
 )
-_NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 13
+_NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
 
 
 def _wrapper(avro: Any) -> AvroType:
@@ -120,7 +120,7 @@ def _hopped(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
             at = _after_optional_text(data, at)
             key_ends.append(at)
             branch, start = _varint(data, _after_optional_text(data, at))
-            at = _after_value(data, branch, start)
+            at = _wrapped(data, start)[1] if branch == _ARRAY else _after_value(data, branch, start)
             branches.append(branch)
             starts.append(start)
             ends.append(at)
@@ -193,8 +193,6 @@ def _wrapped(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int
     while count:
         for _ in range(count):
             branch, start = _varint(data, at)
-            if branch == _ARRAY:
-                raise ValueError("an ordering value lies within an ordering value")
             at = _after_value(data, branch, start)
             found.append((branch, start, at))
         count, at = _count(data, at)
@@ -202,8 +200,6 @@ def _wrapped(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int
 
 
 def _after_value(data: memoryview, branch: int, at: int) -> int:
-    if branch == _ARRAY:
-        return _wrapped(data, at)[1]
     if not 0 <= branch < len(_HOPS):
         raise ValueError("an ordering value is of an unknown type")
     hop = _HOPS[branch]
@@ -255,7 +251,7 @@ def _after_varint(data: memoryview, at: int) -> int:
     return _varint(data, at)[1]
 
 
-#: By branch of an ordering value, but for arrays: the bytes it takes, or what finds its end.
+#: By branch of an ordering value that is no array: the bytes it takes, or what finds its end.
 _HOPS: Final[tuple[int | Callable[[memoryview, int], int], ...]] = (
     0,
     1,
