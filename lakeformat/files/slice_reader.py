@@ -7,6 +7,7 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,16 +15,24 @@ import pyarrow as pa
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.errors import CorruptTableError
+from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footers import open_parquet, row_batches
-from lakeformat.files.log_reader import read_parts
+from lakeformat.files.log_block import LogBlock
+from lakeformat.files.log_reader import decode_blocks, plan_blocks
+from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
+from lakeformat.files.stored_shape import StoredShape
 from lakeformat.merge.fold import folded_parts
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.slice_merge import SliceMerge
-from lakeformat.model.files import BaseFile, FileSlice
+from lakeformat.merge.versions import Versions
+from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import VisibleInstants
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 
-__all__ = ["SliceMerging", "read_slice", "vanished"]
+__all__ = ["SliceLeft", "SliceMerging", "look_at_slice", "read_slice", "vanished"]
+
+_AS_STORED = StoredShape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +42,25 @@ class SliceMerging:
     Attributes:
         rule: which version of a record is read.
         visible: instants whose blocks count.
+        shape: how the files' columns become the table's; None where they are.
     """
 
     rule: ReadRule
     visible: VisibleInstants
+    shape: StoredShape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLeft:
+    """What a filter leaves of a slice.
+
+    Attributes:
+        row_groups: of its base file.
+        left: those of them that are read; None: the slice is not.
+    """
+
+    row_groups: int
+    left: tuple[int, ...] | None
 
 
 def read_slice(
@@ -49,47 +73,137 @@ def read_slice(
     most_rows: int,
     most_bytes: int,
     threads: bool = True,
+    skipping: Skipping | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The slice's rows at the instant, unfiltered: those of the base file in its order, then those of the logs alone.
 
     Args:
         table: all columns as readers see them, meta columns included.
-        columns: those wanted.
+        columns: those wanted, and those of a filter.
         most_rows, most_bytes: of a batch.
         threads: decode columns of the base file side by side.
+        skipping: rows that it does not select may be left out.
 
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
         UnsupportedTableError: a log file holds what is not known here; names the file.
     """
-    rule = merging.rule.within(table.names)
-    names = dict.fromkeys((*columns, *rule.needed_of_base()))
-    schema = pa.schema([table.field(name) for name in names if name in table.names])
-    of_logs = {*schema.names, *rule.needed_of_logs()}
-    parts = read_parts(storage, piece.logs, is_committed=merging.visible, columns=of_logs)
-    merge = SliceMerge(folded_parts(parts, rule, schema), rule)
-    wanted = pa.schema([table.field(name) for name in columns])
-    if piece.base is not None:
-        for batch in _base_batches(storage, piece.base, schema, most_rows, most_bytes, threads=threads):
-            yield conform(merge.merge_batch(batch), wanted)
-    for rows in merge.remaining(most_rows, most_bytes):
-        yield from conform(rows, wanted).combine_chunks().to_batches()
+    with ExitStack() as stack:
+        opened = _Opened(storage, piece, merging, table, columns, stack)
+        told = None if skipping is None else opened.footers(skipping)
+        if told is not None and skipping is not None and not may_hold(told, skipping):
+            return
+        logs = opened.logs()
+        merge = SliceMerge(logs, opened.rule)
+        wanted = pa.schema([table.field(name) for name in columns])
+        if opened.parquet is not None:
+            groups = None if told is None or skipping is None else opened.groups(told, skipping, logs)
+            for batch in opened.base_batches(most_rows, most_bytes, groups, threads=threads):
+                yield conform(opened.shown(merge.merge_batch(batch)), wanted)
+        for rows in merge.remaining(most_rows, most_bytes):
+            yield from conform(opened.shown(rows), wanted).combine_chunks().to_batches()
 
 
-def _base_batches(
-    storage: Storage, base: BaseFile, schema: pa.Schema, most_rows: int, most_bytes: int, *, threads: bool
-) -> Iterator[pa.RecordBatch]:
-    try:
-        with storage.open_input(base.path) as source, open_parquet(source, base.path) as parquet:
-            present = set(parquet.schema_arrow.names)
-            columns = [name for name in schema.names if name in present]
-            batches = row_batches(
-                parquet, base.path, most_rows, columns=columns, threads=threads, most_bytes=most_bytes
-            )
-            for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
-                yield conform(batch, schema)
-    except FileNotFoundError:
-        raise vanished(base.path) from None
+def look_at_slice(
+    storage: Storage,
+    piece: FileSlice,
+    merging: SliceMerging,
+    columns: Sequence[str],
+    skipping: Skipping,
+    *,
+    exact: bool,
+) -> SliceLeft:
+    """What `read_slice` would read with this filter. Memory: footers.
+
+    Args:
+        columns: of the filter.
+        exact: decode the log files' columns, where footers do not tell, as the reader would.
+    """
+    with ExitStack() as stack:
+        opened = _Opened(storage, piece, merging, skipping.table, columns, stack)
+        told = opened.footers(skipping)
+        count = told.base.num_row_groups if told.base else 0
+        if not may_hold(told, skipping):
+            return SliceLeft(count, None)
+        if not exact or told.base is None:
+            return SliceLeft(count, tuple(range(count)))
+        return SliceLeft(count, tuple(opened.groups(told, skipping, opened.logs())))
+
+
+class _Opened:
+    """A slice whose base file is open, and whose log files' headers are read."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        piece: FileSlice,
+        merging: SliceMerging,
+        table: pa.Schema,
+        columns: Sequence[str],
+        stack: ExitStack,
+    ) -> None:
+        self._storage, self._base = storage, piece.base
+        self.rule = merging.rule.within(table.names)
+        self._shape = merging.shape or _AS_STORED
+        names = dict.fromkeys((*columns, *self.rule.needed_of_base()))
+        self._schema = pa.schema([table.field(name) for name in names if name in table.names])
+        self._blocks: Sequence[LogBlock] = plan_blocks(storage, piece.logs, is_committed=merging.visible)
+        self.parquet: OpenParquet | None = None
+        if piece.base is not None:
+            try:
+                source = stack.enter_context(storage.open_input(piece.base.path))
+            except FileNotFoundError:
+                raise vanished(piece.base.path) from None
+            self.parquet = stack.enter_context(open_parquet(source, piece.base.path))
+
+    @property
+    def _instant(self) -> str:
+        return self._base.name.instant_time if self._base else "0"
+
+    def footers(self, skipping: Skipping) -> Footers:
+        """What is told without a look at rows."""
+        silent = set(self._shape.silent(self._instant))
+        for block in self._blocks:
+            silent |= self._shape.silent(block.instant_time)
+        return Footers(
+            self.parquet.metadata if self.parquet else None,
+            block_footers(self._storage, self._blocks),
+            mixes=self.rule.partial is not None or any(block.is_partial for block in self._blocks),
+            silent=silent,
+        )
+
+    def logs(self) -> Versions:
+        """One version of each record in the log files."""
+        names = {*self._schema.names, *self.rule.needed_of_logs()}
+        parts = decode_blocks(self._storage, self._blocks, columns=self._shape.asked_ever(names))
+        if self._shape is not _AS_STORED:
+            parts = (self._shape.restored_part(part, names) for part in parts)
+        return folded_parts(parts, self.rule, self._schema)
+
+    def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
+        """The row groups of the base file that are to be read."""
+        return groups_left(told, skipping, logs, keys_known=self._shape.key is None)
+
+    def base_batches(
+        self, most_rows: int, most_bytes: int, groups: Sequence[int] | None, *, threads: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the base file as the table has them."""
+        assert self.parquet is not None  # noqa: S101  The caller's.
+        assert self._base is not None  # noqa: S101  The caller's.
+        present, path, names = set(self.parquet.schema_arrow.names), self._base.path, self._schema.names
+        stored = [name for name in self._shape.asked(names, self._instant) if name in present]
+        batches = row_batches(
+            self.parquet, path, most_rows, columns=stored, row_groups=groups, threads=threads, most_bytes=most_bytes
+        )
+        for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
+            shaped = batch if self._shape is _AS_STORED else self._shape.restored(batch, names, self._instant)
+            yield conform(shaped, self._schema)
+
+    def shown(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+        """Without a record key that no file holds."""
+        if self._shape.key is None:
+            return rows
+        return rows.select([name for name in rows.schema.names if name != RECORD_KEY])
 
 
 def vanished(path: str) -> CorruptTableError:

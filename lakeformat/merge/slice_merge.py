@@ -18,7 +18,7 @@ from lakeformat.codec.gather import gather, gather_column, replaced
 from lakeformat.codec.row_bytes import runs
 from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
-from lakeformat.merge.read_rule import PartialUpdateMode, ReadRule
+from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, field_values, known_values
 from lakeformat.model.record import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
@@ -126,7 +126,7 @@ class SliceMerge:
         """The batch with all that the log files say of its records, but for deletes."""
         whole = pairs.cells(None, None)
         latest = replace(pairs, base_wins=np.zeros_like(pairs.base_wins)).cells(None, None)
-        opens = pairs.base_wins.any() and self._rule.partial is not PartialUpdateMode.NONE
+        opens = pairs.base_wins.any() and self._rule.partial is not None
         columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             base_known = known_values(column.take(pa.array(pairs.base)), self._rule) if opens else None

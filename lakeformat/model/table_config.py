@@ -39,6 +39,8 @@ CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
 TIMELINE_PATH: Final = "hoodie.timeline.path"
 HISTORY_PATH: Final = "hoodie.timeline.history.path"
+DROPS_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
+POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 
@@ -170,6 +172,16 @@ class TableConfig:
         return self._flag(URL_ENCODE, False)
 
     @property
+    def drops_partition_columns(self) -> bool:
+        """Whether files do not hold the partition columns, so that folders alone tell them."""
+        return self._flag(DROPS_PARTITION_COLUMNS, False)
+
+    @property
+    def has_virtual_keys(self) -> bool:
+        """Whether meta columns are null or missing in files."""
+        return not self._flag(POPULATES_META_FIELDS, True)
+
+    @property
     def zone(self) -> tzinfo | None:
         """The timeline's zone: UTC, or None for that of this process (Hudi: ``HoodieTimelineTimeZone``)."""
         if self.get(ZONE, "LOCAL").upper() == "UTC":
@@ -274,10 +286,12 @@ _READABLE: Final = (
     ("hoodie.table.base.file.format", {"PARQUET"}, "PARQUET"),
     ("hoodie.table.multiple.base.file.formats.enable", {"FALSE"}, "false"),
     ("hoodie.table.format", {"NATIVE"}, "native"),
-    ("hoodie.datasource.write.drop.partition.columns", {"FALSE"}, "false"),
-    ("hoodie.populate.meta.fields", {"TRUE"}, "true"),
+    (DROPS_PARTITION_COLUMNS, {"TRUE", "FALSE"}, "false"),
+    (POPULATES_META_FIELDS, {"TRUE", "FALSE"}, "true"),
 )
 _WRITABLE: Final = (
+    (DROPS_PARTITION_COLUMNS, {"false"}, "false"),
+    (POPULATES_META_FIELDS, {"true"}, "true"),
     ("hoodie.table.cdc.enabled", {"false"}, "false"),
     ("hoodie.partition.metafile.use.base.format", {"false"}, "false"),
 )

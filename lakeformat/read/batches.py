@@ -17,7 +17,8 @@ from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.files.slice_reader import read_slice, vanished
-from lakeformat.predicate import Always, mask, may_match
+from lakeformat.files.slice_skipping import Skipping
+from lakeformat.predicate import Always, mask, may_match, path_parts
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, SlicePart, Split
@@ -96,6 +97,7 @@ def _batches(
             merged = read_slice(
                 storage, part.slice, part.merging, full, needed.names,
                 most_rows=BATCH_ROWS, most_bytes=_MOST_BYTES, threads=threads,
+                skipping=Skipping(query.predicate, full) if filtered and query.skipping else None,
             )  # fmt: skip
             for batch in merged:
                 shaped = conform(batch, needed)
@@ -108,7 +110,9 @@ def _batches(
             known = footers.get(part.path)
             with storage.open_input(part.path) as source, open_parquet(source, part.path, metadata=known) as parquet:
                 present = set(parquet.schema_arrow.names)
-                columns = [name for name in needed.names if name in present]
+                shape = part.shape
+                asked = needed.names if shape is None else shape.asked(needed.names, part.instant_time)
+                columns = [name for name in asked if name in present]
                 groups: Sequence[int] | None = part.row_groups
                 footer = parquet.metadata
                 if filtered and query.skipping:
@@ -127,7 +131,8 @@ def _batches(
                     most_bytes=_MOST_BYTES,
                 )
                 for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
-                    shaped = conform(batch, needed)
+                    named = batch if shape is None else shape.restored(batch, needed.names, part.instant_time)
+                    shaped = conform(named, needed)
                     if filtered:
                         shaped = shaped.filter(mask(query.predicate, shaped))
                     if shaped.num_rows:
@@ -153,9 +158,14 @@ def _is_small(chunk: pq.ColumnChunkMetaData) -> bool:
     return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < _DICTIONARY_BYTES * chunk.num_values)
 
 
+def _asked(query: ReadQuery) -> list[str]:
+    return sorted({leaf.column for leaf in leaves(query.predicate)})
+
+
 def _may_match(footer: pq.FileMetaData, part: FilePart, query: ReadQuery, table: pa.Schema) -> Sequence[int]:
     """Those row groups of the part that may hold a row the query selects."""
-    columns = sorted({leaf.column for leaf in leaves(query.predicate)})
+    silent = part.silent
+    columns = [path for path in _asked(query) if path_parts(path)[0] not in silent]
     bounds, rows, _ = row_group_bounds([footer], columns, table, [part.nan_free])
     kept: list[int] = np.flatnonzero(may_match(query.predicate, bounds, rows)).tolist()
     return kept if part.row_groups is None else [group for group in part.row_groups if group in kept]

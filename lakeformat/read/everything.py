@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
 
@@ -83,6 +84,6 @@ def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:
         except FileNotFoundError:
             raise vanished(part.path) from None
         groups = range(footer.num_row_groups) if part.row_groups is None else part.row_groups
-        parts += [FilePart(part.path, group_bytes(footer, group), (group,)) for group in groups]
+        parts += [replace(part, size_bytes=group_bytes(footer, group), row_groups=(group,)) for group in groups]
     for piece in pack(parts, _PIECE_BYTES):
         yield piece, {part.path: footers[part.path] for part in piece.parts if part.path in footers}

@@ -132,7 +132,7 @@ def _sample(
 
     def rows_of(group: int, share: int) -> pa.Table:
         at, number = groups[group]
-        part = FilePart(files[at].path, 0, (number,))
+        part = FilePart(files[at].path, 0, (number,), shape=snapshot.shape(files[at]))
         rows = pa.Table.from_batches(read_split(storage, Split((part,)), query, table), query.schema)
         rows = rows.take(pa.array(_evenly(rows.num_rows, share * wanted // count)))
         leaves = [_leaf(rows, name).cast(kind) for name, kind in kinds.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import CorruptTableError
+from lakeformat.model.files import FileSlice
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 from lakeformat.predicate import ColumnBounds, Predicate, may_match
 from lakeformat.predicate.nodes import leaves
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.folder_values import folder_values, off_folder, own_files
+from lakeformat.table_state.folder_values import folder_values, off_folder, own_files, own_logs
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -26,13 +27,22 @@ Flags = npt.NDArray[np.bool_]
 
 
 def prune_by_name(
-    files: pa.Table, predicate: Predicate, keys: KeySettings, schema: pa.Schema, bounds: Mapping[str, ColumnBounds]
+    files: pa.Table,
+    predicate: Predicate,
+    keys: KeySettings,
+    schema: pa.Schema,
+    bounds: Mapping[str, ColumnBounds],
+    *,
+    meta_columns: bool = True,
+    folders_tell: bool = False,
 ) -> tuple[Flags, Flags]:
     """Which files may hold a match, judged by partition path, file name and instant.
 
     Args:
         files: of `lakeformat.table_state.live.FILE_COLUMNS`.
         bounds: of the filter's columns, as far as they are known.
+        meta_columns: whether rows have them.
+        folders_tell: rows have the partition values of their folder by definition.
 
     Returns:
         A flag a file; and those left out by a partition value alone of which nobody knows yet whether their rows have
@@ -47,35 +57,47 @@ def prune_by_name(
         FILE_NAME: _exactly(files.column("name").combine_chunks()),
         COMMIT_TIME: ColumnBounds(pa.nulls(count, pa.string()), newest, unknown),
     }
+    if not meta_columns:
+        names.clear()
     asked = {leaf.column for leaf in leaves(predicate)}
     found = folder_values(folders.dictionary.to_pylist(), keys, schema)
     values = {name: of.take(folders.indices) for name, of in found.items() if name in asked}
     flags = may_match(predicate, {**names, **{name: _exactly(of) for name, of in values.items()}}, unknown)
     doubted = np.zeros(count, np.bool_)
     by_value = ~flags & may_match(predicate, names, unknown) if values and not flags.all() else doubted
-    if by_value.any():
+    if by_value.any() and not folders_tell:
         off, known = off_folder(values, bounds)
         flags |= by_value & off & known
         doubted = by_value & ~known
     return flags, doubted
 
 
-def proven_own(storage: Storage, timeline: Timeline, files: pa.Table) -> Flags:
-    """Files whose rows lie in the folder that their partition columns name, as the files' commits prove.
+def proven_own(storage: Storage, timeline: Timeline, slices: Sequence[FileSlice]) -> Flags:
+    """Slices whose rows lie in the folder that their partition columns name, as the files' commits prove.
 
-    Args:
-        files: of `lakeformat.table_state.live.FILE_COLUMNS`.
+    Of a log file that is all commits that wrote to it: one alone that did, and wrote all of it.
     """
     store = TimelineStore(storage)
     store.load()
-    wanted = set(pc.unique(files.column("instant_time")).to_pylist())
+    wanted = {each.base_instant for each in slices}
+    since = min((each.base_instant for each in slices if each.logs), default=None)
     own: set[str] = set()
+    logs: dict[str, int | None] = {}
     for instant in timeline.commits:
-        if instant.time in wanted:
+        logged = since is not None and instant.time >= since
+        if instant.time in wanted or logged:
             with suppress(FileNotFoundError, CorruptTableError):  # Archived since, or damaged: it proves nothing.
-                own |= own_files(store.commit(instant))
-    paths = pc.binary_join_element_wise(files.column("partition_path"), files.column("name"), "/")
-    return np.array([path.lstrip("/") in own for path in paths.to_pylist()], np.bool_)
+                metadata = store.commit(instant)
+                own |= own_files(metadata)
+                logs |= {path: None if path in logs else size for path, size in own_logs(metadata).items()}
+    return np.array(
+        [
+            (each.base is None or each.base.path in own)
+            and all(logs.get(log.path) == log.size_bytes for log in each.logs)
+            for each in slices
+        ],
+        np.bool_,
+    )
 
 
 def _exactly(values: pa.Array) -> ColumnBounds:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import read_metadata
+from lakeformat.files.slice_reader import SliceLeft, look_at_slice
+from lakeformat.files.slice_skipping import Skipping
 from lakeformat.model.files import BaseFile, FileSlice
-from lakeformat.predicate import Always, may_match
+from lakeformat.predicate import Always, columns_of, may_match, path_parts
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.nan import nan_free_columns
 from lakeformat.read.pruning import proven_own, prune_by_name
@@ -24,11 +27,12 @@ from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.folder_values import reading_keys
-from lakeformat.table_state.live import FILE_COLUMNS, file_objects, merged_rows
+from lakeformat.table_state.live import FILE_COLUMNS, Portion, file_objects, merged_rows
 from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = ["ReadPlan", "group_bytes", "plan_read"]
 
+Flags = npt.NDArray[np.bool_]
 
 #: More files than this are left to the tasks that read them, which open their footers anyway.
 _MOST_FOOTERS: Final = 1024
@@ -114,13 +118,22 @@ def plan_read(
         count_row_groups or file.size_bytes > split_bytes or (filtered and not known)
         for file, known in zip(files, told, strict=True)
     ]
-    wanted = [(file, free) for file, free, flag in zip(files, found.nan_free, opened, strict=True) if flag]
+    whole = [
+        FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file))
+        for file, free in zip(files, found.nan_free, strict=True)
+    ]
+    wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
     by_groups, seen, left = _by_footers(storage, wanted, snapshot, query, filtered=filtered)
     in_order = iter(by_groups)
-    parts: list[Part] = [SlicePart(each, snapshot.merging(each)) for each in found.slices]
+    slices = [SlicePart(each, snapshot.merging(each)) for each in found.slices]
+    looked = _looked_at(storage, slices, snapshot, query, exact=count_row_groups) if filtered else None
+    if looked is not None:
+        slices = [part for part, of in zip(slices, looked, strict=True) if of.left is not None]
+        seen, left = seen + sum(of.row_groups for of in looked), left + sum(len(of.left or ()) for of in looked)
+    parts: list[Part] = [*slices]
     files_left, bytes_left = len(parts), sum(part.size_bytes for part in parts)
-    for file, free, flag in zip(files, found.nan_free, opened, strict=True):
-        mine = next(in_order) if flag else [FilePart(file.path, file.size_bytes, nan_free=free)]
+    for file, part, flag in zip(files, whole, opened, strict=True):
+        mine = next(in_order) if flag else [part]
         files_left += bool(mine)
         bytes_left += file.size_bytes if mine else 0
         parts += mine
@@ -133,8 +146,8 @@ def plan_read(
         bytes_after_names=found.bytes_by_name if filtered else snapshot.live.size_bytes,
         bytes_after_stats=bytes_left,
         bytes_after=sum(part.size_bytes for part in parts),
-        row_groups=seen if wanted else None,
-        row_groups_after=left if wanted else None,
+        row_groups=seen if wanted or looked else None,
+        row_groups_after=left if wanted or looked else None,
     )
 
 
@@ -190,13 +203,18 @@ def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: b
     columns = sorted({leaf.column for leaf in leaves(query.predicate)})
     tables = [kept.files]
     for portion in snapshot.live.portions(columns, query.predicate):
-        flags, doubted = prune_by_name(portion.files, query.predicate, keys, full, portion.bounds)
+        flags, doubted = prune_by_name(
+            portion.files,
+            query.predicate,
+            keys,
+            full,
+            portion.bounds,
+            meta_columns=not snapshot.config.has_virtual_keys,
+            folders_tell=snapshot.config.drops_partition_columns,
+        )
         merged = merged_rows(portion)
-        flags |= doubted & merged  # Rows of log files may lie off their folder, and no commit proves that none does.
-        doubted &= ~merged
         if doubted.any():
-            own = proven_own(storage, snapshot.timeline, portion.files.filter(pa.array(doubted)))
-            flags[np.flatnonzero(doubted)[~own]] = True
+            flags[np.flatnonzero(doubted)[~_own(storage, snapshot, portion, doubted)]] = True
         kept.files_by_name += int(flags.sum())
         kept.bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
         flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())
@@ -212,9 +230,19 @@ def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: b
     return kept
 
 
+def _own(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags) -> Flags:
+    """Which of the doubted slices hold nothing but rows that lie in the folder they name."""
+    merged = merged_rows(portion)
+    alone = file_objects(portion.files.filter(pa.array(doubted & ~merged)))
+    pieces = {at: each for at, each in enumerate(portion.slices or ()) if each is not None and doubted[at]}
+    for at, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):
+        pieces[at] = FileSlice(base.group, base.name.instant_time, base)
+    return proven_own(storage, snapshot.timeline, [pieces[at] for at in sorted(pieces)])
+
+
 def _by_footers(
     storage: Storage,
-    files: Sequence[tuple[BaseFile, tuple[str, ...]]],
+    files: Sequence[tuple[BaseFile, FilePart]],
     snapshot: Snapshot,
     query: ReadQuery,
     *,
@@ -223,7 +251,7 @@ def _by_footers(
     """Per file, the row groups that may hold a match, and how many there are and are left.
 
     Args:
-        files: each with its columns without NaN.
+        files: each with the part that is all of it.
     """
     if not files or snapshot.schema is None:
         return [], 0, 0
@@ -235,13 +263,36 @@ def _by_footers(
         for start in range(0, len(files), _FOOTERS_AT_A_TIME):
             some = files[start : start + _FOOTERS_AT_A_TIME]
             footers = list(pool.map(lambda each: read_metadata(storage, each[0]), some))
-            bounds, rows, owner = row_group_bounds(footers, columns, full, [free for _, free in some])
+            bounds, rows, owner = row_group_bounds(footers, columns, full, [part.nan_free for _, part in some])
             flags = may_match(query.predicate, bounds, rows) if filtered else np.ones(len(rows), bool)
+            silent = frozenset[str]().union(*(part.silent for _, part in some))
+            if filtered and silent:
+                known = {path: of for path, of in bounds.items() if path_parts(path)[0] not in silent}
+                shaped = np.array([part.shape is not None for _, part in some])[owner]
+                flags = np.where(shaped, may_match(query.predicate, known, rows), flags)
             seen, left = seen + len(flags), left + int(flags.sum())
-            for at, (file, free) in enumerate(some):
+            for at, (_, part) in enumerate(some):
                 keep = np.flatnonzero(flags[owner == at]).tolist()
-                found.append([FilePart(file.path, group_bytes(footers[at], group), (group,), free) for group in keep])
+                found.append([
+                    replace(part, size_bytes=group_bytes(footers[at], group), row_groups=(group,)) for group in keep
+                ])  # fmt: skip
     return found, seen, left
+
+
+def _looked_at(
+    storage: Storage, slices: Sequence[SlicePart], snapshot: Snapshot, query: ReadQuery, *, exact: bool
+) -> Sequence[SliceLeft] | None:
+    """What the filter leaves of slices with log files; None if that is left to the tasks that read them."""
+    if snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
+        return None
+    skipping = Skipping(query.predicate, readable_schema(snapshot.schema, meta_columns=True))
+    columns = sorted(columns_of(query.predicate))
+    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        return list(
+            pool.map(
+                lambda part: look_at_slice(storage, part.slice, part.merging, columns, skipping, exact=exact), slices
+            )
+        )
 
 
 def group_bytes(footer: pq.FileMetaData, group: int) -> int:

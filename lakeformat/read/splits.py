@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from lakeformat.files.slice_reader import SliceMerging
-from lakeformat.model.files import FileSlice
+from lakeformat.files.stored_shape import StoredShape
+from lakeformat.model.files import BaseFileName, FileSlice
 
 __all__ = ["FilePart", "Part", "SlicePart", "Split", "pack"]
 
@@ -18,12 +19,24 @@ class FilePart:
 
     Attributes:
         nan_free: float columns of the filter, by path, that hold no NaN in the file: its footer does not tell.
+        shape: how the file's columns become the table's; None where they are.
     """
 
     path: str
     size_bytes: int
     row_groups: tuple[int, ...] | None = None
     nan_free: tuple[str, ...] = ()
+    shape: StoredShape | None = None
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Columns of which the file's statistics say nothing."""
+        return frozenset() if self.shape is None else self.shape.silent(self.instant_time)
+
+    @property
+    def instant_time(self) -> str:
+        """Of the commit that wrote the file."""
+        return BaseFileName.parse(self.path.rpartition("/")[2]).instant_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +107,7 @@ def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
         last = joined[-1] if joined else None
         if isinstance(part, FilePart) and isinstance(last, FilePart) and last.path == part.path and part.row_groups:
             groups = (*(last.row_groups or ()), *part.row_groups)
-            joined[-1] = FilePart(part.path, last.size_bytes + part.size_bytes, groups, part.nan_free)
+            joined[-1] = replace(part, size_bytes=last.size_bytes + part.size_bytes, row_groups=groups)
         else:
             joined.append(part)
     return tuple(joined)

@@ -18,7 +18,7 @@ from lakeformat.predicate import columns_of
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
-from lakeformat.read.splits import FilePart, Part, SlicePart, Split
+from lakeformat.read.splits import Part, SlicePart, Split
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
@@ -107,4 +107,4 @@ def _shared(part: Part, other: Part) -> Part:
         groups = part.row_groups if other.row_groups is None else other.row_groups
     else:
         groups = tuple(group for group in part.row_groups if group in other.row_groups)
-    return FilePart(part.path, part.size_bytes, groups, other.nan_free)
+    return replace(other, size_bytes=part.size_bytes, row_groups=groups)

@@ -49,7 +49,9 @@ class Engine:
         """The table as it stands, refused if it cannot be written to."""
         config = self.store.config()
         config.check_writable(self.storage.location)
-        return self.snapshot(config=config)
+        snapshot = self.snapshot(config=config)
+        snapshot.check_writable(self.storage.location)
+        return snapshot
 
 
 def open_engine(path: str, options: Options, **storage_options: Any) -> Engine:

@@ -18,19 +18,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.errors import InvalidOptionError
-from lakeformat.keys.partition_paths import partition_values
+from lakeformat.errors import InvalidOptionError, UnsupportedTableError
+from lakeformat.keys.partition_paths import DEFAULT_PARTITION, partition_values
 from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import LogFileName
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import ColumnBounds, column_path
 
-__all__ = ["OFF_FOLDER", "folder_values", "off_folder", "own_files", "reading_keys"]
+__all__ = [
+    "OFF_FOLDER",
+    "dropped_values",
+    "folder_values",
+    "off_folder",
+    "own_files",
+    "own_logs",
+    "reading_keys",
+    "virtual_keys",
+]
 
 #: Key of ``extraMetadata``: JSON list of the commit's files that may hold rows of other partition values.
 OFF_FOLDER: Final = "lakeformat.files.off.folder"
 #: Operations of Hudi that put a new row into the folder its own partition columns name.
 _INSERTING: Final = frozenset({"INSERT", "UPSERT", "BULK_INSERT", "INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"})
+
+_DELETING: Final = frozenset({"DELETE"})
 
 Flags = npt.NDArray[np.bool_]
 
@@ -70,6 +82,55 @@ def folder_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) ->
     }
 
 
+def dropped_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping[str, pa.Scalar]:
+    """Of a table whose files do not hold them, the values of the partition columns below a path, typed.
+
+    A text column of which the path does not tell the value, as those that times make, has the path's own text.
+
+    Raises:
+        UnsupportedTableError: a column of another type whose value the path does not tell; names it.
+    """
+    keys = reading_keys(config)
+    told = partition_values(path, keys, schema)
+    segments = path.split("/")
+    found: dict[str, pa.Scalar] = {}
+    for at, name in enumerate(config.partition_fields):
+        if name not in schema.names:
+            continue
+        of = schema.field(name).type
+        alone = len(config.partition_fields) == 1
+        text = path if alone else segments[at] if len(segments) == len(config.partition_fields) else None
+        bare = None if text is None else text.removeprefix(f"{name}=") if keys.hive_style else text
+        if name in told:
+            found[name] = told[name].cast(of)
+        elif bare == DEFAULT_PARTITION:
+            found[name] = pa.scalar(None, of)
+        elif bare is not None and pa.types.is_string(of):
+            found[name] = pa.scalar(bare, of)
+        else:
+            raise UnsupportedTableError(
+                f"files of the table do not hold the partition column {name!r}, and the folder {path!r} does not tell "
+                f"its value as {of}; read the table with Apache Hudi"
+            )
+    return found
+
+
+def virtual_keys(config: TableConfig) -> KeySettings:
+    """How the keys of a table are made that stores none.
+
+    Raises:
+        UnsupportedTableError: by a class that is not known; read-optimized queries need no keys.
+    """
+    try:
+        kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, config.partition_fields)
+    except InvalidOptionError as error:
+        raise UnsupportedTableError(
+            f"the table stores no record keys (hoodie.populate.meta.fields=false), and they cannot be made: {error}"
+        ) from None
+    complex_keys = kind is KeyGeneratorKind.COMPLEX
+    return KeySettings(KeyGeneratorKind.COMPLEX if complex_keys else KeyGeneratorKind.CUSTOM, config.record_fields)
+
+
 def off_folder(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds]) -> tuple[Flags, Flags]:
     """By file: whether some row may have another value than its folder names, and whether that was measured.
 
@@ -103,3 +164,13 @@ def own_files(metadata: CommitMetadata) -> frozenset[str]:
     if metadata.operation not in _INSERTING:
         return frozenset()
     return frozenset(s.path for s in metadata.all_stats() if s.prev_commit is None and not s.num_updates)
+
+
+def own_logs(metadata: CommitMetadata) -> Mapping[str, int | None]:
+    """The commit's log files, and bytes of each whose new rows are proven to lie in the folder that they name.
+
+    Only what is inserted is known to name its folder, and deletes bring no rows.
+    """
+    logs = (stat for stat in metadata.all_stats() if LogFileName.match(stat.path.rpartition("/")[2]))
+    inserts = metadata.operation in _INSERTING or metadata.operation in _DELETING
+    return {stat.path: stat.size_bytes if inserts and not stat.num_updates else None for stat in logs}

@@ -12,15 +12,29 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.avro_schema import from_avro, without_meta
 from lakeformat.codec.stored_types import storage_schema
-from lakeformat.errors import CorruptTableError, InstantNotAvailableError
+from lakeformat.errors import CorruptTableError, InstantNotAvailableError, UnsupportedTableError
+from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.slice_reader import SliceMerging
+from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.read_rule import ReadRule, read_rule
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import Action, Instant, State, VisibleInstants
+from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
+from lakeformat.storage.port import Storage
 from lakeformat.table_state.file_groups import check_complete, list_files, visible_files
-from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, file_objects
+from lakeformat.table_state.folder_values import dropped_values, virtual_keys
+from lakeformat.table_state.live import (
+    ListedFiles,
+    ListedSlices,
+    LiveFiles,
+    Partitioned,
+    Portion,
+    file_objects,
+    merged_rows,
+)
+from lakeformat.table_state.schema_history import schema_versions
 from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -28,6 +42,8 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["Snapshot", "check_horizon", "list_snapshot", "table_schema"]
 
 _AT_A_TIME: Final = 1024
+#: Of tables of this version that take no log files the schema that commits tell is all: a snapshot opens no file.
+_WE_WRITE: Final = 6
 
 
 @dataclass(frozen=True)
@@ -40,6 +56,7 @@ class Snapshot:
         instant_time: the newest commit that counts, None in an empty table.
         schema: the table's columns without the meta columns; None if no one has ever said.
         live: the live base files.
+        versions: of a table that schema on read has changed, what its files hold of the columns, by schema.
     """
 
     config: TableConfig
@@ -47,6 +64,7 @@ class Snapshot:
     instant_time: str | None
     schema: pa.Schema | None
     live: LiveFiles
+    versions: tuple[SchemaVersion, ...] = ()
 
     @cached_property
     def files(self) -> tuple[BaseFile, ...]:
@@ -81,7 +99,33 @@ class Snapshot:
         Raises:
             UnsupportedTableError: the table's rule of merging is not known.
         """
-        return SliceMerging(self._rule, self._visible.since(piece.base_instant))
+        shape = self._shapes[piece.group.partition_path] if self._is_shaped else None
+        if self.config.has_virtual_keys:
+            shape = replace(shape or StoredShape(), key=virtual_keys(self.config))
+        return SliceMerging(self._rule, self._visible.since(piece.base_instant), shape)
+
+    def shape(self, file: BaseFile) -> StoredShape | None:
+        """How the columns of a base file that is read alone become the table's; None where they are."""
+        if not self._is_shaped:
+            return None
+        shape = self._shapes[file.partition_path]
+        return shape if shape.changes(file.name.instant_time) else None
+
+    @cached_property
+    def _is_shaped(self) -> bool:
+        return bool(self.versions or self.config.drops_partition_columns)
+
+    @cached_property
+    def _shapes(self) -> _Shapes:
+        return _Shapes(self)
+
+    def check_writable(self, location: str) -> None:
+        """Refuse, by name, what only readers may meet and no property tells. Raises `UnsupportedTableError`."""
+        if self.versions:
+            raise UnsupportedTableError(
+                f"{location}: writing to a table whose columns go by ids (hoodie.schema.on.read.enable) is not "
+                "supported; use Apache Hudi for it"
+            )
 
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
@@ -95,6 +139,20 @@ class Snapshot:
                 f"{location} has no schema: no commit and no base file names one; write to it first"
             )
         return self.schema
+
+
+class _Shapes(dict[str, StoredShape]):
+    """Partition path -> how its files are read, made as they are asked for."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self._config, self._versions = snapshot.config, snapshot.versions
+        self._schema = snapshot.schema if snapshot.config.drops_partition_columns else None
+
+    def __missing__(self, partition_path: str) -> StoredShape:
+        constants = {} if self._schema is None else dropped_values(partition_path, self._config, self._schema)
+        self[partition_path] = found = StoredShape(constants, versions=self._versions)
+        return found
 
 
 def list_snapshot(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None = None) -> Snapshot:
@@ -128,7 +186,27 @@ def list_snapshot(store: TimelineStore, config: TableConfig, whole: Timeline, as
         slices = slices_of(files, listing.logs, replaced, counts_from)
         check_logs(slices, commits, counts_from, location=location, travelling=as_of is not None)
         live = ListedSlices(slices) if any(each.logs for each in slices) else live
-    return Snapshot(config, whole, newest, schema, live)
+    if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
+        schema = _with_operation(store.storage, schema, live)
+    versions = schema_versions(store.storage, commits, location)
+    return Snapshot(config, whole, newest, schema, live, versions)
+
+
+def _with_operation(storage: Storage, schema: pa.Schema, live: LiveFiles) -> pa.Schema:
+    """With the sixth meta column where files have it: commits do not tell (Hudi: ``hasOperationField``)."""
+    base = next((file for portion in live.portions() for file in _bases(portion)), None)
+    if base is None or OPERATION in schema.names:
+        return schema
+    with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:
+        has_it = OPERATION in parquet.schema_arrow.names
+    return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
+
+
+def _bases(portion: Portion) -> Iterator[BaseFile]:
+    for each in portion.slices or ():
+        if each is not None and each.base is not None:
+            yield each.base
+    yield from file_objects(portion.files.filter(pa.array(~merged_rows(portion))).slice(0, 1))
 
 
 def _counting(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
@@ -176,8 +254,22 @@ def table_schema(
 ) -> pa.Schema | None:
     """The newest schema a commit carries, else the one given at creation, else that of a base file.
 
+    Dropped partition columns come last, as text if neither a commit nor the schema given at creation has their type.
     Source: Hudi's ``TableSchemaResolver``.
     """
+    found = _said_schema(store, config, commits, files)
+    if found is None or not config.drops_partition_columns:
+        return found
+    missing = [name for name in config.partition_fields if name not in found.names]
+    created = config.get(CREATE_SCHEMA)
+    known = without_meta(from_avro(created, name=PROPERTIES_PATH)) if created else found
+    types = [known.field(name).type if name in known.names else pa.string() for name in missing]
+    return pa.schema([*found, *map(pa.field, missing, types)])
+
+
+def _said_schema(
+    store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: Sequence[BaseFile]
+) -> pa.Schema | None:
     location = store.storage.location
     for instant in reversed(commits):
         text = store.commit(instant).schema_text

@@ -276,6 +276,7 @@ def plan_job(
         InvalidOptionError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
     """
     config = snapshot.config
+    snapshot.check_writable(store.storage.location)
     said = options[_OPERATION]
     operation = _operation(said, options, has_key=bool(config.record_fields), overwrite=overwrite)
     combine = operation.tags or options[_COMBINE] or _drops(operation, options)

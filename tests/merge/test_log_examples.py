@@ -15,13 +15,14 @@ import pyarrow.ipc
 import pytest
 
 from lakeformat.errors import SchemaMismatchError
-from lakeformat.merge import PartialUpdateMode, ReadRule, SliceMerge, folded_parts
+from lakeformat.merge import ReadRule, SliceMerge, folded_parts
 from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
+from lakeformat.model.merge_settings import PartialUpdate
 
 KEY = "_hoodie_record_key"
 SCHEMA = pa.schema({KEY: pa.string(), "ts": pa.int64(), "v": pa.string()})
 COMMIT, EVENT = ReadRule(), ReadRule(("ts",))
-UNKNOWN = PartialUpdateMode.FILL_UNAVAILABLE
+UNKNOWN = PartialUpdate.FILL_UNAVAILABLE
 
 
 def row(ts: Any, v: str, **more: Any) -> LogRows:

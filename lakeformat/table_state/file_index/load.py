@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.codec.internal_schema import LATEST_SCHEMA
 from lakeformat.errors import StorageError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
@@ -78,6 +79,8 @@ def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: 
     if not entries or (as_of is not None and _cleaned_since(whole, as_of)):
         return None
     timeline = whole if as_of is None else whole.as_of(as_of)
+    if timeline.commits and LATEST_SCHEMA in store.commit(timeline.commits[-1]).extra:
+        return None  # Bounds go by names, and columns of such a table by ids.
     chosen = _choose(store, entries, whole, as_of)
     if chosen is None:
         return None

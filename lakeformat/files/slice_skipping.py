@@ -1,0 +1,164 @@
+"""What of a file slice with log files a filter needs: nothing, or its log files and some row groups of its base file.
+
+A row of the slice is one of the base file, one of a log block, or, by rules that merge field by field, a mixture of
+both. So the slice holds no match where neither the row groups nor the blocks may; of mixtures, where the bounds of all
+of them together rule it out. A row group may be left out though the slice is read, where the filter rules its rows out
+and no log row that might match has a key in its range: such a row's record could be in the group, and then the two
+have to meet. Deletes and log rows that do not match are no reason: what becomes of their records does not match either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.log_block import BlockKind, LogBlock
+from lakeformat.merge.versions import Versions
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_match, path_parts
+from lakeformat.predicate.nodes import leaves
+from lakeformat.storage.port import Storage
+
+__all__ = ["Footers", "Skipping", "block_footers", "groups_left", "may_hold", "told_by"]
+
+Flags = npt.NDArray[np.bool_]
+
+#: The last bytes of a Parquet file: length of the footer, and the magic.
+_TAIL_BYTES: Final = 8
+_MAGIC: Final = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipping:
+    """What a reader may leave out. Picklable.
+
+    Attributes:
+        predicate: rows that it does not select need not be read; bound to ``table``.
+        table: all columns as readers see them, meta columns included.
+    """
+
+    predicate: Predicate
+    table: pa.Schema
+
+    @property
+    def paths(self) -> list[str]:
+        """Of the columns in the filter."""
+        return sorted({leaf.column for leaf in leaves(self.predicate)})
+
+
+@dataclass(frozen=True, slots=True)
+class Footers:
+    """What is told of the slice without a look at rows.
+
+    Attributes:
+        base: of the base file; None if there is none.
+        blocks: of the data blocks; None if one of them has none, as those of Avro.
+        mixes: fields of base and log rows may come together in one row.
+        silent: columns whose statistics say nothing of them.
+    """
+
+    base: pq.FileMetaData | None
+    blocks: Sequence[pq.FileMetaData] | None
+    mixes: bool
+    silent: Collection[str] = ()
+
+
+def told_by(
+    footer: pq.FileMetaData, skipping: Skipping, silent: Collection[str]
+) -> tuple[Mapping[str, ColumnBounds], Any]:
+    """Bounds of the filter's columns in each row group, as far as they are known, and rows."""
+    return _bounds([footer], skipping, silent)
+
+
+def _bounds(
+    footers: Sequence[pq.FileMetaData], skipping: Skipping, silent: Collection[str]
+) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
+    paths = [path for path in skipping.paths if path_parts(path)[0] not in silent]
+    bounds, rows, _ = row_group_bounds(footers, paths, skipping.table)
+    return bounds, rows
+
+
+def may_hold(told: Footers, skipping: Skipping) -> bool:
+    """Whether the slice may hold a row that the filter selects."""
+    if told.blocks is None:
+        return True
+    footers = [*([told.base] if told.base else []), *told.blocks]
+    bounds, rows = _bounds(footers, skipping, told.silent)
+    if told.mixes and len(rows):
+        bounds, rows = fold_files(bounds, rows, np.zeros(len(rows), np.int64), 1)
+    return bool(may_match(skipping.predicate, bounds, rows).any())
+
+
+def groups_left(told: Footers, skipping: Skipping, logs: Versions, *, keys_known: bool) -> list[int]:
+    """The row groups of the base file that have to meet the log rows; see above.
+
+    Args:
+        logs: one version of each record, with the filter's columns.
+        keys_known: whether the base file's statistics tell its record keys.
+    """
+    assert told.base is not None  # noqa: S101  The caller's.
+    wanted = may_match(skipping.predicate, *_bounds([told.base], skipping, told.silent))
+    if wanted.all():
+        return list(range(len(wanted)))
+    risky = _risky_keys(logs, skipping, every=told.mixes or not keys_known)
+    if len(risky) and not keys_known:
+        return list(range(len(wanted)))
+    if len(risky):
+        ranges, _, _ = row_group_bounds([told.base], [RECORD_KEY], skipping.table)
+        lows, highs = ranges[RECORD_KEY].minimum, ranges[RECORD_KEY].maximum
+        for group in np.flatnonzero(~wanted).tolist():
+            low, high = lows[group], highs[group]
+            inside = pc.and_(pc.greater_equal(risky, low), pc.less_equal(risky, high))
+            wanted[group] = not (low.is_valid and high.is_valid) or pc.any(inside).as_py()
+    kept: list[int] = np.flatnonzero(wanted).tolist()
+    return kept
+
+
+def _risky_keys(logs: Versions, skipping: Skipping, *, every: bool) -> pa.ChunkedArray:
+    """Keys of the log rows that might match, once they have met the base file."""
+    held = logs.row >= 0
+    if not every and logs.rows.num_rows:
+        needed = logs.rows.select([name for name in logs.rows.schema.names if name in columns_of(skipping.predicate)])
+        selected = np.asarray(mask(skipping.predicate, needed)).astype(bool)
+        held[held] = selected[logs.row[held]]
+    return logs.keys.filter(pa.array(held))
+
+
+def block_footers(storage: Storage, blocks: Sequence[LogBlock]) -> Sequence[pq.FileMetaData] | None:
+    """The Parquet footers of the data blocks; None if one of these is no Parquet, or its footer is not whole."""
+    data = [block for block in blocks if block.kind is not BlockKind.DELETE]
+    if any(block.kind is not BlockKind.PARQUET_DATA for block in data):
+        return None
+    found: list[pq.FileMetaData] = []
+    for block in data:
+        with storage.open_input(block.path) as source:
+            footer = _footer(source, block)
+        if footer is None:
+            return None
+        found.append(footer)
+    return found
+
+
+def _footer(source: Any, block: LogBlock) -> pq.FileMetaData | None:
+    """Damage is for whoever reads the block to tell."""
+    end = block.content_offset + block.content_bytes
+    if block.content_bytes < _TAIL_BYTES + len(_MAGIC):
+        return None
+    source.seek(end - _TAIL_BYTES)
+    tail = source.read(_TAIL_BYTES)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > block.content_bytes - _TAIL_BYTES - len(_MAGIC):
+        return None
+    source.seek(end - _TAIL_BYTES - length)
+    try:
+        return pq.read_metadata(pa.BufferReader(_MAGIC + source.read(length + _TAIL_BYTES)))
+    except (pa.ArrowException, OSError):
+        return None

@@ -1,0 +1,145 @@
+"""Files that do not hold the table's columns as the table names them: what makes their rows the table's.
+
+Three kinds of tables have such files: those whose partition columns are dropped from files
+(``hoodie.datasource.write.drop.partition.columns``), so that the folder alone tells them; those with virtual keys
+(``hoodie.populate.meta.fields=false``), whose record key is made of the key columns; and those that schema on read has
+changed, whose columns go by ids, not by names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.errors import UnsupportedTableError
+from lakeformat.keys.record_keys import record_keys
+from lakeformat.merge.log_records import LogDeletes, LogPart
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings
+from lakeformat.model.record import RECORD_KEY
+
+__all__ = ["SchemaVersion", "StoredShape"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """What differs in files of a schema from the table's.
+
+    Attributes:
+        version: instant of the schema, as a number.
+        stored: column of the table -> its name in these files, None where they have nothing of it.
+        refused: column of the table -> why it cannot be read from these files.
+    """
+
+    version: int
+    stored: Mapping[str, str | None] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+_SAME = SchemaVersion(0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShape:
+    """How the files of a folder are read. Picklable.
+
+    Attributes:
+        constants: columns that the folder tells, whatever a file holds.
+        key: of tables with virtual keys, how a record's key is made.
+        versions: schemas of the past, by version.
+    """
+
+    constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    key: KeySettings | None = None
+    versions: tuple[SchemaVersion, ...] = ()
+
+    def _version(self, instant_time: str) -> SchemaVersion:
+        """The schema that counted at an instant: the first one for what is older (Hudi: ``searchSchema``)."""
+        found = self.versions[0] if self.versions else _SAME
+        for version in self.versions:
+            if version.version <= int(instant_time):
+                found = version
+        return found
+
+    def changes(self, instant_time: str) -> bool:
+        """Whether files of an instant need any of this, keys aside, which copy-on-write reads without."""
+        version = self._version(instant_time)
+        return bool(self.constants or version.stored or version.refused)
+
+    def silent(self, instant_time: str) -> frozenset[str]:
+        """Columns of which the statistics of an instant's files say nothing."""
+        version = self._version(instant_time)
+        return frozenset({*self.constants, *version.stored, *version.refused})
+
+    def asked(self, columns: Iterable[str], instant_time: str) -> tuple[str, ...]:
+        """Names of the stored columns that `restored` needs.
+
+        Raises:
+            UnsupportedTableError: a column cannot be read from these files; names it.
+        """
+        version = self._version(instant_time)
+        names: list[str] = []
+        for column in self._needed(columns):
+            if column in version.refused:
+                raise UnsupportedTableError(
+                    f"column {column!r} {version.refused[column]} in files of instant {instant_time}, which schema on "
+                    "read alone can tell apart; name the other columns, or read it with Apache Hudi"
+                )
+            stored = version.stored.get(column, column)
+            if stored is not None and column not in self.constants:
+                names.append(stored)
+        return tuple(dict.fromkeys(names))
+
+    def asked_ever(self, columns: Iterable[str]) -> frozenset[str]:
+        """Names of the stored columns that files of any instant may need."""
+        needed = frozenset(self._needed(columns))
+        renamed = (version.stored.get(column) for version in self.versions for column in needed)
+        return needed.union(name for name in renamed if name is not None)
+
+    def _needed(self, columns: Iterable[str]) -> Iterable[str]:
+        names = dict.fromkeys(columns)
+        if self.key is not None and RECORD_KEY in names:
+            names |= dict.fromkeys(name.partition(".")[0] for name in self.key.record_fields)
+        return names
+
+    def restored(self, rows: Any, columns: Collection[str], instant_time: str) -> Any:
+        """A batch or a table with those of the columns that the files of an instant tell, named as the table does."""
+        version = self._version(instant_time)
+        found: dict[str, Any] = {}
+        for column in self._needed(columns):
+            stored = version.stored.get(column, column)
+            if column in self.constants:
+                found[column] = pa.repeat(self.constants[column], rows.num_rows)
+            elif stored in rows.schema.names:
+                found[column] = rows.column(stored)
+        if self.key is not None and RECORD_KEY in columns:
+            found.pop(RECORD_KEY, None)
+            found[RECORD_KEY] = record_keys(_like(rows, found), self.key)
+        return _like(rows, {name: found[name] for name in columns if name in found})
+
+    def restored_part(self, part: LogPart, columns: Collection[str]) -> LogPart:
+        """The same of a log block; raises as `asked`."""
+        if isinstance(part, LogDeletes):
+            return replace(part, keys=_plain_keys(part.keys, self.key))
+        self.asked(columns, part.instant_time)
+        return replace(part, rows=self.restored(part.rows, columns, part.instant_time))
+
+
+def _like(rows: Any, columns: Mapping[str, Any]) -> Any:
+    names, arrays = list(columns), list(columns.values())
+    if isinstance(rows, pa.RecordBatch):
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def _plain_keys(keys: pa.Array, settings: KeySettings | None) -> pa.Array:
+    """Keys of a delete block as `record_keys` makes them: some releases put ``id:`` before a single value."""
+    if settings is None or settings.kind is not KeyGeneratorKind.COMPLEX or len(settings.record_fields) > 1:
+        return keys
+    prefix = f"{settings.record_fields[0]}:"
+    if not len(keys) or not pc.all(pc.starts_with(keys, prefix)).as_py():
+        return keys
+    return pc.utf8_slice_codeunits(keys, start=len(prefix))
