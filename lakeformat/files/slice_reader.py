@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
+from lakeformat.codec.log_block import LogBlock
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footers import open_parquet, row_batches
-from lakeformat.files.log_block import LogBlock
 from lakeformat.files.log_reader import decode_blocks, plan_blocks
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
 from lakeformat.files.stored_shape import StoredShape
