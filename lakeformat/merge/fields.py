@@ -103,6 +103,10 @@ class KeyRuns:
         """By run, the position of the row that wins."""
         return self.at[self.last(self.newest_so_far)]
 
+    def latest(self) -> Ints:
+        """By run, the position of the row that came last."""
+        return self.at[self.last(np.ones(len(self.at), bool))]
+
     def bringing(self, known: Mask) -> Ints:
         """By run, the position of the row whose field is taken; where none knows it, the newest.
 

@@ -6,7 +6,7 @@ that a history may be folded in parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, versions_of
+from lakeformat.model.record import META_COLUMNS
 
 __all__ = ["folded_parts", "folded_versions"]
 
@@ -49,12 +50,12 @@ def folded_parts(
         waiting.append(versions_of(part, rule, schema))
         count += len(waiting[-1])
         if count > max(len(state), _FEW):
-            state, waiting, count = folded_versions(Versions.joined([state, *waiting])), [], 0
+            state, waiting, count = folded_versions(Versions.joined([state, *waiting]), rule), [], 0
             state = state.of_rows(np.arange(len(state)), keep(state.rows), state.known)
-    return folded_versions(Versions.joined([state, *waiting]))
+    return folded_versions(Versions.joined([state, *waiting]), rule)
 
 
-def folded_versions(versions: Versions) -> Versions:
+def folded_versions(versions: Versions, rule: ReadRule) -> Versions:
     """One version of each record.
 
     ==================================  ==================================================================
@@ -74,9 +75,10 @@ def folded_versions(versions: Versions) -> Versions:
     ranks = ordering_ranks(versions.ordering) if versions.ordering else None
     at = np.arange(len(codes)) if ranks is None else _since_unconditional(versions, codes)
     winners = last_of_each(codes, at, ranks)
-    if not versions.known:
+    if not versions.known and not rule.meta_of_later:
         return versions.taken(np.sort(winners))
-    return _combined(versions, codes, KeyRuns.of(codes, at, ranks), ranks, np.sort(winners))
+    late = frozenset(META_COLUMNS) if rule.meta_of_later else frozenset()
+    return _combined(versions, codes, KeyRuns.of(codes, at, ranks), ranks, np.sort(winners), late)
 
 
 def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
@@ -97,8 +99,14 @@ def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
     return np.flatnonzero((at >= starts[codes]) & (at <= ends[codes]))
 
 
-def _combined(versions: Versions, codes: Codes, runs: KeyRuns, ranks: Ints | None, winners: Ints) -> Versions:
-    """The winners, each with what the versions since the record's last delete say of its fields."""
+def _combined(
+    versions: Versions, codes: Codes, runs: KeyRuns, ranks: Ints | None, winners: Ints, late: Collection[str]
+) -> Versions:
+    """The winners, each with what the versions since the record's last delete say of its fields.
+
+    Args:
+        late: columns of the last version, whichever wins.
+    """
     places, lengths = np.arange(len(runs.at)), np.diff(np.append(runs.starts, len(runs.at)))
     deleted = versions.deleted[runs.at]
     since_delete = places > np.repeat(runs.last(deleted & runs.newest_so_far), lengths)
@@ -109,7 +117,7 @@ def _combined(versions: Versions, codes: Codes, runs: KeyRuns, ranks: Ints | Non
     by_arrival = np.argsort(records.newest())
     columns, known = [], {}
     for name in versions.rows.schema.names:
-        chosen = records.newest()
+        chosen = records.latest() if name in late else records.newest()
         if name in versions.known:
             knowing = _of_versions(versions, versions.known[name])
             chosen = records.bringing(knowing)

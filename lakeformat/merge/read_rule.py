@@ -21,6 +21,7 @@ class ReadRule:
         partial: what of a version's fields does not count; None: all does.
         unavailable: the text that stands for an unknown value under ``FILL_UNAVAILABLE``.
         delete_field: a column that makes deletes of rows whose value reads as ``delete_marker``; "" for none.
+        meta_of_later: the meta columns are those of the later written of two records, whichever wins.
     """
 
     ordering: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class ReadRule:
     unavailable: str = ""
     delete_field: str = ""
     delete_marker: str = ""
+    meta_of_later: bool = False
 
     def needed_of_base(self) -> tuple[str, ...]:
         """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct."""
@@ -50,6 +52,7 @@ def read_rule(settings: MergeSettings) -> ReadRule:
     return ReadRule(
         ordering=settings.ordering_fields if settings.mode is RecordMergeMode.EVENT_TIME else (),
         partial=settings.partial_update,
+        meta_of_later=settings.meta_of_later,
         unavailable=settings.unavailable_value if settings.partial_update is PartialUpdate.FILL_UNAVAILABLE else "",
         delete_field=settings.delete_field,
         delete_marker=settings.delete_marker,

@@ -19,7 +19,7 @@ from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, field_values, known_values
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 
 __all__ = ["SliceMerge"]
 
@@ -92,6 +92,8 @@ class SliceMerge:
             log_known = self._logs.known.get(name)
             one = base_known is None and log_known is None
             cells = every if one else pairs.cells(base_known, log_known)
+            if self._rule.meta_of_later and name in META_COLUMNS:
+                cells = np.ones(len(pairs.base), bool)
             columns.append(_replaced(column, self._logs.rows.column(name), pairs, cells))
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 

@@ -225,7 +225,7 @@ class History:
         )
         return Sql(
             "MERGE INTO {table} t USING (SELECT * FROM VALUES {rows} AS v(id, part, ts, seq, s)) s "
-            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.s = s.s, t.ts = s.ts, t.seq = s.seq",
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.id = s.id, t.s = s.s, t.ts = s.ts, t.seq = s.seq",
             {"rows": rows},
         )
 

@@ -77,7 +77,10 @@ def meet(old: Record, new: Record, rule: ReadRule) -> Record:
     """Two versions meet, ``new`` written later."""
     if not rule.ordering or new.forced or old.forced or not greater(old, new):
         return combined(new, old, rule)
-    return combined(old, new, rule)
+    kept = combined(old, new, rule)
+    if rule.meta_of_later and new.row and not old.deleted:
+        kept.row["_hoodie_commit_time"] = new.row["_hoodie_commit_time"]
+    return kept
 
 
 def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns: Sequence[str]) -> list[Row]:

@@ -39,6 +39,7 @@ RULES = [
     ReadRule(("ts", "n")),
     ReadRule(partial=DEFAULTS),
     ReadRule(("ts",), DEFAULTS),
+    ReadRule(("ts", "n"), DEFAULTS, meta_of_later=True),
     ReadRule(partial=UNKNOWN, unavailable=UNAVAILABLE),
     ReadRule(("n", "ts"), UNKNOWN, UNAVAILABLE),
     ReadRule(("n",), delete_field="op", delete_marker="d"),
@@ -132,9 +133,9 @@ def test_a_history_may_be_folded_in_parts(data: st.DataObject, rule: ReadRule) -
     blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=2, max_size=6))
     versions = [versions_of(part(block, rule), rule, SCHEMA) for block in blocks]
     cut = data.draw(st.integers(1, len(versions) - 1))
-    whole = folded_versions(Versions.joined(versions))
-    state = folded_versions(Versions.joined(versions[:cut]))
-    twice = folded_versions(Versions.joined([state, *versions[cut:]]))
+    whole = folded_versions(Versions.joined(versions), rule)
+    state = folded_versions(Versions.joined(versions[:cut]), rule)
+    twice = folded_versions(Versions.joined([state, *versions[cut:]]), rule)
     assert comparable(rows_by_key(whole)) == comparable(rows_by_key(twice))
 
 
