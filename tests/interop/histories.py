@@ -67,7 +67,7 @@ class Kind:
         happens: steps after the first, each a name of `DRAWN`, in an order of chance but for those after "then".
         mor: merge-on-read, else copy-on-write.
         payload: class of merging; "" for commit time.
-        ordering: the ordering fields, the first a long, the second an int.
+        ordering: the ordering fields.
         partitioned: into three.
         nested: columns of every type, else five flat ones.
         flagged: with the column ``_hoodie_is_deleted``.
@@ -164,8 +164,24 @@ class History:
         row: dict[str, Any] = {"n": value + (2**40 if self.evolved else 0), "s": f"v{value}", "more": "more"}
         row |= {"most": dt.date(2030, 1, 1), **(nested_value(chance, value) if self.kind.nested else {})}
         row = {name: None if chance.random() < 0.25 else of for name, of in row.items() if name in self.schema.names}
-        times = {"ts": self.clock - (chance.randrange(30) if late else 0), "seq": chance.randrange(3)}
-        return {"id": f"k{number:03}", **times, "part": f"p{number % 3}", **row}
+        time = self.clock - (chance.randrange(30) if late else 0)
+        times = {name: self.at(name, time) for name in {"ts", *self.kind.ordering}} | {"seq": chance.randrange(3)}
+        return {"id": f"k{number:03}", "part": f"p{number % 3}", **row, **times}
+
+    def at(self, name: str, time: int) -> Any:
+        """The time as an ordering value of that column's type."""
+        match self.schema.field(name).type:
+            case pa.TimestampType():
+                return dt.datetime(2000, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(microseconds=time)
+            case kind if pa.types.is_date(kind):
+                return dt.date(2000, 1, 1) + dt.timedelta(days=time)
+            case kind if pa.types.is_decimal(kind):
+                return decimal.Decimal(time) / 100
+            case kind if pa.types.is_string(kind):
+                return f"{time:09}"
+            case kind if pa.types.is_floating(kind):
+                return time / 8
+        return time
 
     def _old_rules(self, what: str) -> bool:
         """Whether Hudi 0.15.0 and its successors differ in it: for late updates within the log, and late deletes."""
@@ -197,7 +213,7 @@ class History:
         for row in rows[:5]:
             row["_hoodie_is_deleted"] = True
             if self._old_rules("late deletes"):
-                row["ts"] = self.clock
+                row |= {name: self.at(name, self.clock) for name in self.kind.ordering}
         return Write("upsert", pa.Table.from_pylist(rows, self.schema))
 
     def mark(self) -> Step:
@@ -225,7 +241,7 @@ class History:
         )
         return Sql(
             "MERGE INTO {table} t USING (SELECT * FROM VALUES {rows} AS v(id, part, ts, seq, s)) s "
-            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.s = s.s, t.ts = s.ts, t.seq = s.seq",
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.id = s.id, t.s = s.s, t.ts = s.ts, t.seq = s.seq",
             {"rows": rows},
         )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import hudi_rs
 import pyarrow as pa
 import pytest
 from histories import BUCKETS, FILLING, METADATA, PARQUET_BLOCKS, Kind
 from history_player import Look, Played, Player
-from hudi_spark import Hudi, missing_parts, the_rest_by_night
+from hudi_spark import Hudi
 
 import lakeformat
 from lakeformat import LakeformatError
@@ -17,7 +18,7 @@ from lakeformat import LakeformatError
 pytestmark = pytest.mark.interop
 
 KINDS: Final = (
-    Kind("v6_commit_time", "0.15.0", 6, "upsert upsert delete sql_delete compact sql_update", payload=""),
+    Kind("v6_commit_time", "0.15.0", 6, "upsert delete sql_delete compact sql_update evolve then upsert", payload=""),
     Kind(
         "v6_event_time_pending",
         "0.15.0",
@@ -30,18 +31,20 @@ KINDS: Final = (
         "v6_buckets_parquet",
         "0.15.0",
         6,
-        "upsert delete upsert evolve then schedule upsert",
+        "upsert delete upsert then schedule upsert delete",
         options={**BUCKETS, **PARQUET_BLOCKS},
     ),
     Kind(
         "v6_nested",
         "0.15.0",
         6,
-        "upsert evolve upsert delete then log_compact kill upsert upsert",
+        "upsert flag evolve upsert delete then log_compact flag kill upsert upsert",
+        ordering=("at",),
+        flagged=True,
         nested=True,
         options=METADATA,
     ),
-    Kind("v6_clustered", "0.15.0", 6, "upsert upsert cluster upsert roll_back delete", partitioned=True),
+    Kind("v6_clustered", "0.15.0", 6, "upsert evolve cluster upsert delete then upsert roll_back", partitioned=True),
     Kind("v6_partial_payload", "0.15.0", 6, "upsert upsert upsert compact upsert", payload="PartialUpdateAvroPayload"),
     Kind(
         "v8_two_fields",
@@ -64,7 +67,9 @@ KINDS: Final = (
         "v9_nested_parquet",
         "1.1.1",
         9,
-        "upsert upsert delete evolve compact upsert",
+        "upsert upsert evolve flag then delete compact upsert flag",
+        ordering=("day", "wide"),
+        flagged=True,
         nested=True,
         options={**PARQUET_BLOCKS, **METADATA},
     ),
@@ -104,7 +109,14 @@ KINDS: Final = (
         partitioned=True,
         options=METADATA,
     ),
-    Kind("v8_clustered", "1.2.0", 8, "upsert cluster upsert roll_back delete merge_into", partitioned=True, payload=""),
+    Kind(
+        "v8_clustered",
+        "1.2.0",
+        8,
+        "upsert cluster upsert delete then merge_into roll_back merge_into",
+        partitioned=True,
+        payload="",
+    ),
     Kind(
         "v9_non_defaults",
         "1.2.0",
@@ -112,7 +124,13 @@ KINDS: Final = (
         "upsert upsert merge_into delete upsert compact upsert",
         payload="OverwriteNonDefaultsWithLatestAvroPayload",
     ),
-    Kind("v9_marker", "1.2.0", 9, "upsert mark delete mark archive archive clean archive", options=METADATA),
+    Kind(
+        "v9_marker",
+        "1.2.0",
+        9,
+        "upsert mark delete mark then compact upsert archive compact mark archive clean archive",
+        options=METADATA,
+    ),
     Kind(
         "v6_by_1_2",
         "1.2.0",
@@ -128,38 +146,28 @@ ON_EVERY_RUN: Final = frozenset(
 Rows = dict[tuple[str, str], dict[str, Any]]
 
 
-class Sessions:
-    """One session of Hudi at a time; the kinds of a release stand together."""
-
-    def __init__(self, folders: pytest.TempPathFactory) -> None:
-        self._folders = folders
-        self._open: Hudi | None = None
-
-    def of(self, version: str) -> Hudi:
-        if self._open is None or self._open.version != version:
-            self.close()
-            if missing := missing_parts(version):
-                pytest.fail(f"{' and '.join(missing)} missing: run `make interop`, which sets them up", pytrace=False)
-            self._open = Hudi(version, self._folders.mktemp(f"hudi-{version}"))
-        return self._open
-
-    def close(self) -> None:
-        if self._open is not None:
-            self._open.__exit__(None, None, None)
-            self._open = None
+#: The release first: its one session makes all of its tables.
+HISTORIES: Final = pytest.mark.parametrize(
+    ("hudi", "kind"),
+    [
+        pytest.param(kind.hudi, kind, id=f"{kind.hudi}-{kind.name}", marks=() if often else pytest.mark.nightly)
+        for kind in KINDS
+        for often in [kind.name in ON_EVERY_RUN]
+    ],
+    indirect=True,
+    scope="session",
+)
 
 
-@pytest.fixture(scope="module")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
-    opened = Sessions(tmp_path_factory)
-    yield opened
-    opened.close()
+@pytest.fixture(scope="session")
+def kind(request: pytest.FixtureRequest) -> Kind:
+    named: Kind = request.param
+    return named
 
 
-@pytest.fixture(scope="module", params=the_rest_by_night(KINDS, ON_EVERY_RUN))
-def played(request: pytest.FixtureRequest, sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    kind: Kind = request.param
-    return Player(kind, sessions.of(kind.hudi), tmp_path_factory.mktemp(kind.name)).play()
+@pytest.fixture(scope="session")
+def played(kind: Kind, hudi: Hudi, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    return Player(kind, hudi, tmp_path_factory.mktemp(kind.name)).play()
 
 
 def by_key(table: pa.Table) -> Rows:
@@ -193,6 +201,18 @@ def compared(look: Look) -> list[str]:
     return list(differences(ours, by_key(look.rows)))
 
 
+@HISTORIES
 def test_rows_are_those_that_hudi_reads(played: Played) -> None:
     wrong: Mapping[str, list[str]] = {look.label: compared(look) for look in played.looks}
     assert not any(wrong.values()), "\n".join(f"{at}: {each}" for at, every in wrong.items() for each in every)
+
+
+@HISTORIES
+def test_hudi_rs_reads_the_same_rows_where_it_reads_the_kind(played: Played) -> None:
+    """Now alone: of the past hudi-rs shows the columns of today."""
+    now = [look.table for look in played.looks if look.as_of is None and not look.options]
+    read = [table for table in now if not hudi_rs.refusal(table)]
+    for table in read:
+        hudi_rs.assert_same_rows(lakeformat.open(table))
+    if not read:
+        pytest.skip(hudi_rs.refusal(played.table))
