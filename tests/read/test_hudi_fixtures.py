@@ -13,7 +13,15 @@ from test_fixture_tables import plain
 import lakeformat
 from lakeformat import InstantNotAvailableError
 
-COLLECTIONS = ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life", "hudi_changes", "hudi_merge_rules", "own_histories")
+COLLECTIONS = (
+    "hudi_mor_v6",
+    "hudi_v8_v9",
+    "hudi_upgraded",
+    "hudi_life",
+    "hudi_changes",
+    "hudi_merge_rules",
+    "own_histories",
+)
 #: The JSON files leave these out.
 UNSAID = frozenset({"_hoodie_commit_seqno", "_hoodie_file_name"})
 #: Made by Hudi 0.15.0, of whose two rules for late updates within the log later releases, and we, have one.
@@ -40,7 +48,9 @@ def timeless(value: Any) -> str:
     return repr(value.removesuffix(".000000") if isinstance(value, str) else value)
 
 
-@pytest.mark.parametrize("name", [n for collection in COLLECTIONS for n in names(collection) if n not in {OLD_RULE, LOST_BY_HUDI}])
+@pytest.mark.parametrize(
+    "name", [n for collection in COLLECTIONS for n in names(collection) if n not in {OLD_RULE, LOST_BY_HUDI}]
+)
 def test_rows_equal_those_of_the_hudi_that_made_the_table(name: str, tmp_path: Path) -> None:
     folder, document = unpack(name, tmp_path), expected(name)
     table = lakeformat.open(folder)
