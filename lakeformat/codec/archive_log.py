@@ -12,18 +12,15 @@ from lakeformat.codec.avro_container import DAMAGE, RecordReader
 from lakeformat.codec.avro_fields import NAMESPACE, TEXT, file_of, optional
 from lakeformat.codec.commit_avro import COMMIT_READER, REPLACE_READER
 from lakeformat.codec.commit_json import commit_of
+from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, LogBlock
+from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata
 
 __all__ = ["ArchivedEntry", "read_archive"]
 
-_MAGIC: Final = b"#HUDI#"
-#: After the magic: bytes of the block, version of the format, type of the block, entries of the header.
-_BLOCK: Final = struct.Struct(">qiii")
-_FORMAT: Final = 1
-_AVRO_DATA: Final = 3
-_SCHEMA: Final = 2
-_CONTENT: Final = 3
+_HEAD: Final = struct.Struct(">ii")
+_LENGTH: Final = struct.Struct(">i")
 _COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived nothing else do not say so.
 
 _ENTRY_FIELDS: Final = (optional("commitTime", TEXT), optional("actionType", TEXT), optional("actionState", TEXT))
@@ -75,61 +72,39 @@ class ArchivedEntry:
         return commit_of(found or {}, name=f"{self.source} (instant {self.time})")
 
 
-def read_archive(data: bytes, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:
+def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:
     """The completed instants of one archive file, in its order.
 
-    What a crash left half written is passed over: the instants of it were still active then.
+    What a crash left half written is passed over: the instants of it were still active then. Memory: a block.
 
     Args:
-        data: the file's bytes.
+        source: a seekable ``pyarrow.NativeFile``.
         name: the file's path, for messages.
         with_commits: whether commit metadata is decoded, too.
 
     Raises:
         CorruptTableError: a whole block is none of an archive.
+        UnsupportedTableError: a block is of a kind or version that is not known.
     """
-    offset = data.find(_MAGIC)
-    while offset >= 0:
-        start = offset + len(_MAGIC)
-        end = _end_of_block(data, start)
-        if end is not None:
-            try:
-                yield from _entries(data[start:end], name, with_commits)
-            except (*DAMAGE, struct.error) as error:
-                reason = str(error)[:300] or type(error).__name__
-                raise CorruptTableError(f"{name} is not a readable archive: {reason}; restore it from a copy") from None
-        offset = data.find(_MAGIC, start if end is None else end)
+    schema = _ENTRY_WITH_COMMIT if with_commits else _ENTRY
+    for block in blocks_of(source, name, source.size()):
+        source.seek(block.content_offset)
+        try:
+            yield from _entries(block, source.read(block.content_bytes), schema)
+        except (*DAMAGE, struct.error) as error:
+            reason = str(error)[:300] or type(error).__name__
+            raise CorruptTableError(f"{name} is not a readable archive: {reason}; restore it from a copy") from None
 
 
-def _end_of_block(data: bytes, start: int) -> int | None:
-    """Where the block ends whose magic ends at ``start``; None if it is cut off, or overwritten."""
-    if start + 8 > len(data):
-        return None
-    (size,) = struct.unpack_from(">q", data, start)
-    end = start + 8 + size
-    if size < 8 or end > len(data) or struct.unpack_from(">q", data, end - 8)[0] != size + len(_MAGIC):
-        return None
-    return end if end == len(data) or data.startswith(_MAGIC, end) else None
-
-
-def _entries(block: bytes, name: str, with_commits: bool) -> Iterator[ArchivedEntry]:
-    _, version, kind, count = _BLOCK.unpack_from(block)
-    if version != _FORMAT or kind != _AVRO_DATA:
-        raise ValueError(f"it holds a block of type {kind}, format {version}")
-    header, at = {}, _BLOCK.size
-    for _ in range(count):
-        key, length = struct.unpack_from(">ii", block, at)
-        header[key] = block[at + 8 : at + 8 + length]
-        at += 8 + length
-    at += 8  # The content's length, which the block's says as well.
-    content, records = struct.unpack_from(">ii", block, at)
-    if content != _CONTENT:
-        raise ValueError(f"it holds content of version {content}")
-    reader = RecordReader(json.loads(header[_SCHEMA]), _ENTRY_WITH_COMMIT if with_commits else _ENTRY)
-    at += 8
+def _entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iterator[ArchivedEntry]:
+    """Version (4), number of records (4), then each record behind its length (4)."""
+    version, records = _HEAD.unpack_from(content)
+    if block.kind is not BlockKind.AVRO_DATA or version != AVRO_CONTENT_VERSION:
+        raise ValueError(f"it holds a block of kind {block.kind.name}, version {version}")
+    reader, at = RecordReader(json.loads(block.told(HeaderKey.SCHEMA)), schema), _HEAD.size
     for _ in range(records):
-        (length,) = struct.unpack_from(">i", block, at)
-        record = reader.read(block[at + 4 : at + 4 + length])
-        at += 4 + length
+        (length,) = _LENGTH.unpack_from(content, at)
+        at += _LENGTH.size + length
+        record = reader.read(content[at - length : at])
         if record["actionState"] in _COMPLETED:
-            yield ArchivedEntry(str(record["commitTime"]), str(record["actionType"]), record, name)
+            yield ArchivedEntry(str(record["commitTime"]), str(record["actionType"]), record, block.name)

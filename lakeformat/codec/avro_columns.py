@@ -24,8 +24,8 @@ __all__ = ["decode_columns"]
 #: Values at positions, and the positions after them. None: nobody wants the values.
 Step: TypeAlias = "tuple[pa.Array | None, Ints]"
 
-#: Rounds over the items of lists, beyond which they must be worth their cost: items a round, at least.
-_MANY_ROUNDS: Final = 256
+#: Rounds over the items of lists, beyond which each must on average meet so many items to be worth its cost.
+_MANY_ROUNDS: Final = 1000
 _FEW_ITEMS: Final = 32
 
 
@@ -57,20 +57,21 @@ class _LongLists(Exception):  # noqa: N818 (it tells of no error)
 class _Lockstep:
     def __init__(self, data: AvroBytes) -> None:
         self._data = data
+        self._rounds = self._items = 0
 
     def table(self, starts: Ints, ends: Ints, record: AvroType, wanted: Collection[str] | None) -> pa.Table:
         arrays, fields, pos = [], [], starts
+        chosen = frozenset(record.names if wanted is None else wanted)
         for field, child in zip(record.arrow, record.children, strict=True):
-            array, pos = self._step(child, pos, wanted is None or field.name in wanted)
+            array, pos = self._step(child, pos, field.name in chosen)
             if array is not None:
                 arrays.append(array)
                 fields.append(field)
         if not np.array_equal(pos, ends):
             raise ValueError("the records are not as long as they say")
-        schema = pa.schema(fields)
         if not arrays:  # A table without columns must still know its rows.
             return pa.table({"": pa.nulls(len(starts))}).select([])
-        return pa.Table.from_arrays(arrays, schema=schema)
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
     def _step(self, one: AvroType, pos: Ints, want: bool) -> Step:
         if not len(pos):
@@ -153,15 +154,19 @@ class _Lockstep:
             if left.sum() > self._data.size:
                 raise ValueError("a list has more items than bytes")
             todo = live
-            if left.size and left.max() > _MANY_ROUNDS and left.sum() < _FEW_ITEMS * left.max():
-                raise _LongLists
             while todo.size:
+                self._count_round(len(todo))
                 key, at = self._map_key(pos[todo], want) if one.kind == "map" else (None, pos[todo])
                 item, pos[todo] = self._step(one.children[0], at, want)
                 rounds.add(todo, key, item)
                 left = left - 1
                 todo, left = todo[left > 0], left[left > 0]
         return (rounds.array(one) if want else None), pos
+
+    def _count_round(self, items: int) -> None:
+        self._rounds, self._items = self._rounds + 1, self._items + items
+        if self._rounds > _MANY_ROUNDS and self._items < _FEW_ITEMS * self._rounds:
+            raise _LongLists
 
     def _map_key(self, pos: Ints, want: bool) -> Step:
         lengths, pos = self._data.lengths(pos)

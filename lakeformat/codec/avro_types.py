@@ -23,9 +23,6 @@ _FEWEST: Final[Mapping[str, int]] = {
     "double": 8,
     "bytes": 1,
     "string": 1,
-    "enum": 1,
-    "array": 1,
-    "map": 1,
 }
 
 
@@ -85,9 +82,10 @@ class _Tree:
         match avro:
             case list():
                 return self._union(avro, arrow, namespace)
+            case str() if avro in _FEWEST:
+                return AvroType(avro, arrow, fewest=_FEWEST[avro])
             case str():
-                known = self._named.get(_qualified(avro, namespace)) or self._named.get(avro)
-                return known or AvroType(avro, arrow, fewest=_FEWEST[avro])
+                return self._named.get(_qualified(avro, namespace)) or self._named[avro]
             case {"type": "record"}:
                 return self._remember(avro, namespace, self._record(avro, arrow, _full_name(avro, namespace)))
             case {"type": "array", "items": items}:

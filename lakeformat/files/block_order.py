@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lakeformat.codec.log_block import BlockKind, HeaderKey, LogBlock
 from lakeformat.errors import UnsupportedTableError
-from lakeformat.files.log_block import BlockKind, HeaderKey, LogBlock
 
 __all__ = ["blocks_to_merge"]
 
@@ -24,7 +24,7 @@ def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bo
     - blocks that a compacted block (log compaction) stands for. It takes the place of the newest of them,
     - change data.
 
-    Blocks of tasks that were tried twice (``BLOCK_IDENTIFIER``) are merged twice, as all current releases do.
+    Blocks of tasks that were tried twice (``BLOCK_IDENTIFIER``) are merged twice, as 0.15.0 and 1.2.0 do.
 
     Args:
         blocks: of all log files of a slice, in the order of the files.
@@ -63,11 +63,11 @@ def _compacted(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:
     where it is.
     """
     final = _stands_for(blocks)
+    if not final:
+        return tuple(blocks)
     by_instant: dict[str, list[LogBlock]] = {}
     for block in blocks:
         by_instant.setdefault(block.instant_time, []).append(block)
-    if not final:
-        return tuple(blocks)
     compacted = {block.instant_time for block in blocks if block.compacted_times}
     place = {final[time]: time for time in by_instant if time in final and time not in compacted}
     ordered: list[LogBlock] = []

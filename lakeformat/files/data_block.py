@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -13,60 +15,69 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.avro_columns import decode_columns
 from lakeformat.codec.avro_schema import from_avro
-from lakeformat.codec.avro_types import record_type
+from lakeformat.codec.avro_types import AvroType, record_type
 from lakeformat.codec.conform import conform
+from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
-from lakeformat.files.log_block import BlockKind, HeaderKey, LogBlock
 from lakeformat.merge.log_records import LogRows
 
-__all__ = ["AVRO_CONTENT_VERSION", "decode_data_block"]
-
-#: Of the contents of Avro data blocks and delete blocks (Hudi: ``HoodieLogBlock.version``).
-AVRO_CONTENT_VERSION: Final = 3
+__all__ = ["avro_rows", "damaged_content", "parquet_rows"]
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
 
 
-def decode_data_block(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
-    """The rows of a block, typed as base files of its schema are (`from_avro`), columns in the order of its schema.
+def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
+    """The rows of an Avro data block, typed as base files of its schema are (`from_avro`).
+
+    The content is a version (4 bytes), the number of records (4), and each record behind its length (4).
 
     Args:
-        content: its bytes, or a ``pyarrow.Buffer`` of them.
-        columns: names of those to make; names that the block does not have are passed over. None for all.
+        content: bytes, or a ``pyarrow.Buffer`` of them.
+        columns: names of those to make, in whatever order; names that the block does not have are passed over. None
+            for all. They come in the order of the block's schema.
 
     Raises:
         CorruptTableError: the content is not what the header says.
         UnsupportedTableError: a column's type, or the version of the content, is not known.
     """
-    decode = _avro_rows if block.kind is BlockKind.AVRO_DATA else _parquet_rows
-    return LogRows(block.instant_time, decode(block, content, columns), block.is_partial)
-
-
-def _avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None) -> pa.Table:
-    """Version (4), number of records (4), then each record behind its length (4)."""
-    data = np.frombuffer(content, np.uint8)
     try:
+        data = np.frombuffer(content, np.uint8)
         version, count = _HEAD.unpack_from(data.data)
         if version != AVRO_CONTENT_VERSION:
             raise UnsupportedTableError(
                 f"{block.name} holds Avro records of version {version}, which old releases of Hudi wrote; compact the "
                 "table with Apache Hudi"
             )
-        record = record_type(block.told(HeaderKey.SCHEMA), name=block.name)
+        record = _record(block)
         starts, ends = _record_places(data, count)
-        return decode_columns(data, starts, ends, record, columns)
+        rows = decode_columns(data, starts, ends, record, columns)
     except LakeformatError:
         raise
     except (ValueError, struct.error) as error:
         raise damaged_content(block, error) from None
+    return LogRows(block.instant_time, rows, block.is_partial)
+
+
+def _record(block: LogBlock) -> AvroType:
+    text = block.told(HeaderKey.SCHEMA)
+    try:
+        return _known_record(text)
+    except LakeformatError:  # Say of which file.
+        return record_type(text, name=block.name)
+
+
+@lru_cache(maxsize=64)
+def _known_record(text: str) -> AvroType:
+    """Of many small blocks with one schema, reading it would be half the work."""
+    return record_type(text, name="a log block")
 
 
 def _record_places(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Where each record starts and ends. Only a record tells where the next one is: the one loop over records."""
     if not 0 <= count <= len(data) // _LENGTH.size:
         raise ValueError(f"{count} records in {len(data)} bytes")
-    bounds, at, length_at, buffer = [_HEAD.size], _HEAD.size, _LENGTH.unpack_from, data.data
+    bounds, at, length_at, buffer = array("q", [_HEAD.size]), _HEAD.size, _LENGTH.unpack_from, data.data
     for _ in range(count):
         (length,) = length_at(buffer, at)
         if length < 0:
@@ -79,17 +90,18 @@ def _record_places(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray
     return places[:-1] + _LENGTH.size, places[1:]
 
 
-def _parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None) -> pa.Table:
-    """The content is a Parquet file."""
+def parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
+    """The rows of a Parquet data block, whose content is a Parquet file; see `avro_rows`."""
     schema = from_avro(block.told(HeaderKey.SCHEMA), name=block.name)
     try:
         with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as parquet:
             stored = set(parquet.schema_arrow.names)
             wanted = [name for name in schema.names if name in stored and (columns is None or name in columns)]
             rows = parquet.read(columns=wanted, use_threads=False)
-        return conform(rows.select(wanted), pa.schema([schema.field(name) for name in wanted]))
+        typed = conform(rows.select(wanted), pa.schema([schema.field(name) for name in wanted]))
     except (pa.ArrowException, OSError, ValueError, SchemaMismatchError) as error:
         raise damaged_content(block, error) from None
+    return LogRows(block.instant_time, typed, block.is_partial)
 
 
 def damaged_content(block: LogBlock, error: Exception) -> CorruptTableError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -19,18 +20,19 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.avro_columns import decode_columns
 from lakeformat.codec.avro_types import AvroType, record_type
+from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, LogBlock
 from lakeformat.errors import LakeformatError, UnsupportedTableError
-from lakeformat.files.data_block import AVRO_CONTENT_VERSION, damaged_content
-from lakeformat.files.log_block import LogBlock
+from lakeformat.files.data_block import damaged_content
 from lakeformat.merge.log_records import LogDeletes
 
-__all__ = ["decode_delete_block"]
+__all__ = ["deletes"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _HEAD: Final = struct.Struct(">ii")
 _DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
-#: The union of an ordering value: null, then one wrapper each of these (Hudi: ``HoodieDeleteRecord.avsc``).
+#: The union of an ordering value: null, then one wrapper each of these, of which the last stands within arrays alone:
+#: in its place the outer union has the array (Hudi: ``HoodieDeleteRecord.avsc``).
 _WRAPPED: Final[tuple[Any, ...]] = (
     "boolean",
     "int",
@@ -45,7 +47,7 @@ _WRAPPED: Final[tuple[Any, ...]] = (
     {"type": "long", "logicalType": "timestamp-micros"},
     {"type": "int", "logicalType": "date"},
 )
-_NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 13
+_NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
 
 
 def _wrapper(avro: Any) -> AvroType:
@@ -70,7 +72,7 @@ class _Values:
     ends: Ints
 
 
-def decode_delete_block(block: LogBlock, content: Any) -> LogDeletes:
+def deletes(block: LogBlock, content: Any) -> LogDeletes:
     """The keys of a block, and a column of ordering values for each ordering field.
 
     An ordering value that is null, or the int 0 standing alone (Hudi: ``OrderingValues.getDefault``), is null: such a
@@ -85,8 +87,8 @@ def decode_delete_block(block: LogBlock, content: Any) -> LogDeletes:
         UnsupportedTableError: the version of the content is not known, or ordering values have types that cannot be
             compared.
     """
-    data = np.frombuffer(content, np.uint8)
     try:
+        data = np.frombuffer(content, np.uint8)
         version, length = _HEAD.unpack_from(data.data)
         if version != AVRO_CONTENT_VERSION:
             raise UnsupportedTableError(
@@ -112,7 +114,7 @@ def _texts(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Array:
 
 def _hopped(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
     """Where keys start and end, and where values do. Only a record tells where the next is: a loop."""
-    key_starts, key_ends, branches, starts, ends = [], [], [], [], []
+    key_starts, key_ends, branches, starts, ends = (array("q") for _ in range(5))
     count, at = _count(data, at)
     while count:
         for _ in range(count):
@@ -120,7 +122,7 @@ def _hopped(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
             at = _after_optional_text(data, at)
             key_ends.append(at)
             branch, start = _varint(data, _after_optional_text(data, at))
-            at = _after_value(data, branch, start)
+            at = _wrapped(data, start)[1] if branch == _ARRAY else _after_value(data, branch, start)
             branches.append(branch)
             starts.append(start)
             ends.append(at)
@@ -188,13 +190,13 @@ def _common_type(parts: list[pa.Array]) -> pa.DataType:
 def _wrapped(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int]:
     """The values of an ``ArrayWrapper``, branch, start and end of each, and where it ends itself."""
     present, at = _varint(data, at)
+    if present not in (0, 1):
+        raise ValueError("a list of ordering values is neither null nor there")
     found: list[tuple[int, int, int]] = []
     count, at = _count(data, at) if present else (0, at)
     while count:
         for _ in range(count):
             branch, start = _varint(data, at)
-            if branch == _ARRAY:
-                raise ValueError("an ordering value lies within an ordering value")
             at = _after_value(data, branch, start)
             found.append((branch, start, at))
         count, at = _count(data, at)
@@ -202,8 +204,6 @@ def _wrapped(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int
 
 
 def _after_value(data: memoryview, branch: int, at: int) -> int:
-    if branch == _ARRAY:
-        return _wrapped(data, at)[1]
     if not 0 <= branch < len(_HOPS):
         raise ValueError("an ordering value is of an unknown type")
     hop = _HOPS[branch]
@@ -221,8 +221,8 @@ def _after_optional_text(data: memoryview, at: int) -> int:
 
 def _after_text(data: memoryview, at: int) -> int:
     length, at = _varint(data, at)
-    if length < 0:
-        raise ValueError("a text has a negative length")
+    if not 0 <= length <= len(data) - at:
+        raise ValueError("a text is longer than what is there")
     return at + length
 
 
@@ -247,7 +247,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
             raise ValueError("a number takes more than 64 bits")
 
 
-def _ints(values: list[int]) -> Ints:
+def _ints(values: array[int]) -> Ints:
     return np.array(values, np.int64)
 
 

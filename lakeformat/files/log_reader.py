@@ -6,21 +6,28 @@ after the other and lets go of it. `LogBlock.content_bytes` tells beforehand how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
+from lakeformat.codec.log_block import BlockKind, LogBlock
+from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.block_order import blocks_to_merge
-from lakeformat.files.data_block import decode_data_block
-from lakeformat.files.delete_block import decode_delete_block
-from lakeformat.files.envelope import blocks_of
-from lakeformat.files.log_block import BlockKind, LogBlock
+from lakeformat.files.data_block import avro_rows, parquet_rows
+from lakeformat.files.delete_block import deletes
 from lakeformat.merge.log_records import LogPart
 from lakeformat.model.files import LogFile
 from lakeformat.storage.port import Storage
 
 __all__ = ["decode_blocks", "plan_blocks", "read_blocks", "read_parts"]
+
+#: ``(block, content, columns) -> part``, for the kinds that say something of records (`BlockKind.is_data_or_delete`).
+_DECODERS: Final[Mapping[BlockKind, Callable[[LogBlock, Any, Collection[str] | None], LogPart]]] = {
+    BlockKind.AVRO_DATA: avro_rows,
+    BlockKind.PARQUET_DATA: parquet_rows,
+    BlockKind.DELETE: lambda block, content, _: deletes(block, content),
+}
 
 
 def read_parts(
@@ -86,19 +93,14 @@ def decode_blocks(
             if block.path != path:
                 stack.close()
                 path, source = block.path, stack.enter_context(_opened(storage, block.path))
-            content = _content(source, block)
-            if block.kind is BlockKind.DELETE:
-                yield decode_delete_block(block, content)
-            else:
-                yield decode_data_block(block, content, columns)
+            yield _DECODERS[block.kind](block, _content(source, block), columns)
 
 
 def _content(source: Any, block: LogBlock) -> Any:
-    source.seek(block.content_offset)
-    content = source.read_buffer(block.content_bytes)
-    if content.size < block.content_bytes:
+    if source.size() < block.content_offset + block.content_bytes:
         raise CorruptTableError(f"{block.name} ended while it was read; read again")
-    return content
+    source.seek(block.content_offset)
+    return source.read_buffer(block.content_bytes)
 
 
 def _opened(storage: Storage, path: str) -> Any:

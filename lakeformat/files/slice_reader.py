@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeformat.codec.conform import conform
+from lakeformat.codec.log_block import LogBlock
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footers import open_parquet, row_batches
-from lakeformat.files.log_block import LogBlock
 from lakeformat.files.log_reader import decode_blocks, plan_blocks
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
 from lakeformat.files.stored_shape import StoredShape
@@ -94,7 +94,7 @@ def read_slice(
         if told is not None and skipping is not None and not may_hold(told, skipping):
             return
         logs = opened.logs()
-        merge = SliceMerge(logs, merging.rule)
+        merge = SliceMerge(logs, opened.rule)
         wanted = pa.schema([table.field(name) for name in columns])
         if opened.parquet is not None:
             groups = None if told is None or skipping is None else opened.groups(told, skipping, logs)
@@ -142,9 +142,10 @@ class _Opened:
         columns: Sequence[str],
         stack: ExitStack,
     ) -> None:
-        self._storage, self._base, self._rule = storage, piece.base, merging.rule
+        self._storage, self._base = storage, piece.base
+        self.rule = merging.rule.within(table.names)
         self._shape = merging.shape or _AS_STORED
-        names = dict.fromkeys((*columns, *merging.rule.needed_of_base()))
+        names = dict.fromkeys((*columns, *self.rule.needed_of_base()))
         self._schema = pa.schema([table.field(name) for name in names if name in table.names])
         self._blocks: Sequence[LogBlock] = plan_blocks(storage, piece.logs, is_committed=merging.visible)
         self.parquet: OpenParquet | None = None
@@ -167,17 +168,17 @@ class _Opened:
         return Footers(
             self.parquet.metadata if self.parquet else None,
             block_footers(self._storage, self._blocks),
-            mixes=self._rule.partial is not None or any(block.is_partial for block in self._blocks),
+            mixes=self.rule.partial is not None or any(block.is_partial for block in self._blocks),
             silent=silent,
         )
 
     def logs(self) -> Versions:
         """One version of each record in the log files."""
-        names = {*self._schema.names, *self._rule.needed_of_logs()}
+        names = {*self._schema.names, *self.rule.needed_of_logs()}
         parts = decode_blocks(self._storage, self._blocks, columns=self._shape.asked_ever(names))
         if self._shape is not _AS_STORED:
             parts = (self._shape.restored_part(part, names) for part in parts)
-        return folded_parts(parts, self._rule, self._schema)
+        return folded_parts(parts, self.rule, self._schema)
 
     def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
         """The row groups of the base file that are to be read."""

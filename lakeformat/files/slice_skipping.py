@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.codec.log_block import BlockKind, LogBlock
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
-from lakeformat.files.log_block import BlockKind, LogBlock
 from lakeformat.merge.versions import Versions
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_match, path_parts

@@ -79,12 +79,12 @@ class KeyRuns:
 
     Attributes:
         at: the rows' positions, run by run.
-        starts: where in ``at`` the runs begin.
+        run: for each of ``at`` the number of its run, from 0.
         newest_so_far: for each of ``at``, whether no earlier row of its run ranks above it.
     """
 
     at: Ints
-    starts: Ints
+    run: Ints
     newest_so_far: Mask
 
     @classmethod
@@ -92,16 +92,20 @@ class KeyRuns:
         """Runs of the rows ``at``, ascending positions; codes and ranks are of all rows, as `last_of_each` has them."""
         at = at[np.argsort(codes[at], kind="stable")]
         ordered = codes[at].astype(np.int64)
-        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(at)])
+        run = np.cumsum(np.diff(ordered, prepend=ordered[:1]) != 0)
         if ranks is None:
-            return cls(at, starts, np.ones(len(at), bool))
+            return cls(at, run, np.ones(len(at), bool))
         # Ranks of a later key start higher than those of the keys before it.
         rank = ordered * (len(ranks) + 1) + ranks[at]
-        return cls(at, starts, rank == np.maximum.accumulate(rank))
+        return cls(at, run, rank == np.maximum.accumulate(rank))
 
     def newest(self) -> Ints:
         """By run, the position of the row that wins."""
         return self.at[self.last(self.newest_so_far)]
+
+    def latest(self) -> Ints:
+        """By run, the position of the row that came last."""
+        return self.at[self.last(np.ones(len(self.at), bool))]
 
     def bringing(self, known: Mask) -> Ints:
         """By run, the position of the row whose field is taken; where none knows it, the newest.
@@ -116,12 +120,14 @@ class KeyRuns:
 
     def first(self, wanted: Mask) -> Ints:
         """In each run, the first place in ``at`` that is wanted; the length of ``at`` where none is."""
-        return self._reduced(np.minimum, np.where(wanted, np.arange(len(wanted)), len(wanted)))
+        return self._assigned(np.flatnonzero(wanted)[::-1], len(self.at))
 
     def last(self, wanted: Mask) -> Ints:
         """In each run, the last place in ``at`` that is wanted; -1 where none is."""
-        return self._reduced(np.maximum, np.where(wanted, np.arange(len(wanted)), -1))
+        return self._assigned(np.flatnonzero(wanted), -1)
 
-    def _reduced(self, kernel: np.ufunc, places: Ints) -> Ints:
-        found: Ints = kernel.reduceat(places, self.starts) if len(places) else places
+    def _assigned(self, places: Ints, otherwise: int) -> Ints:
+        """By run, the last of these places."""
+        found: Ints = np.full(int(self.run[-1]) + 1 if len(self.run) else 0, otherwise)
+        found[self.run[places]] = places
         return found

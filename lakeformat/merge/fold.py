@@ -7,18 +7,20 @@ that a history may be folded in parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.gather import gather_column
+from lakeformat.codec.gather import gather_column, one_chunk
 from lakeformat.merge.fields import KeyRuns
 from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, versions_of
+from lakeformat.model.record import META_COLUMNS
 
 __all__ = ["folded_parts", "folded_versions"]
 
@@ -35,26 +37,31 @@ def folded_parts(
     rule: ReadRule,
     schema: pa.Schema,
     *,
+    stored: pa.Schema | None = None,
     keep: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> Versions:
     """One version of each record, of parts that are asked for one after the other.
 
-    Memory: twice the versions that are left, and one part; of those kept elsewhere only keys and ordering values.
+    Memory: twice the versions that are left, and one part; of rows kept elsewhere only keys and ordering values.
 
     Args:
-        keep: given the rows that are left when as many have come again, returns them, from memory or from a file.
+        schema, stored: as `versions_of` takes them.
+        keep: given the rows that are left, now and then and at the end, returns them, from memory or from a file.
     """
-    state, waiting, count = versions_of(_NOTHING, rule, schema), list[Versions](), 0
+    state, waiting, count = versions_of(_NOTHING, rule, schema, stored), list[Versions](), 0
     for part in parts:
-        waiting.append(versions_of(part, rule, schema))
+        waiting.append(versions_of(part, rule, schema, stored))
         count += len(waiting[-1])
         if count > max(len(state), _FEW):
-            state, waiting, count = folded_versions(Versions.joined([state, *waiting])), [], 0
-            state = state.of_rows(np.arange(len(state)), keep(state.rows), state.known)
-    return folded_versions(Versions.joined([state, *waiting]))
+            state, waiting, count = _kept(folded_versions(Versions.joined([state, *waiting]), rule), keep), [], 0
+    return _kept(folded_versions(Versions.joined([state, *waiting]), rule), keep)
 
 
-def folded_versions(versions: Versions) -> Versions:
+def _kept(state: Versions, keep: Callable[[pa.Table], pa.Table]) -> Versions:
+    return replace(state, rows=keep(one_chunk(state.rows)))
+
+
+def folded_versions(versions: Versions, rule: ReadRule) -> Versions:
     """One version of each record.
 
     ==================================  ==================================================================
@@ -74,9 +81,10 @@ def folded_versions(versions: Versions) -> Versions:
     ranks = ordering_ranks(versions.ordering) if versions.ordering else None
     at = np.arange(len(codes)) if ranks is None else _since_unconditional(versions, codes)
     winners = last_of_each(codes, at, ranks)
-    if not versions.known:
+    if not (versions.known or rule.by_payload):
         return versions.taken(np.sort(winners))
-    return _combined(versions, codes, KeyRuns.of(codes, at, ranks), ranks, np.sort(winners))
+    records = KeyRuns.of(codes, _since_deletes(versions, KeyRuns.of(codes, at, ranks)), ranks)
+    return _combined(versions, rule, records, np.sort(winners))
 
 
 def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
@@ -97,19 +105,22 @@ def _since_unconditional(versions: Versions, codes: Codes) -> Ints:
     return np.flatnonzero((at >= starts[codes]) & (at <= ends[codes]))
 
 
-def _combined(versions: Versions, codes: Codes, runs: KeyRuns, ranks: Ints | None, winners: Ints) -> Versions:
-    """The winners, each with what the versions since the record's last delete say of its fields."""
-    places, lengths = np.arange(len(runs.at)), np.diff(np.append(runs.starts, len(runs.at)))
-    deleted = versions.deleted[runs.at]
-    since_delete = places > np.repeat(runs.last(deleted & runs.newest_so_far), lengths)
-    # A record below the delete does not count, though one above it comes later.
-    start = np.repeat(runs.first(since_delete & runs.newest_so_far), lengths)
-    counting = np.sort(runs.at[~deleted & (places >= start)])
-    records = KeyRuns.of(codes, counting, ranks)
-    by_arrival = np.argsort(records.newest())
+def _since_deletes(versions: Versions, runs: KeyRuns) -> Ints:
+    """Positions, ascending, of the records that have a part in what is left: those since the last delete that won."""
+    places, deleted = np.arange(len(runs.at)), versions.deleted[runs.at]
+    since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.run]
+    # A record below the delete has none, though one above it comes later.
+    start = runs.first(since_delete & runs.newest_so_far)[runs.run]
+    return np.sort(runs.at[~deleted & (places >= start)])
+
+
+def _combined(versions: Versions, rule: ReadRule, records: KeyRuns, winners: Ints) -> Versions:
+    """The winners, each with what the other records of its key say of its fields."""
+    newest, latest = records.newest(), records.latest()
+    by_arrival = np.argsort(newest)
     columns, known = [], {}
     for name in versions.rows.schema.names:
-        chosen = records.newest()
+        chosen = latest if rule.by_payload and name in META_COLUMNS else newest
         if name in versions.known:
             knowing = _of_versions(versions, versions.known[name])
             chosen = records.bringing(knowing)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode
@@ -21,6 +22,8 @@ class ReadRule:
         partial: what of a version's fields does not count; None: all does.
         unavailable: the text that stands for an unknown value under ``FILL_UNAVAILABLE``.
         delete_field: a column that makes deletes of rows whose value reads as ``delete_marker``; "" for none.
+        by_payload: the table's payload class merges, as in versions before 9 (Hudi: ``PartialUpdateAvroPayload``): a
+            delete deletes whatever is there, and the meta columns are always those of the version written last.
     """
 
     ordering: tuple[str, ...] = ()
@@ -28,6 +31,11 @@ class ReadRule:
     unavailable: str = ""
     delete_field: str = ""
     delete_marker: str = ""
+    by_payload: bool = False
+
+    def within(self, names: Collection[str]) -> ReadRule:
+        """The rule of a table with these columns: an ordering field that is not there decides nothing."""
+        return replace(self, ordering=tuple(name for name in self.ordering if name.partition(".")[0] in names))
 
     def needed_of_base(self) -> tuple[str, ...]:
         """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct."""
@@ -53,6 +61,7 @@ def read_rule(settings: MergeSettings) -> ReadRule:
         unavailable=settings.unavailable_value if settings.partial_update is PartialUpdate.FILL_UNAVAILABLE else "",
         delete_field=settings.delete_field,
         delete_marker=settings.delete_marker,
+        by_payload=settings.by_payload,
     )
 
 

@@ -1,12 +1,13 @@
 """The rows of a file slice: its base file's, changed by its log files (Hudi: ``KeyBasedFileGroupRecordBuffer``).
 
-Memory: one version of each record in the log files, and of the base file one batch at a time.
+Memory: one version of each record in the log files; of the base file one batch at a time, or 64 MB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,16 @@ from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, field_values, known_values
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 
 __all__ = ["SliceMerge"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+#: Looking keys up begins with a table of those of the logs: it pays to look up some times as many at once.
+_ROWS_PER_KEY: Final = 4
+_HELD_BYTES: Final = 64 << 20
 
 
 class SliceMerge:
@@ -51,7 +56,31 @@ class SliceMerge:
         Args:
             batch: columns as the schema says by which the logs were folded.
         """
-        matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        return self._merged(batch, pc.index_in(batch.column(RECORD_KEY), value_set=self._keys))
+
+    def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same of batch after batch, some of them looked up at once where there are many keys to look among.
+
+        Memory: batches of `_HELD_BYTES`, and one.
+        """
+        held: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in batches:
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _ROWS_PER_KEY * len(self._keys) or size >= _HELD_BYTES:
+                yield from self._all_merged(held)
+                held, rows, size = [], 0, 0
+        yield from self._all_merged(held)
+
+    def _all_merged(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keys = pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
+        matches, start = pc.index_in(keys, value_set=self._keys).combine_chunks(), 0
+        for batch in batches:
+            yield self._merged(batch, matches.slice(start, batch.num_rows))
+            start += batch.num_rows
+
+    def _merged(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.RecordBatch:
         if matches.null_count == len(matches):
             return batch
         hit = np.flatnonzero(np.asarray(matches.is_valid()))
@@ -75,6 +104,14 @@ class SliceMerge:
         for at in runs(rows, left, most_rows, most_bytes):
             yield gather(rows, at)
 
+    def meets(self, lowest: str, highest: str) -> bool:
+        """Whether the log files say something of a key in a range, ends included: of a row group, say.
+
+        Rows of the base file may be passed over, whatever is asked for, only where they do not.
+        """
+        within = pc.and_(pc.greater_equal(self._keys, lowest), pc.less_equal(self._keys, highest))
+        return bool(pc.any(within, min_count=0).as_py())
+
     def _base_wins(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> Mask:
         if not self._rule.ordering:
             return np.zeros(len(hit), bool)
@@ -85,13 +122,15 @@ class SliceMerge:
 
     def _filled(self, batch: pa.RecordBatch, pairs: _Pairs) -> pa.RecordBatch:
         """The batch with all that the log files say of its records, but for deletes."""
-        every = pairs.cells(None, None)
+        plain = pairs.cells(None, None)
         columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             base_known = known_values(column.take(pa.array(pairs.base)), self._rule) if pairs.base_wins.any() else None
             log_known = self._logs.known.get(name)
-            one = base_known is None and log_known is None
-            cells = every if one else pairs.cells(base_known, log_known)
+            if self._rule.by_payload and name in META_COLUMNS:
+                cells = np.ones(len(pairs.base), bool)
+            else:
+                cells = plain if base_known is log_known is None else pairs.cells(base_known, log_known)
             columns.append(_replaced(column, self._logs.rows.column(name), pairs, cells))
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 

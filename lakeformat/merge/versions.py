@@ -100,33 +100,38 @@ class Versions:
         )
 
 
-def versions_of(part: LogPart, rule: ReadRule, schema: pa.Schema) -> Versions:
+def versions_of(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.Schema | None = None) -> Versions:
     """The versions that a block holds, in its order.
 
     Args:
         schema: the columns to keep, the record key and those of the rule among them, as the table types them. What a
             block lacks is null, or, in partial updates, unknown.
+        stored: the columns as files hold them, of timestamps in milliseconds, which delete blocks give as numbers.
 
     Raises:
         SchemaMismatchError: a value does not fit its column; names the column.
     """
     if isinstance(part, LogDeletes):
-        return _deletes(part, rule, schema)
+        return _deletes(part, rule, schema, stored or schema)
     return _records(part, rule, schema)
 
 
-def _deletes(part: LogDeletes, rule: ReadRule, schema: pa.Schema) -> Versions:
+def _deletes(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored: pa.Schema) -> Versions:
     count = len(part.keys)
-    values = part.ordering if len(part.ordering) == len(rule.ordering) else [pa.nulls(count)] * len(rule.ordering)
+    fits = len(part.ordering) == len(rule.ordering)
+    values = [
+        _of_unit(part.ordering[at], _field_type(stored, name)) if fits else pa.nulls(count)
+        for at, name in enumerate(rule.ordering)
+    ]
     kinds = pa.schema([pa.field(name, _field_type(schema, name)) for name in rule.ordering])
-    ordering = tuple(conform(pa.table(list(values), names=kinds.names), kinds).columns)
+    ordering = tuple(conform(pa.table(values, names=kinds.names), kinds).columns)
     every = np.ones(count, bool)
     return Versions(
         keys=pa.chunked_array([part.keys], pa.string()),
         ordering=ordering,
         deleted=every,
         listed=every,
-        unconditional=_all_default(ordering, count),
+        unconditional=every if rule.by_payload else _all_default(ordering, count),
         row=np.full(count, -1),
         rows=schema.empty_table(),
         known={},
@@ -145,7 +150,7 @@ def _records(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
         ordering=ordering,
         deleted=deleted,
         listed=np.zeros(len(keys), bool),
-        unconditional=deleted & _all_default(ordering, len(keys)),
+        unconditional=deleted if rule.by_payload else deleted & _all_default(ordering, len(keys)),
         row=np.where(deleted, -1, np.cumsum(~deleted) - 1),
         rows=rows,
         known=_known(part, rows, rule),
@@ -167,8 +172,9 @@ def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | N
         return np.asarray(pc.is_valid(column)) if column.null_count else None
     kind = column.type
     if rule.partial is PartialUpdate.FILL_UNAVAILABLE and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        unavailable = pc.equal(column, pa.scalar(rule.unavailable).cast(kind))
-        return ~np.asarray(pc.fill_null(unavailable, False)).astype(bool)
+        unavailable = pc.fill_null(pc.equal(column, pa.scalar(rule.unavailable).cast(kind)), False)
+        if pc.any(unavailable).as_py():
+            return ~np.asarray(unavailable).astype(bool)
     return None
 
 
@@ -178,6 +184,11 @@ def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray 
         return rows.column(name)
     top, *inner = name.split(".")
     return pc.struct_field(rows.column(top), inner)
+
+
+def _of_unit(values: pa.Array, stored: pa.DataType) -> pa.Array:
+    counted = pa.types.is_timestamp(stored) and pa.types.is_integer(values.type)
+    return values.cast(pa.int64()).cast(stored) if counted else values
 
 
 def _field_type(schema: pa.Schema, name: str) -> pa.DataType:

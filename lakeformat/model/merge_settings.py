@@ -51,6 +51,7 @@ class MergeSettings:
         partial_update: None: the winner is taken whole.
         unavailable_value: of FILL_UNAVAILABLE.
         delete_field: a record whose column of this name holds ``delete_marker`` is a delete; "" where there is none.
+        by_payload: the payload class itself merges, as in versions before 9: a delete deletes whatever is there.
         custom: of CUSTOM, the setting that nobody but its own class knows, for messages.
     """
 
@@ -60,6 +61,7 @@ class MergeSettings:
     unavailable_value: str = "__debezium_unavailable_value"
     delete_field: str = ""
     delete_marker: str = ""
+    by_payload: bool = False
     custom: str = ""
 
 
@@ -72,7 +74,7 @@ _OF_PAYLOAD: Final[Mapping[str, MergeSettings]] = {
     "AWSDmsAvroPayload": replace(_COMMIT, delete_field="Op", delete_marker="D"),
     "DefaultHoodieRecordPayload": _EVENT,
     "EventTimeAvroPayload": _EVENT,
-    "PartialUpdateAvroPayload": replace(_EVENT, partial_update=PartialUpdate.IGNORE_DEFAULTS),
+    "PartialUpdateAvroPayload": replace(_EVENT, partial_update=PartialUpdate.IGNORE_DEFAULTS, by_payload=True),
 }
 _OF_MODE: Final[Mapping[str, MergeSettings]] = {_COMMIT.mode.value: _COMMIT, _EVENT.mode.value: _EVENT}
 _OF_STRATEGY: Final[Mapping[str, MergeSettings]] = {

@@ -148,7 +148,7 @@ class TableConfig:
 
     @property
     def ordering_fields(self) -> tuple[str, ...]:
-        """All ordering columns that the table stores, under the old name or the new one."""
+        """All ordering columns that the table stores, under the new name or the old one."""
         return self._fields(ORDERING_1X) or self._fields(ORDERING)
 
     @property

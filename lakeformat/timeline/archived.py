@@ -24,7 +24,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage.port import Storage, check_path
 
-__all__ = ["COLUMNS", "ArchivedTimeline", "read_archived_log", "read_history"]
+__all__ = ["COLUMNS", "ArchivedTimeline", "read_archive_logs", "read_lsm_history"]
 
 #: Of each completed instant; the completion time is null in layout 1, ``file`` counts in `ArchivedTimeline.files`.
 COLUMNS: Final = pa.schema(
@@ -73,7 +73,7 @@ class ArchivedTimeline:
     def commits(self, instants: Collection[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
         """Each of these commits with its metadata. A file of the archive is read once, so their order is its.
 
-        Memory: a file of the archive, in layout 2 a row group of one.
+        Memory: a block of the archive, in layout 2 a row group.
 
         Raises:
             CorruptTableError: a commit is not readable, or not in the archive.
@@ -112,13 +112,14 @@ def _archived(storage: Storage, tables: list[pa.Table], files: list[str], read: 
 # --- layout 1: log files --------------------------------------------------------------------------------
 
 
-def read_archived_log(storage: Storage, folder: str) -> ArchivedTimeline:
-    """The archive of layout 1. Every file is read whole, one after the other."""
+def read_archive_logs(storage: Storage, folder: str) -> ArchivedTimeline:
+    """The archive of layout 1. One file after the other is read, a block at a time."""
     found = [(int(match[1]), entry.path) for entry in storage.list(folder) if (match := _LOG.fullmatch(entry.name))]
     files = [path for _, path in sorted(found)]
     tables = []
     for number, path in enumerate(files):
-        entries = [(e.time, e.action) for e in read_archive(storage.read(path), name=_named(storage, path))]
+        with storage.open_input(path) as source:
+            entries = [(e.time, e.action) for e in read_archive(source, name=_named(storage, path))]
         times, actions = (pa.array([entry[at] for entry in entries], pa.string()) for at in (0, 1))
         numbers = pa.array([number] * len(entries), pa.int32())
         tables.append(pa.table([times, pa.nulls(len(entries), pa.string()), actions, numbers], schema=COLUMNS))
@@ -127,16 +128,17 @@ def read_archived_log(storage: Storage, folder: str) -> ArchivedTimeline:
 
 def _log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
     wanted = set(times)
-    for entry in read_archive(storage.read(path), name=_named(storage, path), with_commits=True):
-        if entry.time in wanted and entry.action in _COMMIT_NAMES:
-            wanted.discard(entry.time)
-            yield entry.time, entry.commit()
+    with storage.open_input(path) as source:
+        for entry in read_archive(source, name=_named(storage, path), with_commits=True):
+            if entry.time in wanted and entry.action in _COMMIT_NAMES:
+                wanted.discard(entry.time)
+                yield entry.time, entry.commit()
 
 
 # --- layout 2: an LSM tree of Parquet files -------------------------------------------------------------
 
 
-def read_history(storage: Storage, folder: str) -> ArchivedTimeline:
+def read_lsm_history(storage: Storage, folder: str) -> ArchivedTimeline:
     """The history of layout 2: what its newest manifest names. Only three columns are read."""
     try:
         return _history(storage, folder)

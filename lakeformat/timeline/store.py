@@ -32,7 +32,7 @@ from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
-from lakeformat.timeline.archived import ArchivedTimeline, read_archived_log, read_history
+from lakeformat.timeline.archived import ArchivedTimeline, read_archive_logs, read_lsm_history
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
@@ -243,7 +243,7 @@ class TimelineStore:
     def archived(self) -> ArchivedTimeline:
         """What has left the active timeline. Load that before: an instant is in one of the two, or in both."""
         folder = check_path(self.config().archive_folder)
-        return (read_history if self.layout.tells_completion else read_archived_log)(self.storage, folder)
+        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder)
 
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
         """Instant time -> when that commit completed, of those that count (`Timeline.is_committed`).
@@ -297,8 +297,7 @@ class TimelineStore:
         for instant in timeline.instants:
             if (instant.time, instant.action, instant.state) == (done.time, done.action, done.state):
                 raise FileExistsError(self.path(instant))
-        newest = max((i.completed_at for i in timeline.instants), default=done.time)
-        return next_instant_time(clock.now_ms(), max(newest, done.time), config.zone)
+        return next_instant_time(clock.now_ms(), max(timeline.last_time or "", done.time), config.zone)
 
     def revert(self, instant: Instant) -> None:
         """Take a pending instant back to its first step: the plan stays."""

@@ -94,6 +94,11 @@ class Timeline:
         """The greatest instant time of all, pending ones included."""
         return max((i.time for i in self.instants), default=None)
 
+    @property
+    def last_time(self) -> str | None:
+        """The greatest of all instant and completion times: whatever comes next must be later."""
+        return max((i.completed_at for i in self.instants), default=None)
+
     def is_committed(self, instant_time: str) -> bool:
         """Whether files of this instant count: completed here, or older than all that is active (archived).
 

@@ -83,7 +83,7 @@ def take_instant(
     data: bytes = b"",
 ) -> Instant:
     """Claim and request a new instant, greater than all there are. Call it under the table's lock."""
-    newest = store.load().newest_time
+    newest = store.load().last_time
     while True:
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
         newest = instant.time

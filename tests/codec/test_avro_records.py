@@ -17,7 +17,7 @@ from fixture_tables import FIXTURES, names
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec import avro_container, requested_replace
+from lakeformat.codec import avro_container, commit_avro, requested_replace
 from lakeformat.codec import avro_records as codec
 from lakeformat.errors import CorruptTableError
 
@@ -25,13 +25,16 @@ NAMESPACE = "org.apache.hudi.avro.model"
 PLAN = "HoodieRollbackPlan"
 TEXT = {"type": "string", "avro.java.string": "String"}
 VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
-TIMELINE_FILE = re.compile(r".*/\d+(_\d+)?\.(clean|rollback|replacecommit|savepoint|restore)(\.requested)?")
+GROUPS = ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9", "hudi_life", "hudi_upgraded")
+TIMELINE_FILE = re.compile(
+    r".*/\d+(_\d+)?\.(clean|rollback|commit|deltacommit|replacecommit|savepoint|restore)(\.requested)?"
+)
 
 
 def avro_files() -> dict[str, bytes]:
     """Every Avro container on the timelines of all fixture tables: path -> bytes."""
     found: dict[str, bytes] = {}
-    for table in [name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9") for name in names(group)]:
+    for table in [name for group in GROUPS for name in names(group)]:
         with zipfile.ZipFile(FIXTURES / f"{table}.zip") as archive:
             for path in filter(TIMELINE_FILE.fullmatch, archive.namelist()):
                 if (data := archive.read(path)).startswith(b"Obj"):
@@ -85,6 +88,14 @@ def test_writer_schemas_are_hudis(name: str) -> None:
     assert by_version_6
     for data in by_version_6:
         assert without_docs(header_of(data)) == OURS[name]
+
+
+@pytest.mark.parametrize("schema", [commit_avro.COMMIT_METADATA, commit_avro.REPLACE_METADATA], ids=lambda s: s["name"])
+def test_schemas_of_commits_are_hudis(schema: dict[str, Any]) -> None:
+    found = files_of(schema["name"])
+    assert found
+    for data in found.values():
+        assert without_docs(header_of(data)) == schema
 
 
 @pytest.mark.parametrize("path", files_of(PLAN))
@@ -166,6 +177,18 @@ def test_reads_cleans(path: str) -> None:
     assert codec.decode_clean(FILES[path], name=path) == codec.CleanMetadata(
         truth["startCleanTime"], truth["earliestCommitToRetain"]
     )
+
+
+@pytest.mark.parametrize("path", [*files_of("HoodieSavepointMetadata"), *files_of("HoodieRestoreMetadata")])
+def test_reads_savepoints_and_restores_of_hudi(path: str) -> None:
+    truth = oracle(FILES[path])
+    if path.endswith(".savepoint"):
+        files = {name: tuple(part["savepointDataFile"]) for name, part in truth["partitionMetadata"].items()}
+        saved = truth["savepointedBy"], truth["savepointedAt"], truth["comments"]
+        assert codec.decode_savepoint(FILES[path], name=path) == codec.SavepointMetadata(*saved, files)
+    else:
+        undone = truth["startRestoreTime"], tuple(truth["instantsToRollback"])
+        assert codec.decode_restore(FILES[path], name=path) == codec.RestoreMetadata(*undone)
 
 
 def record_schema(name: str, *fields: Any) -> dict[str, Any]:

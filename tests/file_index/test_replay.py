@@ -10,6 +10,7 @@ from lakeformat.storage import MemoryStorage
 from lakeformat.table_state.file_index.load import rolled_back
 from lakeformat.table_state.file_index.replay import covered_by, files_of, to_replay
 from lakeformat.table_state.file_index.stored import Covered
+from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -18,9 +19,13 @@ def time(number: int) -> str:
     return f"2024010100000{number:04}"
 
 
-def timeline(*names: str, archive: str | None = "a") -> Timeline:
-    files = [f"{time(int(n))}.{rest}" for n, _, rest in (name.partition(".") for name in names)]
-    return Timeline.of_file_names(files, archive=archive)
+def timeline(*names: str, archive: str | None = "a", layout: TimelineLayout = LAYOUT_1) -> Timeline:
+    files = []
+    for number, _, rest in (name.partition(".") for name in names):
+        is_completed = rest != "inflight" and "." not in rest
+        end = f"_{time(9)}" if is_completed and layout.tells_completion else ""
+        files.append(f"{time(int(number))}{end}.{rest}")
+    return Timeline.of_file_names(files, archive=archive, layout=layout)
 
 
 KNOWN = Covered(frozenset({time(1), time(3)}), frozenset({time(2)}), "a")
@@ -37,13 +42,17 @@ CASES: dict[str, tuple[list[str], set[int], list[int] | None]] = {
     "all were archived": (["8.commit", "9.commit"], {2}, None),
     "there is a savepoint": (["1.commit", "1.savepoint", "2.inflight", "3.commit", "4.commit"], set(), [4]),
     "no commit is left": (["2.inflight"], set(), None),
+    "a log compaction completed": (["1.commit", "2.logcompaction.requested", "2.deltacommit", "3.commit"], set(), [2]),
+    "a clustering is planned": (["1.commit", "2.clustering.requested", "3.commit"], set(), []),
+    "a clustering completed": (["1.commit", "2.clustering.requested", "2.replacecommit", "3.commit"], set(), [2]),
 }
 
 
+@pytest.mark.parametrize("layout", [LAYOUT_1, LAYOUT_2], ids=["layout 1", "layout 2"])
 @pytest.mark.parametrize("case", CASES)
-def test_carrying_a_snapshot_on(case: str) -> None:
+def test_carrying_a_snapshot_on(case: str, layout: TimelineLayout) -> None:
     names, undone, wanted = CASES[case]
-    found = to_replay(KNOWN, timeline(*names), None, lambda: frozenset(map(time, undone)))
+    found = to_replay(KNOWN, timeline(*names, layout=layout), None, lambda: frozenset(map(time, undone)))
     assert (None if found is None else [instant.time for instant in found]) == (
         None if wanted is None else list(map(time, wanted))
     )
@@ -54,7 +63,9 @@ def test_whatever_was_archived_since_may_be_what_we_have_not_seen(archive: str |
     assert to_replay(KNOWN, timeline("1.commit", "2.inflight", "3.commit", archive=archive), None, frozenset) is None
 
 
-@pytest.mark.parametrize(("action", "is_gone"), [("commit", True), ("replacecommit", False), ("compaction", False)])
+@pytest.mark.parametrize(
+    ("action", "is_gone"), [("commit", True), ("deltacommit", True), ("replacecommit", False), ("compaction", False)]
+)
 def test_a_plan_whose_run_was_rolled_back_may_run_again(action: str, is_gone: bool) -> None:
     storage = MemoryStorage()
     storage.create(f".hoodie/{time(5)}.rollback.requested", encode_rollback_plan(RollbackPlan(time(2), action)))

@@ -113,32 +113,55 @@ def rows(kind: int, header: dict[int, str], content: bytes) -> LogRows:
 def deletes(header: dict[int, str], content: bytes) -> LogDeletes:
     version, length = struct.unpack_from(">ii", content)
     assert version == 3
-    found = fastavro.schemaless_reader(io.BytesIO(content[8 : 8 + length]), DELETES, return_record_name=True)[
-        "deleteRecordList"
-    ]
+    stream = io.BytesIO(content[8 : 8 + length])
+    found = fastavro.schemaless_reader(stream, DELETES, return_record_name=True)["deleteRecordList"]
     values = [ordering(record["orderingVal"]) for record in found]
-    return LogDeletes(header[INSTANT], pa.array([r["recordKey"] for r in found], pa.string()), (pa.array(values),))
+    fields = max(map(len, values))
+    columns = [pa.array([value[at] if value else None for value in values]) for at in range(fields)]
+    return LogDeletes(header[INSTANT], pa.array([r["recordKey"] for r in found], pa.string()), tuple(columns))
 
 
-def ordering(value: Any) -> Any:
-    """The value that the wrapper holds; Hudi's default, an ``int`` 0, says nothing."""
-    if value is None:
-        return None
-    name, held = value
-    return None if name.endswith("IntWrapper") and held["value"] == 0 else held["value"]
+def ordering(value: Any) -> tuple[Any, ...]:
+    """The values in the wrapper, one for each ordering field; empty for Hudi's default, an ``int`` 0."""
+    match value:
+        case None:
+            return ()
+        case (name, {"wrappedValues": several}):
+            return tuple(inner for each in several for inner in ordering(each) or (None,))
+        case (name, {"value": 0}) if name.endswith("IntWrapper"):
+            return ()
+        case (_, {"value": held}):
+            return (held,)
+    raise AssertionError(value)
 
 
-def _wrapper(name: str, kind: str) -> dict[str, Any]:
+def _wrapper(name: str, kind: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": "value", "type": kind}]}
 
 
+WRAPPERS = [
+    _wrapper(f"{name}Wrapper", kind)
+    for name, kind in {
+        "Boolean": "boolean", "Int": "int", "Long": "long", "Float": "float", "Double": "double", "Bytes": "bytes",
+        "String": "string", "Date": "int",
+        "Decimal": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
+        "TimeMicros": "long", "TimestampMicros": "long",
+    }.items()
+]  # fmt: skip
+LOCAL_DATE = _wrapper("LocalDateWrapper", "int")
+ARRAY = {
+    "type": "record", "name": "ArrayWrapper", "fields": [{"name": "wrappedValues", "type": [
+        "null", {"type": "array", "items": ["null", *(wrapper["name"] for wrapper in WRAPPERS), LOCAL_DATE]}
+    ]}],
+}  # fmt: skip
+RECORD = {
+    "type": "record", "name": "HoodieDeleteRecord", "fields": [
+        {"name": "recordKey", "type": ["null", "string"]},
+        {"name": "partitionPath", "type": ["null", "string"]},
+        {"name": "orderingVal", "type": ["null", *WRAPPERS, ARRAY]},
+    ],
+}  # fmt: skip
 DELETES = fastavro.parse_schema({
     "type": "record", "name": "HoodieDeleteRecordList", "namespace": "org.apache.hudi.avro.model",
-    "fields": [{"name": "deleteRecordList", "type": {"type": "array", "items": {
-        "type": "record", "name": "HoodieDeleteRecord", "fields": [
-            {"name": "recordKey", "type": ["null", "string"]},
-            {"name": "partitionPath", "type": ["null", "string"]},
-            {"name": "orderingVal", "type": ["null", _wrapper("BooleanWrapper", "boolean"),
-                _wrapper("IntWrapper", "int"), _wrapper("LongWrapper", "long")]},
-        ]}}}],
+    "fields": [{"name": "deleteRecordList", "type": {"type": "array", "items": RECORD}}],
 })  # fmt: skip

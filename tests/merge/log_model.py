@@ -36,10 +36,7 @@ class Record:
     ordering: tuple[Any, ...]
     row: dict[str, Any] = field(default_factory=dict)
     deleted: bool = False
-
-    @property
-    def forced(self) -> bool:
-        return self.deleted and all(value is None for value in self.ordering)
+    forced: bool = False
 
 
 def rank(ordering: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -56,6 +53,11 @@ def greater(left: Record, right: Record) -> bool:
 def is_delete(row: Row, rule: ReadRule) -> bool:
     marked = bool(rule.delete_field) and row.get(rule.delete_field) == rule.delete_marker
     return bool(row.get("_hoodie_is_deleted")) or row.get("_hoodie_operation") in {"D", "-D", "-U"} or marked
+
+
+def deleting(ordering: tuple[Any, ...], rule: ReadRule) -> Record:
+    """A delete, which deletes whatever was there if it has no ordering value, or if a payload class says so."""
+    return Record(ordering, deleted=True, forced=rule.by_payload or all(value is None for value in ordering))
 
 
 def combined(high: Record, low: Record, rule: ReadRule) -> Record:
@@ -77,7 +79,10 @@ def meet(old: Record, new: Record, rule: ReadRule) -> Record:
     """Two versions meet, ``new`` written later."""
     if not rule.ordering or new.forced or old.forced or not greater(old, new):
         return combined(new, old, rule)
-    return combined(old, new, rule)
+    result = combined(old, new, rule)
+    if rule.by_payload:
+        result.row["_hoodie_commit_time"] = new.row["_hoodie_commit_time"]
+    return result
 
 
 def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns: Sequence[str]) -> list[Row]:
@@ -86,12 +91,11 @@ def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns
     for block in blocks:
         for row in block.rows:
             ordering = tuple(row.get(name) for name in rule.ordering)
-            deleted = is_delete(row, rule)
             whole = {} if block.is_partial else dict.fromkeys(columns)
-            new = Record(ordering, {} if deleted else {**whole, **row}, deleted)
+            new = deleting(ordering, rule) if is_delete(row, rule) else Record(ordering, {**whole, **row})
             put(state, row["_hoodie_record_key"], new, rule)
         for key, values in block.deletes or ():
-            new = Record(values[: len(rule.ordering)], deleted=True)
+            new = deleting(values, rule)
             old = state.get(key)
             if rule.ordering and not new.forced and old is not None and (old.forced or greater(old, new)):
                 continue

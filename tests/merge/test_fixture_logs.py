@@ -59,13 +59,25 @@ def merged(found: Slice, rule: ReadRule) -> list[dict[str, Any]]:
     return [{k: as_json(v) for k, v in row.items() if k not in HIDDEN} for part in parts for row in part.to_pylist()]
 
 
+def slices_of(name: str, into: Path) -> tuple[list[Slice], ReadRule]:
+    table = unpack(name, into)
+    settings = properties.decode((table / ".hoodie/hoodie.properties").read_bytes(), name=name)
+    layout = int(settings["hoodie.timeline.layout.version"])
+    return slices(table, layout), read_rule(TableConfig(settings).merge_settings)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_the_slices_of_a_table_merge_to_what_hudi_reads(name: str, tmp_path: Path) -> None:
-    table, oracle = unpack(name, tmp_path), expected(name)
-    settings = properties.decode((table / ".hoodie/hoodie.properties").read_bytes(), name=name)
-    rule = read_rule(TableConfig(settings).merge_settings)
-    layout = int(settings["hoodie.timeline.layout.version"])
-    rows = [row for found in slices(table, layout) for row in merged(found, rule)]
+    found, rule = slices_of(name, tmp_path)
+    rows = [row for one in found for row in merged(one, rule)]
     rows.sort(key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
-    since = [row | SINCE_1_1.get((name, row["_hoodie_record_key"]), {}) for row in oracle["snapshot"]]
+    since = [row | SINCE_1_1.get((name, row["_hoodie_record_key"]), {}) for row in expected(name)["snapshot"]]
     assert rows == since
+
+
+@pytest.mark.parametrize("name", names("hudi_merge_rules"))
+def test_a_slice_merges_to_what_hudi_read_after_each_commit(name: str, tmp_path: Path) -> None:
+    (found,), rule = slices_of(name, tmp_path)
+    for instant, rows in expected(name)["as_of"].items():
+        then = Slice(found.base, [part for part in found.parts if part.instant_time <= instant])
+        assert sorted(merged(then, rule), key=lambda row: row["_hoodie_record_key"]) == rows, instant

@@ -12,7 +12,7 @@ from lakeformat.model.table_config import TableConfig
 COMMIT, EVENT = "COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"
 DEFAULTS, UNKNOWN = PartialUpdate.IGNORE_DEFAULTS, PartialUpdate.FILL_UNAVAILABLE
 MODE, STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
-BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
+OLD_STRATEGY, BY_PAYLOAD = "hoodie.compaction.record.merger.strategy", "00000000-0000-0000-0000-000000000000"
 PAYLOAD, MODEL = "hoodie.compaction.payload.class", "org.apache.hudi.common.model."
 PARTIAL, PROPERTY = "hoodie.table.partial.update.mode", "hoodie.record.merge.property."
 FIELD, FIELDS = "hoodie.table.precombine.field", "hoodie.table.ordering.fields"
@@ -22,9 +22,13 @@ CASES = [
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload"}, ReadRule()),
     ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "EventTimeAvroPayload"}, ReadRule(("ts",))),
-    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload"}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload"}, ReadRule(("ts",), DEFAULTS, by_payload=True)),
+    ({PAYLOAD: MODEL + "AWSDmsAvroPayload", MODE: "CUSTOM"}, ReadRule(delete_field="Op", delete_marker="D")),
     ({PAYLOAD: MODEL + "OverwriteNonDefaultsWithLatestAvroPayload"}, ReadRule((), DEFAULTS)),
-    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD}, ReadRule(("ts",), DEFAULTS)),
+    ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD},
+     ReadRule(("ts",), DEFAULTS, by_payload=True)),
+    ({STRATEGY: "ce9acb64-bde0-424c-9b91-f6ebba25356d"}, ReadRule()),
+    ({STRATEGY: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload", MODE: EVENT}, ReadRule(("ts",))),
     ({MODE: COMMIT}, ReadRule()),
     ({MODE: "event_time_ordering"}, ReadRule(("ts",))),
@@ -52,6 +56,8 @@ def test_the_rule_of_a_table(case: int) -> None:
         ({MODE: "CUSTOM", STRATEGY: "1897ef5f-18bc-4557-939c-9d6a8afd1519"}, f"{STRATEGY}=1897ef5f"),
         ({MODE: "CUSTOM"}, f"{MODE}=CUSTOM"),
         ({PAYLOAD: "com.example.Mine"}, f"{PAYLOAD}=com.example.Mine"),
+        ({PAYLOAD: "com.example.DefaultHoodieRecordPayload"}, f"{PAYLOAD}=com.example.DefaultHoodieRecordPayload"),
+        ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload", OLD_STRATEGY: "1897ef5f"}, f"{OLD_STRATEGY}=1897ef5f"),
         ({PAYLOAD: MODEL + "debezium.PostgresDebeziumAvroPayload"}, "PostgresDebeziumAvroPayload"),
         ({MODE: EVENT, PARTIAL: "KEEP_VALUES"}, f"{PARTIAL}=KEEP_VALUES"),
     ],
@@ -70,3 +76,8 @@ def test_what_must_be_read_beside_the_columns_that_are_asked_for() -> None:
     block = ["x", "seq", "_hoodie_is_deleted", "at", "op", "_hoodie_record_key", "_hoodie_operation"]
     assert sorted(rule.needed_of_logs()) == sorted(block[1:])
     assert sorted(ReadRule().needed_of_logs()) == ["_hoodie_is_deleted", "_hoodie_operation", "_hoodie_record_key"]
+
+
+def test_an_ordering_field_that_the_table_does_not_have_decides_nothing() -> None:
+    assert ReadRule(("at.ts", "seq")).within({"at", "x"}) == ReadRule(("at.ts",))
+    assert ReadRule(("ts",), DEFAULTS).within(["x"]) == ReadRule((), DEFAULTS)

@@ -39,6 +39,7 @@ RULES = [
     ReadRule(("ts", "n")),
     ReadRule(partial=DEFAULTS),
     ReadRule(("ts",), DEFAULTS),
+    ReadRule(("ts",), DEFAULTS, by_payload=True),
     ReadRule(partial=UNKNOWN, unavailable=UNAVAILABLE),
     ReadRule(("n", "ts"), UNKNOWN, UNAVAILABLE),
     ReadRule(("n",), delete_field="op", delete_marker="d"),
@@ -64,7 +65,7 @@ def read(base: Sequence[Row], parts: Sequence[LogPart], rule: ReadRule, batch_ro
     """The merged rows, in order, of a base file that comes in batches, the last one first."""
     merge = SliceMerge(folded_parts(iter(parts), rule, SCHEMA), rule)
     batches = arrow(base, SCHEMA.names).to_batches(max_chunksize=batch_rows)
-    found = [merge.merge_batch(batch) for batch in reversed(batches)]
+    found = [*merge.merge(reversed(batches[2:])), *map(merge.merge_batch, reversed(batches[:2]))]
     assert all(batch.schema == SCHEMA for batch in found)
     rest = list(merge.remaining(2, 1 << 20))
     assert all(rows.num_rows <= 2 and rows.schema == SCHEMA for rows in rest)
@@ -132,9 +133,9 @@ def test_a_history_may_be_folded_in_parts(data: st.DataObject, rule: ReadRule) -
     blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=2, max_size=6))
     versions = [versions_of(part(block, rule), rule, SCHEMA) for block in blocks]
     cut = data.draw(st.integers(1, len(versions) - 1))
-    whole = folded_versions(Versions.joined(versions))
-    state = folded_versions(Versions.joined(versions[:cut]))
-    twice = folded_versions(Versions.joined([state, *versions[cut:]]))
+    whole = folded_versions(Versions.joined(versions), rule)
+    state = folded_versions(Versions.joined(versions[:cut]), rule)
+    twice = folded_versions(Versions.joined([state, *versions[cut:]]), rule)
     assert comparable(rows_by_key(whole)) == comparable(rows_by_key(twice))
 
 
@@ -143,8 +144,8 @@ def rows_by_key(versions: Versions) -> list[dict[str, Any]]:
     found = []
     for at, key in enumerate(versions.keys.to_pylist()):
         row = rows[versions.row[at]] if versions.row[at] >= 0 else {}
-        known = sorted(name for name, mask in versions.known.items() if row and mask[versions.row[at]])
+        unknown = sorted(name for name, mask in versions.known.items() if row and not mask[versions.row[at]])
         ordering = [column[at].as_py() for column in versions.ordering]
         state = {"deleted": bool(versions.deleted[at]), "forced": bool(versions.unconditional[at])}
-        found.append({"_": key, **state, "ordering": ordering, "known": known, **row})
+        found.append({"_": key, **state, "ordering": ordering, "unknown": unknown, **row})
     return sorted(found, key=lambda row: row["_"])

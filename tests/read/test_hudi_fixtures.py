@@ -13,7 +13,7 @@ from test_fixture_tables import plain
 import lakeformat
 from lakeformat import InstantNotAvailableError
 
-COLLECTIONS = ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life", "hudi_changes")
+COLLECTIONS = ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life", "hudi_changes", "hudi_merge_rules")
 #: The JSON files leave these out.
 UNSAID = frozenset({"_hoodie_commit_seqno", "_hoodie_file_name"})
 #: Made by Hudi 0.15.0, of whose two rules for late updates within the log later releases, and we, have one.

@@ -9,11 +9,13 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError
 
-__all__ = ["LOG_FORMAT_VERSION", "MAGIC", "BlockKind", "HeaderKey", "LogBlock"]
+__all__ = ["AVRO_CONTENT_VERSION", "LOG_FORMAT_VERSION", "MAGIC", "BlockKind", "HeaderKey", "LogBlock"]
 
 MAGIC: Final = b"#HUDI#"
 #: Of the envelope (Hudi: ``HoodieLogFormatVersion``); contents have versions of their own.
 LOG_FORMAT_VERSION: Final = 1
+#: Of the contents of Avro data blocks and delete blocks (Hudi: ``HoodieLogBlock.version``).
+AVRO_CONTENT_VERSION: Final = 3
 
 
 class BlockKind(IntEnum):
@@ -65,7 +67,7 @@ class LogBlock:
     kind: BlockKind
     content_offset: int
     content_bytes: int
-    header: Mapping[HeaderKey, str] = field(default_factory=dict, repr=False)
+    header: Mapping[HeaderKey, str] = field(default_factory=dict, repr=False, hash=False)
 
     @property
     def name(self) -> str:

@@ -25,8 +25,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
+from lakeformat.codec.log_block import LOG_FORMAT_VERSION, MAGIC, BlockKind, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
-from lakeformat.files.log_block import LOG_FORMAT_VERSION, MAGIC, BlockKind, HeaderKey, LogBlock
 
 __all__ = ["blocks_of"]
 
@@ -45,7 +45,7 @@ _MOST_HEADER: Final = 16 << 20
 def blocks_of(source: Any, path: str, size: int) -> Iterator[LogBlock]:
     """The whole blocks of a file, in order; what is no block is passed over.
 
-    A request for each block, and the bytes between blocks. Memory: two windows of 64 KiB, or the longest header.
+    One read for each block, of 64 KiB or its header, and the bytes between blocks. Memory: two such reads.
 
     Args:
         source: a seekable ``pyarrow.NativeFile``.
@@ -61,7 +61,7 @@ def blocks_of(source: Any, path: str, size: int) -> Iterator[LogBlock]:
     while size - at > _FRONT:
         end = _end_of_block(file, at)
         if end is None:
-            at = _next_magic(file, at)
+            at = file.find(MAGIC, at + 1)  # A magic's last byte may be the first of another.
             continue
         yield _block(file, path, at, end)
         at = end
@@ -76,23 +76,11 @@ def _end_of_block(file: _Window, at: int) -> int | None:
     end = at + _FRONT + length
     if length < _LEAST or end > file.size:
         return None
-    file.read(at, min(_WINDOW, end - at))  # The header, to be at hand when the window has moved on.
     back: int = _LONG.unpack(file.read(end - _LONG.size, _LONG.size))[0]
     if back != length + len(MAGIC):
         return None
     rest = file.size - end
     return end if rest < len(MAGIC) or file.read(end, len(MAGIC)) == MAGIC else None
-
-
-def _next_magic(file: _Window, at: int) -> int:
-    """Where the next block may start: after this one's magic, if it has one."""
-    at += len(MAGIC) if file.read(at, len(MAGIC)) == MAGIC else 1
-    while at < file.size:
-        found = file.read(at, min(_SEARCHED, file.size - at)).find(MAGIC)
-        if found >= 0:
-            return at + found
-        at += max(min(_SEARCHED, file.size - at) - len(MAGIC) + 1, 1)
-    return file.size
 
 
 def _block(file: _Window, path: str, at: int, end: int) -> LogBlock:
@@ -164,22 +152,36 @@ class _Fields:
 
 
 class _Window:
-    """A file through its last two reads, each of at least `_WINDOW` bytes: a block's front and its back."""
+    """A file through its last two reads: of a block's front, and of its back, which reaches the next one's front."""
 
     def __init__(self, source: Any, size: int) -> None:
         self.size = size
         self._source = source
-        self._read: list[tuple[int, bytes]] = []
+        self._reads: list[tuple[int, bytes]] = []
 
     def read(self, at: int, length: int) -> bytes:
         """These bytes, all of which lie in the file."""
-        for start, data in reversed(self._read):
+        start, data = self._holding(at, length, _WINDOW)
+        return data[at - start : at - start + length]
+
+    def find(self, mark: bytes, at: int) -> int:
+        """Where the mark is found first, from ``at`` on; the file's end, if nowhere."""
+        while self.size - at >= len(mark):
+            start, data = self._holding(at, len(mark), _SEARCHED)
+            found = data.find(mark, at - start)
+            if found >= 0:
+                return start + found
+            at = start + len(data) - len(mark) + 1
+        return self.size
+
+    def _holding(self, at: int, length: int, wanted: int) -> tuple[int, bytes]:
+        """A read that holds these bytes, and where it starts."""
+        for start, data in reversed(self._reads):
             if start <= at and at + length <= start + len(data):
-                return data[at - start : at - start + length]
-        wanted = min(max(length, _WINDOW), self.size - at)
+                return start, data
         self._source.seek(at)
-        found: bytes = self._source.read(wanted)
+        found: bytes = self._source.read(min(max(length, wanted), self.size - at))
         if len(found) < length:
             raise CorruptTableError(f"a log file ends at byte {at + len(found)}, before its size; read again")
-        self._read = [*self._read[-1:], (at, found)]
-        return found[:length]
+        self._reads = [*self._reads[-1:], (at, found)]
+        return at, found

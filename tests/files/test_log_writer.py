@@ -1,0 +1,120 @@
+"""Blocks that are written say, to fastavro, to hudi-rs and to ourselves, what they were given."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import hudi_rs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fixture_tables import unpack
+from hypothesis import given
+from hypothesis import strategies as st
+from log_blocks import COMMAND, DELETE, DELETES, ROWS, block, boxed, stored, taken_apart
+
+from lakeformat.errors import SchemaMismatchError
+from lakeformat.files.log_reader import read_parts
+from lakeformat.files.log_writer import delete_block, parquet_block, rollback_block
+from lakeformat.merge.log_records import LogDeletes
+from lakeformat.model.files import BaseFileName, LogFileName
+
+LONGS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=70)
+WHATEVER = ("IntWrapper", 0)
+
+
+def deletes(keys: list[str], *ordering: pa.Array) -> bytes:
+    return delete_block(
+        pa.array(keys, pa.string()), partition_path="p", instant_time="7", schema=ROWS, ordering=ordering
+    )
+
+
+def by_fastavro(data: bytes) -> list[tuple[str, Any]]:
+    ((kind, header, content),) = taken_apart(data)
+    assert (kind, header) == (DELETE, {0: "7", 2: ROWS})
+    found: Any = fastavro.schemaless_reader(io.BytesIO(content[8:]), DELETES, None, return_record_name=True)
+    return [(one["recordKey"], one["orderingVal"]) for one in found["deleteRecordList"]]
+
+
+@given(st.lists(st.tuples(TEXTS, LONGS)))
+def test_fastavro_reads_the_deletes(values: list[tuple[str, int | None]]) -> None:
+    data = deletes([key for key, _ in values], pa.array([one for _, one in values], pa.int64()))
+    expected = [(key, boxed(*(WHATEVER if one is None else ("LongWrapper", one)))) for key, one in values]
+    assert by_fastavro(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "name", "stands"),
+    [
+        (pa.int32(), -300, "IntWrapper", -300),
+        (pa.timestamp("us", "UTC"), 10**15, "LongWrapper", 10**15),
+        (pa.float64(), 0.25, "DoubleWrapper", 0.25),
+        (pa.float32(), 0.25, "FloatWrapper", 0.25),
+        (pa.bool_(), True, "BooleanWrapper", True),
+        (pa.string(), "ä" * 90, "StringWrapper", "ä" * 90),
+    ],
+)
+def test_wrappers_of_ordering_values(kind: pa.DataType, value: Any, name: str, stands: Any) -> None:
+    assert by_fastavro(deletes(["a", "b"], pa.array([value, None], kind))) == [
+        ("a", boxed(name, stands)),
+        ("b", boxed(*WHATEVER)),
+    ]
+
+
+def test_several_ordering_fields() -> None:
+    columns = [pa.array([1, None, None], pa.int64()), pa.array(["x", "y", None])]
+    data = deletes(["a", "b", "c"], *columns)
+    storage, logs = stored(data)
+    (part,) = read_parts(storage, logs, is_committed=lambda _: True)
+    assert isinstance(part, LogDeletes)
+    assert [column.to_pylist() for column in part.ordering] == [[1, None, None], ["x", "y", None]]
+    assert by_fastavro(data)[2] == ("c", boxed(*WHATEVER))
+
+
+def test_types_without_a_form_are_refused() -> None:
+    with pytest.raises(SchemaMismatchError, match=r"type date32\[day\] has no known form"):
+        deletes(["a"], pa.array([1], pa.date32()))
+
+
+def test_an_envelope_is_what_it_is_by_hand() -> None:
+    assert rollback_block(instant_time="9", target="7") == block(COMMAND, {0: "9", 1: "7", 3: "0"})
+    assert deletes([]) == block(DELETE, {0: "7", 2: ROWS}, b"\0\0\0\x03\0\0\0\x01\0")
+
+
+def test_hudi_rs_reads_what_was_appended(tmp_path: Path) -> None:
+    table = unpack("hudi_mor_v6/mor6_avro_default", tmp_path)
+    before = hudi_rs.rows_by_key(hudi_rs.read(table))
+    base = max(path for path in table.glob("*.parquet"))
+    changed, gone = before[0], before[1]
+    last = max(path for path in (table / ".hoodie").iterdir() if path.name.endswith(".deltacommit"))
+    commit = json.loads(last.read_text())
+    schema = json.loads(commit["extraMetadata"]["schema"])
+    meta = [
+        {"name": name, "type": ["null", "string"], "default": None} for name in changed if name.startswith("_hoodie")
+    ]
+    schema["fields"] = [*meta, *schema["fields"]]
+    time = "20991231000000000"
+    rows = pa.Table.from_pylist([{**changed, "_hoodie_commit_time": time, "name": "appended"}], pq.read_schema(base))
+    file = io.BytesIO()
+    pq.write_table(rows, file)
+    name = BaseFileName.parse(base.name)
+    log = LogFileName(name.file_id, name.instant_time, 9, "0-0-0")
+    keys = pa.array([gone["_hoodie_record_key"]])
+    blocks = parquet_block(file.getvalue(), instant_time=time, schema=json.dumps(schema)) + delete_block(
+        keys, partition_path="", instant_time=time, schema=json.dumps(schema)
+    )
+    (table / str(log)).write_bytes(blocks)
+    stat = {"fileId": name.file_id, "path": str(log), "partitionPath": "", "prevCommit": name.instant_time,
+            "fileSizeInBytes": len(blocks), "baseFile": base.name, "logFiles": [str(log)]}  # fmt: skip
+    done = {**commit, "partitionToWriteStats": {"": [stat]}}
+    (table / ".hoodie" / f"{time}.deltacommit").write_text(json.dumps(done))
+    after = hudi_rs.rows_by_key(hudi_rs.read(table))
+    assert [row for row in after if row["name"] == "appended"] == [
+        {**changed, "_hoodie_commit_time": time, "name": "appended"}
+    ]
+    assert [row for row in after if row["name"] != "appended"] == before[2:]

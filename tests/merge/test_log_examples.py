@@ -1,0 +1,184 @@
+"""Examples of what becomes of one record: who wins, what is deleted, and how values of other types compare."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+from lakeformat.errors import SchemaMismatchError
+from lakeformat.merge import ReadRule, SliceMerge, folded_parts
+from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
+
+KEY = "_hoodie_record_key"
+SCHEMA = pa.schema({KEY: pa.string(), "ts": pa.int64(), "v": pa.string()})
+COMMIT, EVENT = ReadRule(), ReadRule(("ts",))
+
+
+def row(ts: Any, v: str, **more: Any) -> LogRows:
+    return LogRows("1", pa.Table.from_pylist([{KEY: "k", "ts": ts, "v": v, **more}]))
+
+
+def delete(ts: int | None) -> LogDeletes:
+    return LogDeletes("1", pa.array(["k"]), (pa.array([ts], pa.int64()),))
+
+
+def read(parts: Sequence[LogPart], rule: ReadRule, base: pa.Table, schema: pa.Schema = SCHEMA, **more: Any) -> pa.Table:
+    merge = SliceMerge(folded_parts(parts, rule, schema, **more), rule)
+    changed = [pa.Table.from_batches([merge.merge_batch(batch)]) for batch in base.to_batches()]
+    return pa.concat_tables([schema.empty_table(), *changed, *merge.remaining(100, 1 << 20)])
+
+
+#: What is written on top of a base row with ts 100, and the value that is read; None for no row.
+HISTORIES: list[tuple[ReadRule, list[LogPart], str | None]] = [
+    (COMMIT, [row(50, "late")], "late"),
+    (COMMIT, [row(60, "first"), row(50, "late")], "late"),
+    (COMMIT, [delete(10)], None),
+    (COMMIT, [delete(10), row(5, "back")], "back"),
+    (EVENT, [row(50, "late")], "base"),
+    (EVENT, [row(100, "tie")], "tie"),
+    (EVENT, [row(110, "new"), row(110, "tie")], "tie"),
+    (EVENT, [row(None, "null")], "base"),
+    (EVENT, [delete(60)], "base"),
+    (EVENT, [delete(100)], None),
+    (EVENT, [delete(None)], None),
+    (EVENT, [delete(200), row(150, "below")], None),
+    (EVENT, [delete(200), row(200, "tie")], "tie"),
+    (EVENT, [row(150, "kept"), delete(120)], "kept"),
+    (EVENT, [row(150, "new"), delete(None)], None),
+    (EVENT, [delete(None), row(120, "back")], "back"),
+    # What was deleted for good is forgotten with the delete: the row of the base file is compared again.
+    (EVENT, [delete(None), row(50, "back")], "base"),
+    (EVENT, [delete(None), delete(60), row(50, "below")], "base"),
+    (EVENT, [row(None, "", _hoodie_is_deleted=True)], None),
+    (EVENT, [row(60, "", _hoodie_is_deleted=True)], "base"),
+    (EVENT, [row(120, "", _hoodie_is_deleted=True), row(110, "below")], None),
+    (EVENT, [row(120, "", _hoodie_operation="D")], None),
+    (EVENT, [row(120, "", _hoodie_operation="-U"), row(120, "new", _hoodie_operation="U")], "new"),
+    (ReadRule(("ts",), delete_field="op", delete_marker="1"), [row(120, "", op=1)], None),
+    (ReadRule(("ts",), delete_field="op", delete_marker="1"), [row(120, "new", op=10)], "new"),
+    (ReadRule(("ts",), delete_field="op", delete_marker="1"), [row(120, "new", op=None)], "new"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(HISTORIES)))
+def test_who_wins(case: int) -> None:
+    rule, parts, value = HISTORIES[case]
+    base = pa.table({KEY: ["k", "other"], "ts": [100, 100], "v": ["base", "other"]}, SCHEMA)
+    assert read(parts, rule, base)["v"].to_pylist() == [*([] if value is None else [value]), "other"]
+
+
+def test_a_key_that_the_base_file_holds_twice_is_changed_everywhere() -> None:
+    base = pa.table({KEY: ["k", "k"], "ts": [1, 300], "v": ["a", "b"]}, SCHEMA)
+    assert read([row(200, "new")], EVENT, base)["v"].to_pylist() == ["new", "b"]
+    assert read([delete(None)], EVENT, base).num_rows == 0
+
+
+#: Ordering values in delete blocks, as their wrappers hold them, and the table's type of the same.
+TYPES = [
+    (pa.int32(), pa.int64(), 7, 7),
+    (pa.float64(), pa.float64(), 0.5, 0.5),
+    (pa.string(), pa.string(), "b", "b"),
+    (pa.date32(), pa.date32(), dt.date(2024, 1, 2), dt.date(2024, 1, 2)),
+    (pa.int64(), pa.timestamp("us", "UTC"), 1_000_000, dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)),
+    (pa.decimal128(30, 15), pa.decimal128(12, 3), Decimal("1.250"), Decimal("1.250")),
+]
+
+
+@pytest.mark.parametrize(("wrapped", "kind", "value", "own"), TYPES, ids=[str(case[1]) for case in TYPES])
+def test_deletes_compare_as_the_tables_type(wrapped: pa.DataType, kind: pa.DataType, value: Any, own: Any) -> None:
+    schema = pa.schema({KEY: pa.string(), "ts": kind})
+    base = pa.table([["k", "same", "null"], pa.array([own, own, None], kind)], schema=schema)
+    deletes = LogDeletes("1", pa.array(["k", "null"]), (pa.array([value, value], wrapped),))
+    assert read([deletes], EVENT, base, schema)[KEY].to_pylist() == ["same"]
+    larger = LogRows("2", base.slice(1, 1).set_column(0, KEY, pa.array(["k"])))
+    assert read([larger, deletes], EVENT, base.slice(1, 1), schema)[KEY].to_pylist() == ["same"]
+
+
+def test_numbers_in_delete_blocks_count_in_the_unit_of_the_stored_timestamp() -> None:
+    schema = pa.schema({KEY: pa.string(), "ts": pa.timestamp("us")})
+    base = pa.table([["k"], pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us"))], schema=schema)
+    stored = pa.schema({KEY: pa.string(), "ts": pa.timestamp("ms")})
+    for milliseconds, left in ((1_704_067_199_999, 1), (1_704_067_200_000, 0)):
+        assert read([delete(milliseconds)], EVENT, base, schema, stored=stored).num_rows == left
+
+
+def test_rows_of_older_and_newer_schemas_take_the_tables_shape() -> None:
+    schema = pa.schema({KEY: pa.string(), "ts": pa.int64(), "added": pa.string(), "n": pa.float64()})
+    old = LogRows("1", pa.table({KEY: ["a"], "ts": pa.array([1], pa.int32()), "n": pa.array([2], pa.int32())}))
+    new = LogRows("2", pa.table({"n": [2.5], "dropped": [1], "added": ["x"], KEY: ["b"], "ts": [2]}))
+    assert read([old, new], EVENT, schema.empty_table(), schema).to_pylist() == [
+        {KEY: "a", "ts": 1, "added": None, "n": 2.0},
+        {KEY: "b", "ts": 2, "added": "x", "n": 2.5},
+    ]
+    with pytest.raises(SchemaMismatchError, match="column 'ts'"):
+        read([LogRows("3", pa.table({KEY: ["a"], "ts": ["soon"]}))], EVENT, schema.empty_table(), schema)
+
+
+def test_an_ordering_field_within_a_struct_decides() -> None:
+    schema = pa.schema({KEY: pa.string(), "at": pa.struct({"ts": pa.int64()}), "v": pa.string()})
+    base = pa.Table.from_pylist([{KEY: "k", "at": {"ts": 5}, "v": "base"}, {KEY: "l", "at": None, "v": "base"}], schema)
+    logs = LogRows(
+        "1", base.set_column(1, schema.field("at"), pa.array([{"ts": 4}, {"ts": 4}], schema.field("at").type))
+    )
+    logs = LogRows("1", logs.rows.set_column(2, "v", pa.array(["log", "log"])))
+    assert read([logs], ReadRule(("at.ts",)), base, schema)["v"].to_pylist() == ["base", "log"]
+
+
+def test_long_histories_are_folded_as_they_come_and_may_be_kept_elsewhere(tmp_path: Path) -> None:
+    keys, calls = 10_000, []
+    at = np.arange(keys)
+
+    def part(number: int) -> LogRows:
+        rows = {
+            KEY: pa.array(at).cast(pa.string()),
+            "ts": pa.array((at * 7 + number * 13) % 101),
+            "v": [str(number)] * keys,
+        }
+        return LogRows(str(number), pa.table(rows))
+
+    def keep(rows: pa.Table) -> pa.Table:
+        calls.append(rows.num_rows)
+        path = tmp_path / f"{len(calls)}.arrow"
+        with pa.ipc.new_file(path, rows.schema) as sink:
+            sink.write_table(rows)
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+    found = folded_parts(map(part, range(20)), EVENT, SCHEMA, keep=keep)
+    assert len(calls) > 2
+    assert max(calls) == len(found) == keys
+    ranks = (at * 7 + np.arange(20)[:, None] * 13) % 101
+    last_greatest = 19 - ranks[::-1].argmax(axis=0)
+    wanted = dict(zip(map(str, at), map(str, last_greatest), strict=True))
+    rows = pa.concat_tables(SliceMerge(found, EVENT).remaining(3_000, 1 << 20)).to_pydict()
+    assert dict(zip(rows[KEY], rows["v"], strict=True)) == wanted
+
+
+def test_row_groups_are_met_where_a_key_lies_in_their_range() -> None:
+    parts = [row(1, "a"), LogDeletes("1", pa.array(["n", "\u00fc"]))]
+    merge = SliceMerge(folded_parts(parts, COMMIT, SCHEMA), COMMIT)
+    ranges = [("a", "j"), ("a", "k"), ("l", "m"), ("n", "n"), ("o", "z"), ("o", "\u00fd"), ("\U0001f600", "\U0001f601")]
+    assert [merge.meets(*ends) for ends in ranges] == [False, True, False, True, False, True, False]
+    assert not SliceMerge(folded_parts([], COMMIT, SCHEMA), COMMIT).meets("", "z")
+
+
+def test_batches_may_be_merged_by_several_threads() -> None:
+    keys = pa.array(range(20_000)).cast(pa.string())
+    base = pa.table([keys, pa.array(range(20_000)), pa.array(["base"] * 20_000)], schema=SCHEMA)
+    logs = pa.table(
+        [pa.array(range(0, 40_000, 3)).cast(pa.string()), [50_000] * 13_334, ["log"] * 13_334], schema=SCHEMA
+    )
+    merge = SliceMerge(folded_parts([LogRows("1", logs)], EVENT, SCHEMA), EVENT)
+    with ThreadPoolExecutor(4) as pool:
+        merged = list(pool.map(merge.merge_batch, base.to_batches(max_chunksize=100)))
+    values = pa.Table.from_batches(merged)["v"].to_pylist()
+    assert values == ["base" if at % 3 else "log" for at in range(20_000)]
+    assert sum(rows.num_rows for rows in merge.remaining(1_000, 1 << 20)) == 13_334 - 6_667

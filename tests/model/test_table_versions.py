@@ -1,0 +1,63 @@
+"""What hoodie.properties of each table version say, and what of it is refused."""
+
+from __future__ import annotations
+
+import zipfile
+
+import pytest
+from fixture_tables import FIXTURES, expected, names
+
+from lakeformat import UnsupportedTableError
+from lakeformat.codec import properties
+from lakeformat.merge import read_rule
+from lakeformat.model.table_config import TableConfig, TableType
+
+TABLES = [
+    name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life") for name in names(group)
+]
+PLAIN = {"hoodie.table.name": "t", "hoodie.table.type": "COPY_ON_WRITE", "hoodie.table.version": "6"}
+
+
+def config_of(name: str) -> TableConfig:
+    table = name.rpartition("/")[2]
+    with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
+        return TableConfig(properties.decode(archive.read(f"{table}/.hoodie/hoodie.properties"), name=name))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_settings_of_hudis_tables(name: str) -> None:
+    config = config_of(name)
+    version = config.version
+    told = expected(name)
+    assert version == told.get("table_version", version) in {6, 8, 9}
+    assert config.layout_version == (1 if version == 6 else 2)
+    assert config.timeline_folder == (".hoodie" if version == 6 else ".hoodie/timeline")
+    assert config.archive_folder in (
+        {".hoodie/archived", ".hoodie/history"} if version == 6 else {".hoodie/timeline/history"}
+    )
+    assert (config.table_type is TableType.MERGE_ON_READ) == ("read_optimized" in told)
+    if told.get("ordering"):
+        assert config.ordering_fields == (told["ordering"],)
+    read_rule(config.merge_settings)  # No table of theirs is merged by unknown rules.
+
+
+REFUSED = [
+    ({"hoodie.table.version": "7"}, "hoodie.table.version=7 is not supported, only "),
+    ({"hoodie.table.version": "10"}, "hoodie.table.version=10 is not supported, only "),
+    ({"hoodie.table.version": "six"}, "hoodie.table.version=six is not supported, only "),
+    ({"hoodie.timeline.layout.version": "2"}, "hoodie.timeline.layout.version=2"),
+    ({"hoodie.table.type": "MERGE_SOMETIMES"}, "hoodie.table.type=MERGE_SOMETIMES"),
+    ({"hoodie.table.format": "iceberg"}, "hoodie.table.format=iceberg"),
+    ({"hoodie.table.base.file.format": "ORC"}, "hoodie.table.base.file.format=ORC"),
+    ({"hoodie.table.multiple.base.file.formats.enable": "true"}, "multiple.base.file.formats.enable=true"),
+    ({"hoodie.bootstrap.base.path": "s3://b/x"}, "hoodie.bootstrap.base.path"),
+]
+
+
+@pytest.mark.parametrize(("values", "named"), REFUSED)
+def test_what_no_reader_may_open_is_refused_by_name(values: dict[str, str], named: str) -> None:
+    TableConfig({**PLAIN, "hoodie.table.format": "native", "hoodie.table.base.file.format": ""}).check_readable("x")
+    with pytest.raises(UnsupportedTableError) as caught:
+        TableConfig({**PLAIN, **values}).check_readable("x")
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,63 @@
+"""Tables with log files, and of versions 8 and 9, under Spark: each way to read gives the rows that Hudi gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fixture_tables import expected, unpack
+from pyspark.sql import DataFrame, SparkSession
+
+import lakeformat.spark
+from lakeformat import UnsupportedTableError
+from lakeformat.spark import LakehouseTable
+
+pytestmark = pytest.mark.spark
+
+NAMES = [
+    "hudi_mor_v6/mor6_avro_event_time",
+    "hudi_v8_v9/v9_mor_partial_update",
+    "hudi_v8_v9/v9_mor_log_only",
+    "hudi_v8_v9/v9_mor_compacted_partitioned",
+    "hudi_v8_v9/v9_cow_insert_overwrite",
+]
+
+
+def frames(spark: SparkSession, path: str, **options: str) -> dict[str, DataFrame]:
+    source = spark.read.format("lakehouse").options(**options).load(path)
+    return {
+        "load": source,
+        "read": lakeformat.spark.read(spark, path, meta_columns=True, **options),
+        "source": lakeformat.spark.read(spark, path, meta_columns=True, via="source", **options),
+        "toDF": LakehouseTable.forPath(spark, path, **options).toDF(),
+    }
+
+
+def keys(frame: DataFrame) -> list[str]:
+    return sorted(row["_hoodie_record_key"] for row in frame.select("_hoodie_record_key").collect())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_path: Path) -> None:
+    path, document = str(unpack(name, tmp_path)), expected(name)
+    questions = [({}, document["snapshot"])]
+    if "read_optimized" in document:
+        questions.append(({"hoodie.datasource.query.type": "read_optimized"}, document["read_optimized"]))
+    instant, then = next((i, rows) for i, rows in document["as_of"].items() if not isinstance(rows, str))
+    questions.append(({"as.of.instant": instant}, then))
+    for options, rows in questions:
+        wanted = sorted(row["_hoodie_record_key"] for row in rows)
+        for way, frame in frames(spark, path, **options).items():
+            assert keys(frame) == wanted, (way, options)
+            assert frame.count() == len(wanted), (way, options)
+            late = frame.where("_hoodie_record_key >= '3'")
+            assert keys(late) == [key for key in wanted if key >= "3"], (way, options)
+
+
+def test_writing_is_refused_before_rows_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(unpack(NAMES[1], tmp_path))
+    rows = spark.read.format("lakehouse").option("meta_columns", "false").load(path)
+    with pytest.raises(Exception, match=r"writing with hoodie\.table\.version=9 is not supported"):
+        rows.write.format("lakehouse").mode("append").save(path)
+    with pytest.raises(UnsupportedTableError, match=r"hoodie\.table\.version=9"):
+        LakehouseTable.forPath(spark, path).upsert(rows)

@@ -1,0 +1,168 @@
+"""The steps of an action in both layouts: names, encodings, and completion times that only grow."""
+
+from __future__ import annotations
+
+import io
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeformat import CorruptTableError
+from lakeformat.codec import commit_avro, commit_file, commit_json, properties
+from lakeformat.codec.avro_records import RollbackMetadata
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.storage import MemoryStorage
+from lakeformat.timeline.store import TimelineStore
+
+METADATA = CommitMetadata("UPSERT", {"p": (WriteStat("f-0", "p/f-0_0-0-0_20240101000000001.parquet", "p", None, 3),)})
+
+
+class At:
+    """A clock that stands."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def seconds(self) -> float:
+        return self._now_ms / 1000
+
+
+def made(version: int) -> TimelineStore:
+    storage = MemoryStorage()
+    values = {"hoodie.table.name": "t", "hoodie.table.version": str(version), "hoodie.table.timeline.timezone": "UTC"}
+    storage.create(".hoodie/hoodie.properties", properties.encode(values, comments=[]))
+    return TimelineStore(storage)
+
+
+def at(number: int) -> str:
+    return f"2024010100000{number:04}"
+
+
+def begun(store: TimelineStore, number: int, action: Action = Action.COMMIT) -> Instant:
+    instant = Instant(at(number), action, State.REQUESTED)
+    store.request(instant)
+    return store.start(instant, METADATA)
+
+
+@pytest.mark.parametrize(("version", "folder", "start"), [(6, ".hoodie", b"{"), (8, ".hoodie/timeline", b"Obj\x01")])
+def test_a_commit_takes_three_files(version: int, folder: str, start: bytes) -> None:
+    store = made(version)
+    done = store.complete(begun(store, 1), METADATA, At(0))
+    found = {e.name: store.storage.read(e.path) for e in store.storage.list(folder) if e.name.startswith("2024")}
+    assert set(found) == {f"{at(1)}.commit.requested", f"{at(1)}.inflight", store.layout.file_name(done)}
+    assert all(data.startswith(start) for name, data in found.items() if not name.endswith("requested"))
+    timeline = TimelineStore(store.storage).load()
+    assert timeline.commits == (done,)
+    assert store.commit(done) == METADATA
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_of_two_that_complete_an_instant_one_wins(version: int) -> None:
+    store = made(version)
+    pending = begun(store, 1)
+    done = store.complete(pending, METADATA, At(0))
+    with pytest.raises(FileExistsError):
+        store.complete(pending, METADATA, At(1 << 41))
+    assert store.load().instants == (done,)
+
+
+def test_completion_times_are_greater_than_all_there_is() -> None:
+    """Clocks that are behind: 1970, while the timeline stands in 2024."""
+    store = made(9)
+    first, second, third = (begun(store, number) for number in (1, 2, 3))
+    ends = [store.complete(instant, METADATA, At(0)).completion_time for instant in (third, first)]
+    assert ends == [at(4), at(5)]
+    store.request(Instant(at(8), Action.COMPACTION, State.REQUESTED))  # Its slice must get what completes from now on.
+    assert store.complete(second, METADATA, At(0)).completion_time == at(9)
+    ahead = store.complete(begun(store, 10), METADATA, At(1_800_000_000_123))
+    assert ahead.completion_time == "20270115080000123"
+    assert [i.time for i in store.load().completed_in("")] == [at(3), at(1), at(2), at(10)]
+
+
+def test_a_rollback_is_completed_the_same_way() -> None:
+    for version, name in ((6, f".hoodie/{at(2)}.rollback"), (8, f".hoodie/timeline/{at(2)}_{at(3)}.rollback")):
+        store = made(version)
+        rollback = Instant(at(2), Action.ROLLBACK, State.REQUESTED)
+        store.request(rollback)
+        started = store.start(rollback)
+        store.complete(started, RollbackMetadata(at(2), 1, ((at(1), "commit"),)), At(0))
+        (record,) = fastavro.reader(io.BytesIO(store.storage.read(name)))
+        assert record["commitsRollback"] == [at(1)]
+
+
+def test_a_clustering_completes_as_a_replacecommit() -> None:
+    store = made(9)
+    plan = Instant(at(1), Action.CLUSTERING, State.REQUESTED)
+    store.request(plan)
+    metadata = CommitMetadata("CLUSTER", METADATA.stats, replaced={"p": ("f-9",)})
+    done = store.complete(store.start(plan), metadata, At(0))
+    assert done == Instant(at(1), Action.REPLACE_COMMIT, State.COMPLETED, at(2))
+    assert store.commit(done) == metadata
+    assert store.load().instants == (done,)
+
+
+@pytest.mark.parametrize("state", [State.REQUESTED, State.COMPLETED])
+def test_no_step_is_left_out(state: State) -> None:
+    with pytest.raises(CorruptTableError, match="cannot become completed"):
+        made(6).complete(Instant(at(1), Action.COMMIT, state), METADATA, At(0))
+
+
+def test_a_table_that_was_upgraded_meanwhile_is_found_where_it_is_now() -> None:
+    store = made(6)
+    store.complete(begun(store, 1), METADATA, At(0))
+    assert store.load().commit_times == {at(1)}
+    upgraded = {"hoodie.table.name": "t", "hoodie.table.version": "8", "hoodie.timeline.path": "elsewhere"}
+    store.storage.replace(".hoodie/hoodie.properties", properties.encode(upgraded, comments=[]))
+    store.config()
+    assert store.load().instants == ()
+    store.storage.move(f".hoodie/{at(1)}.commit", f".hoodie/elsewhere/{at(1)}_{at(2)}.commit")
+    (commit,) = store.load().commits
+    assert store.commit(commit) == METADATA  # JSON still: content tells, not the layout.
+
+
+TEXT = st.text(max_size=8)
+COUNT = st.integers(0, 2**40)
+STATS = st.builds(
+    WriteStat,
+    file_id=TEXT.filter(bool),
+    path=st.sampled_from(["", "p/f-0_0-0-0_20240101000000001.parquet", "p/.f-0_20240101000000001.log.3_1-0-1"]),
+    partition_path=st.sampled_from(["", "p", "q/r"]),
+    prev_commit=st.sampled_from([None, "20240101000000001"]),
+    num_writes=COUNT,
+    num_deletes=COUNT,
+    num_updates=COUNT,
+    num_inserts=COUNT,
+    size_bytes=COUNT,
+    cdc_stats=st.lists(st.tuples(TEXT, COUNT), max_size=2, unique_by=lambda pair: pair[0]).map(tuple),
+)
+COMMITS = st.builds(
+    CommitMetadata,
+    operation=st.sampled_from(["UPSERT", "CLUSTER", "UNKNOWN"]),
+    stats=st.dictionaries(TEXT, st.lists(STATS, max_size=3).map(tuple), max_size=3),
+    extra=st.dictionaries(TEXT, TEXT, max_size=3),
+    replaced=st.dictionaries(TEXT, st.lists(TEXT, max_size=3).map(tuple), max_size=2),
+    compacted=st.booleans(),
+)
+
+
+@given(COMMITS)
+def test_commits_survive_both_encodings(metadata: CommitMetadata) -> None:
+    for codec in (commit_json, commit_avro):
+        data = codec.encode_commit(metadata, replace=True)
+        assert commit_file.decode_commit(data, name="x") == metadata
+
+
+def test_the_log_files_of_a_stat_survive_both_encodings() -> None:
+    stat = WriteStat("f", "p/.f_20240101000000001.log.3_1-0-1", "p", at(1), 1, base_name="b", log_names=("x", "y"))
+    metadata = CommitMetadata("UPSERT", {"p": (stat,)})
+    for codec in (commit_json, commit_avro):
+        assert codec.decode_commit(codec.encode_commit(metadata), name="x") == metadata
+    (record,) = fastavro.reader(io.BytesIO(commit_avro.encode_commit(metadata)))
+    (told,) = record["partitionToWriteStats"]["p"]
+    assert (told["logVersion"], told["logOffset"], told["logFiles"]) == (3, 0, ["x", "y"])
