@@ -32,7 +32,11 @@ def test_rows_are_those_of_a_read_that_skips_nothing() -> None:
         full = readable_schema(snapshot.columns("here"), meta_columns=True)
         told = [{name: row[name] for name in SCHEMA.names} for row in made.rows.values()]
         assert by_text(made.table.to_arrow(SCHEMA.names).to_pylist()) == by_text(told), seed
-        for text in made.random.sample(FILTERS, ASKED):
+        filled = sorted(
+            (row["v"], row["s"], row["ts"]) for row in made.rows.values() if row["s"] and row["v"] is not None
+        )
+        of_rows = [f"v = {v} and s = '{s}' and ts = {ts}" for v, s, ts in made.random.sample(filled, 3)]
+        for text in [*made.random.sample(FILTERS, ASKED), *of_rows]:
             asked = parse_where(text.format(n=made.random.randint(0, 80)))
             query = ReadQuery(full, bind(asked, full))
             plan = plan_read(storage, snapshot, query, split_bytes=1 << 20, count_row_groups=True)
