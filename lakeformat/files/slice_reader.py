@@ -98,8 +98,8 @@ def read_slice(
         wanted = pa.schema([table.field(name) for name in columns])
         if opened.parquet is not None:
             groups = None if told is None or skipping is None else opened.groups(told, skipping, logs)
-            for batch in opened.base_batches(most_rows, most_bytes, groups, threads=threads):
-                yield conform(opened.shown(merge.merge_batch(batch)), wanted)
+            for batch in merge.merge(opened.base_batches(most_rows, most_bytes, groups, threads=threads)):
+                yield conform(opened.shown(batch), wanted)
         for rows in merge.remaining(most_rows, most_bytes):
             yield from conform(opened.shown(rows), wanted).combine_chunks().to_batches()
 
@@ -168,7 +168,9 @@ class _Opened:
         return Footers(
             self.parquet.metadata if self.parquet else None,
             block_footers(self._storage, self._blocks),
-            mixes=self.rule.partial is not None or any(block.is_partial for block in self._blocks),
+            mixes=self.rule.partial is not None
+            or self.rule.by_payload
+            or any(block.is_partial for block in self._blocks),
             silent=silent,
         )
 

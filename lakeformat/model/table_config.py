@@ -45,6 +45,7 @@ METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 
 _CUSTOM: Final = "CUSTOM"
+_BY_HUDI: Final = "use Apache Hudi for this table"
 
 
 class TableType(str, Enum):
@@ -244,9 +245,11 @@ class TableConfig:
         self._check_kind(where, _READ_VERSIONS, _READ_TYPES, "")
         for key, supported, default in _READABLE:
             if (self.get(key) or default).upper() not in supported:
-                raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported")
+                raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported; {_BY_HUDI}")
         if self.get("hoodie.bootstrap.base.path"):
-            raise UnsupportedTableError(f"{where}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported")
+            raise UnsupportedTableError(
+                f"{where}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported; {_BY_HUDI}"
+            )
 
     def _check_kind(self, where: str, versions: Sequence[int], types: Container[TableType], doing: str) -> None:
         if self.version not in versions:

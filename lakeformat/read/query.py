@@ -17,7 +17,7 @@ from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bi
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["ReadQuery", "asked_snapshot", "of_query_type", "readable_schema", "resolve_query"]
+__all__ = ["ReadQuery", "asked_snapshot", "of_query_type", "readable_schema", "resolve_query", "shown"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,13 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
 def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
     """What of the snapshot the query type wants read: all of it, or its base files alone."""
     return snapshot.read_optimized() if options[QUERY_TYPE] == "read_optimized" else snapshot
+
+
+def shown(options: Options, snapshot: Snapshot) -> Options:
+    """The options, where meta columns are shown only if asked for of tables that store none (virtual keys)."""
+    if snapshot.config.has_virtual_keys and not options.given("meta_columns"):
+        return options.with_values(meta_columns=False)
+    return options
 
 
 def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:

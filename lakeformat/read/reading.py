@@ -13,7 +13,7 @@ from lakeformat.model.instant import AsOf
 from lakeformat.predicate import Where
 from lakeformat.read.everything import read_all
 from lakeformat.read.layout_report import report_layout
-from lakeformat.read.query import ReadQuery, asked_snapshot, resolve_query
+from lakeformat.read.query import ReadQuery, asked_snapshot, resolve_query, shown
 from lakeformat.read.session import ReadPlan, plan_read
 from lakeformat.read.verify import read_verified
 from lakeformat.table_state.engine import Engine
@@ -44,7 +44,7 @@ class Reading:
         snapshot = self.snapshot(as_of)
         options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
         schema = snapshot.columns(self.engine.storage.location)
-        return snapshot, resolve_query(schema, options, columns=columns, where=where)
+        return snapshot, resolve_query(schema, shown(options, snapshot), columns=columns, where=where)
 
     def _plan(self, snapshot: Snapshot, query: ReadQuery) -> ReadPlan:
         return plan_read(self.engine.storage, snapshot, query, split_bytes=self.options["lakeformat.read.split.bytes"])

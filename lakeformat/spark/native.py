@@ -57,7 +57,7 @@ class NativePlan:
         kept: by path, what is read of each file without log files.
         slices: what is read of those with log files, which tasks of ours merge.
         files: those that are kept.
-        foreign: paths of the files among them that Spark cannot read.
+        foreign: paths of the files among them that Spark cannot read, or not as the table has them.
         told: what the file index knows of the files kept.
     """
 
@@ -87,7 +87,9 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
     told = told_of(snapshot, kept, asked, query.predicate if query.skipping else None)
     files = file_objects(told.files)
-    return NativePlan(snapshot, query, kept, slices, files, _not_for_spark(store, snapshot, files, table), told)
+    shaped = frozenset(path for path, part in kept.items() if part.shape is not None)
+    foreign = shaped | _not_for_spark(store, snapshot, files, table)
+    return NativePlan(snapshot, query, kept, slices, files, foreign, told)
 
 
 def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
