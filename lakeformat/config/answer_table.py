@@ -130,9 +130,12 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.precommit.validators.streaming.*
     """,
     "it counts only with queries that are refused by hoodie.datasource.query.type": """
-        hoodie.datasource.read.incr.* hoodie.datasource.read.streaming.table.version
-        hoodie.datasource.read.schema.use.end.instanttime hoodie.read.timeline.holes.resolution.policy
-        hoodie.datasource.streaming.startoffset hoodie.datasource.read.table.valued.function.*
+        hoodie.datasource.read.streaming.table.version hoodie.datasource.streaming.startoffset
+        hoodie.datasource.read.table.valued.function.*
+    """,
+    "it changes the cost of an incremental query alone, which opens few files": """
+        hoodie.datasource.read.incr.skip_compact hoodie.datasource.read.incr.skip_cluster
+        hoodie.datasource.read.schema.use.end.instanttime
     """,
     "reads list and plan in one way": """
         hoodie.datasource.read.file.index.* hoodie.datasource.read.use.new.parquet.file.format
@@ -216,11 +219,10 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "no process clusters by itself", "set hoodie.clustering.inline or call cluster()", ""),
     "hoodie.clustering.preserve.commit.metadata": ("clustered rows keep their commit times", "", "true"),
     # Which rows are read.
-    "hoodie.datasource.read.begin.instanttime": (
-        "changes between two instants are not read", "set as.of.instant for the table as it was", ""),
-    "hoodie.datasource.read.end.instanttime": (
-        "changes between two instants are not read", "set as.of.instant for the table as it was", ""),
-    "hoodie.datasource.query.incremental.format": ("changes are not read", "", ""),
+    "hoodie.datasource.read.incr.filters": ("filters are conditions of the query", "set where", ""),
+    "hoodie.datasource.read.incr.path.glob": ("paths choose no rows", "set where on the partition columns", ""),
+    "hoodie.datasource.read.incr.table.version": (
+        "bounds are in the table's own unit: instants in version 6, completion times from 8 on", "", ""),
     "hoodie.datasource.read.paths": ("a read takes one table", "set where to read some of its partitions", ""),
     "hoodie.datasource.read.extract.partition.values.from.path": (
         "partition values are read from the rows' columns", "", ""),

@@ -6,9 +6,15 @@ from typing import Final
 
 from lakeformat.config.option import Effect, Option, count, fields, flag, one_of
 
-__all__ = ["QUERY_TYPE", "READ_OPTIONS"]
+__all__ = ["BEGIN", "END", "FULL_SCAN", "HOLES", "INCREMENTAL", "QUERY_TYPE", "READ_OPTIONS"]
 
 QUERY_TYPE: Final = "hoodie.datasource.query.type"
+#: A value of it.
+INCREMENTAL: Final = "incremental"
+BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
+END: Final = "hoodie.datasource.read.end.instanttime"
+FULL_SCAN: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
+HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
 
 READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -18,11 +24,41 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         QUERY_TYPE,
-        "snapshot, or read_optimized: of merge-on-read tables the base files alone, of copy-on-write tables the same.",
+        "snapshot; read_optimized: of merge-on-read tables the base files alone, of copy-on-write tables the same; or "
+        "incremental: rows that commits of a range wrote.",
         Effect.READ,
-        one_of("snapshot", "read_optimized"),
+        one_of("snapshot", "read_optimized", INCREMENTAL),
         "snapshot",
         ("hoodie.datasource.view.type",),
+    ),
+    Option(
+        BEGIN,
+        "Where the range of an incremental query begins, exclusive: an instant, from table version 8 on a completion "
+        "time; 000 for everything.",
+        Effect.READ,
+    ),
+    Option(END, "Where the range ends, inclusive; by default it does not.", Effect.READ),
+    Option(
+        "hoodie.datasource.query.incremental.format",
+        "latest_state: each row that changed in the range once, as it was at its end.",
+        Effect.READ,
+        one_of("latest_state"),
+        "latest_state",
+    ),
+    Option(
+        FULL_SCAN,
+        "Where a range ends before what is still there, read the newest rows of its commits instead of failing.",
+        Effect.READ,
+        flag,
+        False,
+    ),
+    Option(
+        HOLES,
+        "What an incremental query of version 6 does about a pending commit that later ones have overtaken: BLOCK ends "
+        "the range before it, FAIL raises.",
+        Effect.READ,
+        one_of("BLOCK", "FAIL"),
+        "BLOCK",
     ),
     Option(
         "where",

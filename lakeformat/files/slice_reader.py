@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -22,12 +22,14 @@ from lakeformat.files.log_reader import decode_blocks, plan_blocks
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
 from lakeformat.files.stored_shape import StoredShape
 from lakeformat.merge.fold import folded_parts
+from lakeformat.merge.log_records import LogPart, LogRows
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.slice_merge import SliceMerge
 from lakeformat.merge.versions import Versions
 from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import VisibleInstants
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.predicate import Predicate, mask
 from lakeformat.storage.port import Storage
 
 __all__ = ["SliceLeft", "SliceMerging", "look_at_slice", "read_slice", "vanished"]
@@ -43,11 +45,13 @@ class SliceMerging:
         rule: which version of a record is read.
         visible: instants whose blocks count.
         shape: how the files' columns become the table's; None where they are.
+        only: of base rows and log records those alone are merged whose commit time this filter selects.
     """
 
     rule: ReadRule
     visible: VisibleInstants
     shape: StoredShape | None = None
+    only: Predicate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,9 @@ class _Opened:
         self._storage, self._base = storage, piece.base
         self.rule = merging.rule.within(table.names)
         self._shape = merging.shape or _AS_STORED
-        names = dict.fromkeys((*columns, *self.rule.needed_of_base()))
+        self._only = merging.only
+        chosen_by = () if self._only is None else (COMMIT_TIME,)
+        names = dict.fromkeys((*columns, *self.rule.needed_of_base(), *chosen_by))
         self._schema = pa.schema([table.field(name) for name in names if name in table.names])
         self._blocks: Sequence[LogBlock] = plan_blocks(storage, piece.logs, is_committed=merging.visible)
         self.parquet: OpenParquet | None = None
@@ -180,6 +186,8 @@ class _Opened:
         parts = decode_blocks(self._storage, self._blocks, columns=self._shape.asked_ever(names))
         if self._shape is not _AS_STORED:
             parts = (self._shape.restored_part(part, names) for part in parts)
+        if self._only is not None:
+            parts = (chosen for part in parts if (chosen := _chosen(part, self._only)) is not None)
         return folded_parts(parts, self.rule, self._schema)
 
     def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
@@ -199,13 +207,22 @@ class _Opened:
         )
         for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
             shaped = batch if self._shape is _AS_STORED else self._shape.restored(batch, names, self._instant)
-            yield conform(shaped, self._schema)
+            rows = conform(shaped, self._schema)
+            yield rows if self._only is None else rows.filter(mask(self._only, rows))
 
     def shown(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
         """Without a record key that no file holds."""
         if self._shape.key is None:
             return rows
         return rows.select([name for name in rows.schema.names if name != RECORD_KEY])
+
+
+def _chosen(part: LogPart, only: Predicate) -> LogPart | None:
+    """What the commits that a filter selects said: rows by their own commit time, deletes by their block's."""
+    if isinstance(part, LogRows):
+        return replace(part, rows=part.rows.filter(mask(only, part.rows)))
+    block = pa.record_batch({COMMIT_TIME: pa.array([part.instant_time])})
+    return part if mask(only, block)[0].as_py() else None
 
 
 def vanished(path: str) -> CorruptTableError:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
-from lakeformat.config.read_options import QUERY_TYPE
+from lakeformat.config.read_options import END, INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
+from lakeformat.read.incremental import changed_snapshot
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 
@@ -38,6 +39,12 @@ class ReadQuery:
         """Columns to read: those wanted and those the filter looks at."""
         return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
 
+    def within(self, snapshot: Snapshot) -> ReadQuery:
+        """The same of the commits alone whose rows the snapshot gives."""
+        if snapshot.changes is None:
+            return self
+        return replace(self, predicate=And((snapshot.changes.rows, self.predicate)))
+
 
 def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) -> Snapshot:
     """The table now, or at the instant that the argument, else the option ``as.of.instant`` names.
@@ -47,6 +54,10 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
         TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
     """
     asked = options["as.of.instant"] if as_of is None else as_of
+    if options[QUERY_TYPE] == INCREMENTAL:
+        if asked is not None:
+            raise InvalidOptionError(f"as.of.instant={asked} beside an incremental query; end its range by {END}")
+        return changed_snapshot(engine, options)
     if asked is None:
         snapshot = engine.snapshot()
     else:

@@ -11,7 +11,9 @@ from lakeformat.config.resolve import Options
 from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import Where
+from lakeformat.read.changes import Changes
 from lakeformat.read.everything import read_all
+from lakeformat.read.incremental import changed_snapshot
 from lakeformat.read.layout_report import report_layout
 from lakeformat.read.query import ReadQuery, asked_snapshot, resolve_query, shown
 from lakeformat.read.session import ReadPlan, plan_read
@@ -44,7 +46,8 @@ class Reading:
         snapshot = self.snapshot(as_of)
         options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
         schema = snapshot.columns(self.engine.storage.location)
-        return snapshot, resolve_query(schema, shown(options, snapshot), columns=columns, where=where)
+        query = resolve_query(schema, shown(options, snapshot), columns=columns, where=where)
+        return snapshot, query.within(snapshot)
 
     def _plan(self, snapshot: Snapshot, query: ReadQuery) -> ReadPlan:
         return plan_read(self.engine.storage, snapshot, query, split_bytes=self.options["lakeformat.read.split.bytes"])
@@ -90,6 +93,27 @@ class Reading:
     ) -> pa.Table:
         """The rows in memory; arguments and errors as of `to_batches`."""
         return self.to_batches(columns, where, as_of=as_of, meta_columns=meta_columns, verify=verify).read_all()
+
+    def changes(self, since: AsOf | None = None, until: AsOf | None = None) -> Changes:
+        """The rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
+
+        >>> changes = table.changes(since="000")  # doctest: +SKIP
+        >>> rows, seen = changes.to_arrow(), changes.until  # doctest: +SKIP
+
+        Args:
+            since: exclusive; an instant, from table version 8 on a completion time, a date or a datetime; ``"000"`` for
+                everything. By default the option ``hoodie.datasource.read.begin.instanttime``.
+            until: inclusive; by default the option of the end, else now.
+
+        Raises:
+            InvalidOptionError: no begin, or a bound that is none.
+            InstantNotAvailableError: the range ends before what is still there; see
+                ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
+        """
+        snapshot = changed_snapshot(self.engine, self.options, since=since, until=until)
+        assert snapshot.changes is not None  # noqa: S101  Just made.
+        found = snapshot.changes
+        return Changes(self.engine.storage, snapshot, self.options, found.since, found.until)
 
     def explain(
         self, columns: Sequence[str] | None = None, where: Where | None = None, *, as_of: AsOf | None = None

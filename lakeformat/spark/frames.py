@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.option import fields
-from lakeformat.config.read_options import QUERY_TYPE
+from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES, QUERY_TYPE
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
@@ -38,7 +38,10 @@ _MANY_FILES: Final = 10_000
 _MOST_FILES: Final = 100_000
 #: Options that the source is told of as they were given.
 _PASSED: Final = (
+    BEGIN,
     FILE_INDEX,
+    FULL_SCAN,
+    HOLES,
     QUERY_TYPE,
     "hoodie.enable.data.skipping",
     "lakeformat.read.split.bytes",
@@ -150,12 +153,12 @@ def read_table(
     snapshot = Table(engine.storage, options).snapshot(as_of)
     schema = snapshot.columns(engine.storage.location)
     if not isinstance(where, Column):
-        query = resolve_query(schema, options, columns=columns, where=where)
+        query = resolve_query(schema, options, columns=columns, where=where).within(snapshot)
         return _frame(spark, engine, options, snapshot, query, options["where"] if where is None else where, via)
     plain = options.with_values(where=None)
     names = resolve_query(schema, plain, columns=columns).schema.names
     full = readable_schema(schema, meta_columns=True)
-    whole = ReadQuery(full, implied(where, full), options["hoodie.enable.data.skipping"])
+    whole = ReadQuery(full, implied(where, full), options["hoodie.enable.data.skipping"]).within(snapshot)
     frame = _frame(spark, engine, plain, snapshot, whole, None, via).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
 
@@ -172,7 +175,7 @@ def _frame(
     location = engine.storage.location
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
-    given |= {"where": where, "as.of.instant": snapshot.instant_time}
+    given |= {"where": where, **_pinned(snapshot)}
     unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
         return _by_source(spark, location, query, given, choose_way(unplanned))
@@ -187,8 +190,15 @@ def _frame(
     return native_scan(spark, engine.storage, plan, split_bytes=options["lakeformat.read.split.bytes"])
 
 
+def _pinned(snapshot: Snapshot) -> dict[str, str | None]:
+    """By which options another read sees the same commits."""
+    if snapshot.changes is None:
+        return {"as.of.instant": snapshot.instant_time}
+    return {END: snapshot.changes.until or None}
+
+
 def _by_source(spark: SparkSession, location: str, query: ReadQuery, given: Mapping[str, Any], way: Way) -> DataFrame:
-    _LOG.info("%s at %s is read by the data source: %s", location, given["as.of.instant"], way.why)
+    _LOG.info("%s at %s is read by the data source: %s", location, given.get("as.of.instant", given.get(END)), way.why)
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
     named = {key: text for key, text in texts.items() if given[key] is not None}
     columns = ",".join(query.schema.names)

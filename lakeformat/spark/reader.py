@@ -206,7 +206,7 @@ def make_reader(options: Mapping[str, str], schema: StructType, relation: Relati
     with plain_errors():
         engine, snapshot, resolved = open_snapshot(options, relation)
         columns = snapshot.columns(engine.storage.location)
-        query = resolve_query(columns, shown(resolved, snapshot))
+        query = resolve_query(columns, shown(resolved, snapshot)).within(snapshot)
         guarded = is_guarded(options)
         asked = unguarded_schema(schema) if guarded else schema
         if asked == spark_schema(query.schema):

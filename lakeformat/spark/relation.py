@@ -8,8 +8,10 @@ from typing import Final
 
 from pyspark.sql.datasource import DataSourceReader
 
+from lakeformat.config.read_options import INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.model.instant import parse_as_of
+from lakeformat.read.incremental import changed_snapshot
 from lakeformat.read.query import asked_snapshot, of_query_type
 from lakeformat.spark.guarded import is_guarded, unmarked
 from lakeformat.spark.host import asked_engine
@@ -66,5 +68,8 @@ def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tupl
     engine, resolved = asked_engine(unmarked(options), reads=True)
     if relation is None:
         return engine, asked_snapshot(engine, resolved), resolved
+    if resolved[QUERY_TYPE] == INCREMENTAL:
+        changed = changed_snapshot(engine, resolved, as_of=relation.as_of, unseen=relation.unseen)
+        return engine, changed, resolved
     pinned = engine.snapshot(relation.as_of, unseen=relation.unseen)
     return engine, of_query_type(pinned, resolved), resolved

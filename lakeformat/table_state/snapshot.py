@@ -22,6 +22,7 @@ from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import Action, Instant, State, VisibleInstants
 from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
+from lakeformat.predicate import Predicate
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.file_groups import check_complete, list_files, visible_files
 from lakeformat.table_state.folder_values import dropped_values, virtual_keys
@@ -39,11 +40,26 @@ from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Snapshot", "check_horizon", "list_snapshot", "table_schema"]
+__all__ = ["ChangeRange", "Snapshot", "check_horizon", "list_snapshot", "table_schema"]
 
 _AT_A_TIME: Final = 1024
 #: Of tables of this version that take no log files the schema that commits tell is all: a snapshot opens no file.
 _WE_WRITE: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRange:
+    """Commits whose rows alone are read.
+
+    Attributes:
+        since: where the range begins, exclusive: a completion time in timeline layout 2, an instant time in layout 1.
+        until: the last commit of the range, in the same unit; ``since`` of an empty one. The next range begins there.
+        rows: bound to the commit time of rows.
+    """
+
+    since: str
+    until: str
+    rows: Predicate
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,7 @@ class Snapshot:
         instant_time: the newest commit that counts, None in an empty table.
         schema: the table's columns without the meta columns; None if no one has ever said.
         live: the live base files.
+        changes: the commits whose rows are read; None for all.
         versions: of a table that schema on read has changed, what its files hold of the columns, by schema.
     """
 
@@ -65,6 +82,7 @@ class Snapshot:
     schema: pa.Schema | None
     live: LiveFiles
     versions: tuple[SchemaVersion, ...] = ()
+    changes: ChangeRange | None = None
 
     @cached_property
     def files(self) -> tuple[BaseFile, ...]:
@@ -102,7 +120,8 @@ class Snapshot:
         shape = self._shapes[piece.group.partition_path] if self._is_shaped else None
         if self.config.has_virtual_keys:
             shape = replace(shape or StoredShape(), key=virtual_keys(self.config))
-        return SliceMerging(self._rule, self._visible.since(piece.base_instant), shape)
+        only = self.changes.rows if self.changes else None
+        return SliceMerging(self._rule, self._visible.since(piece.base_instant), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
         """How the columns of a base file that is read alone become the table's; None where they are."""
@@ -155,10 +174,13 @@ class _Shapes(dict[str, StoredShape]):
         return found
 
 
-def list_snapshot(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None = None) -> Snapshot:
+def list_snapshot(
+    store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None = None, *, travelling: bool = False
+) -> Snapshot:
     """The table at a timeline, by listing every partition folder.
 
     Args:
+        travelling: the timeline does not end now, so that files may have been cleaned away since.
         whole: loaded before: a file of a commit that completes in between is then not yet visible, and a listed
             file is never missing because its commit was not yet known.
 
@@ -166,7 +188,7 @@ def list_snapshot(store: TimelineStore, config: TableConfig, whole: Timeline, as
         InstantNotAvailableError: a file of the instant has been cleaned away.
         CorruptTableError: a file that a commit names is missing or has another size.
     """
-    location = store.storage.location
+    location, travelling = store.storage.location, travelling or as_of is not None
     timeline = whole if as_of is None else whole.as_of(as_of)
     commits = [(instant.time, store.commit(instant)) for instant in timeline.commits]
     replaced = frozenset(
@@ -177,14 +199,14 @@ def list_snapshot(store: TimelineStore, config: TableConfig, whole: Timeline, as
     )
     listing = list_files(store.storage)
     files = visible_files(listing.bases, timeline, replaced, _Names(dict(commits)))
-    check_complete(files, commits, replaced, location=location, travelling=as_of is not None)
+    check_complete(files, commits, replaced, location=location, travelling=travelling)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
     live: LiveFiles = ListedFiles(files)
     if listing.logs and config.table_type is TableType.MERGE_ON_READ:
         counts_from = _counting(store, timeline, listing.logs)
         slices = slices_of(files, listing.logs, replaced, counts_from)
-        check_logs(slices, commits, counts_from, location=location, travelling=as_of is not None)
+        check_logs(slices, commits, counts_from, location=location, travelling=travelling)
         live = ListedSlices(slices) if any(each.logs for each in slices) else live
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
         schema = _with_operation(store.storage, schema, live)

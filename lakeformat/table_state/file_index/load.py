@@ -67,7 +67,7 @@ def _loaded(
         check_horizon(store, whole, as_of)
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE
     found = _indexed(store, config, whole, as_of) if use_index else None
-    return found or list_snapshot(store, config, whole, as_of)
+    return found or list_snapshot(store, config, whole, as_of, travelling=bool(unseen))
 
 
 def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:

@@ -1,0 +1,137 @@
+"""Incremental queries: the rows that commits of a range wrote, in the state at its end (Hudi: ``IncrementalRelation``).
+
+A range is of completion times in timeline layout 2, of instant times in layout 1; its begin is exclusive. Rows tell by
+their commit time whether one of its commits wrote them last, so the files of the snapshot at the end of the range are
+all that is needed: clustering and compaction keep commit times, and a begin that has been archived loses nothing. Of
+slices with log files base rows and log records are chosen before they are merged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, LakeformatError
+from lakeformat.model.instant import AsOf, parse_as_of
+from lakeformat.model.record import COMMIT_TIME
+from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import ChangeRange, Snapshot
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["changed_snapshot"]
+
+#: What means "from the first commit on", but for any number of zeros.
+_EVERYTHING: Final = "earliest"
+_COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    since: str
+    until: str | None
+
+
+def changed_snapshot(
+    engine: Engine,
+    options: Options,
+    *,
+    since: AsOf | None = None,
+    until: AsOf | None = None,
+    as_of: str | None = None,
+    unseen: frozenset[str] = frozenset(),
+) -> Snapshot:
+    """The table at the end of a range of commits, with the range by which its rows are chosen.
+
+    Args:
+        since, until: go before the options of begin and end.
+        as_of, unseen: what is known of the table; see `Engine.snapshot`.
+
+    Raises:
+        InvalidOptionError: no begin, or a bound that is none.
+        InstantNotAvailableError: the range ends in the past, and its files have been cleaned away or archived.
+    """
+    config = engine.store.config()
+    bounds = _Bounds(
+        _begin(options[BEGIN] if since is None else since, engine),
+        _bound(options[END] if until is None else until, engine),
+    )
+    whole = engine.store.load().without(unseen)
+    whole = whole if as_of is None else whole.as_of(as_of)
+    whole, held = _unhollowed(engine, options, whole)
+    found = _range(engine, whole, bounds)
+    hidden = (
+        unseen | held | {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
+    )
+    try:
+        _check_reach(engine, whole, bounds)
+        snapshot = engine.snapshot(as_of, config, hidden)
+    except InstantNotAvailableError as error:
+        if not options[FULL_SCAN]:
+            raise InstantNotAvailableError(
+                f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
+            ) from None
+        snapshot = engine.snapshot(as_of, config, unseen)
+    return replace(snapshot, changes=found)
+
+
+def _begin(asked: AsOf | None, engine: Engine) -> str:
+    if asked is None:
+        raise InvalidOptionError(f"an incremental query begins after an instant: set {BEGIN}, or 000 for everything")
+    if isinstance(asked, str) and (asked.strip().lower() == _EVERYTHING or not asked.strip().strip("0")):
+        return ""
+    return _bound(asked, engine) or ""
+
+
+def _bound(asked: AsOf | None, engine: Engine) -> str | None:
+    if asked is None or asked == "":
+        return None
+    try:
+        return parse_as_of(asked, engine.store.config().zone)
+    except LakeformatError as error:
+        raise InvalidOptionError(str(error).replace("as.of.instant", "bound of an incremental query")) from None
+
+
+def _unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
+    """The timeline up to the oldest commit that may still complete in the past, and what that hides (layout 1)."""
+    plans = frozenset(engine.store.pending_clustering(whole).values())
+    hollow = whole.hollow_commit(plans)
+    if hollow is None:
+        return whole, frozenset()
+    if options[HOLES] == "FAIL":
+        raise InstantNotAvailableError(
+            f"commit {hollow.time} of {engine.storage.location} is pending, and later ones have completed; wait for "
+            f"it, or set {HOLES}=BLOCK to read up to it"
+        )
+    held = frozenset(i.time for i in whole.commits if i.time > hollow.time)
+    return whole.without(held), held
+
+
+def _range(engine: Engine, whole: Timeline, bounds: _Bounds) -> ChangeRange:
+    inside = whole.completed_in(bounds.since, bounds.until)
+    covered = inside[-1].completed_at if inside else bounds.since
+    rows: Predicate
+    if whole.layout.tells_completion:
+        times = {i.time for i in inside}
+        if whole.commits and bounds.since < min(i.completed_at for i in whole.commits):
+            times |= {i.time for i in engine.store.archived().completed_in(bounds.since, bounds.until)}
+        rows = In(COMMIT_TIME, tuple(sorted(times))) if times else Always(False)
+    else:
+        rows = And((Comparison(COMMIT_TIME, ">", bounds.since), Comparison(COMMIT_TIME, "<=", bounds.until or "~")))
+    return ChangeRange(bounds.since, max(covered, bounds.since), bind(rows, _COMMIT_TIMES))
+
+
+def _check_reach(engine: Engine, whole: Timeline, bounds: _Bounds) -> None:
+    """Refuse ends before the active timeline: which files stood then nobody knows any more."""
+    first = min((i.completed_at for i in whole.commits), default=None)
+    if first is None or bounds.until is None or bounds.until >= first or bounds.until <= bounds.since:
+        return
+    if engine.store.archived().completed_in("", bounds.until):
+        raise InstantNotAvailableError(
+            f"the range up to {bounds.until} ends before {first}, the oldest commit on the active timeline of "
+            f"{engine.storage.location}; end it there or later"
+        )

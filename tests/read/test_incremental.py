@@ -1,0 +1,144 @@
+"""Incremental queries: held against Hudi's own answers, a model, and what a reader that follows a table must see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fixture_tables import expected, names, unpack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_hudi_fixtures import same
+
+import lakeformat
+from lakeformat import InstantNotAvailableError, InvalidOptionError, Table
+from lakeformat.model.instant import Action, Instant, State
+
+TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.instanttime"
+END, FULL_SCAN = "hoodie.datasource.read.end.instanttime", "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
+HOLES = "hoodie.read.timeline.holes.resolution.policy"
+
+#: Of ranges that reach into archived commits Hudi leaves rows out (0.15.0: most; 1.2.0: those that changed later). Range
+#: -> how many rows there are; None where files of its end have been cleaned away.
+ARCHIVED: dict[tuple[str, str, str | None], int | None] = {
+    ("v6_cow_archived", "000", "20261122151705176"): None,
+    ("v6_cow_archived", "000", None): 8,
+    ("v6_cow_archived", "000", "20261122151709561"): 7,
+    ("v6_cow_archived", "20261122151643987", "20261122151646499"): None,
+    ("v9_cow_archived", "000", "20261122152609312"): 6,
+    ("v9_cow_archived", "000", "20261122152559784"): None,
+    ("v9_cow_archived", "20261122152559784", "20261122152600899"): None,
+}
+
+
+@pytest.mark.parametrize("name", names("hudi_changes"))
+def test_ranges_equal_hudis(name: str, tmp_path: Path) -> None:
+    folder, document = unpack(name, tmp_path), expected(name)
+    for read in document["reads"]:
+        if read["format"] != "latest_state":
+            continue
+        options = {TYPE: "incremental", BEGIN: read["begin"], **read["options"]}
+        options |= {END: read["end"]} if read["end"] else {}
+        case = (folder.name, read["begin"], read["end"])
+        table = lakeformat.open(folder, **options)
+        if case not in ARCHIVED or FULL_SCAN in read["options"]:
+            same(table.to_arrow().to_pylist(maps_as_pydicts="strict"), read["rows"])
+        elif ARCHIVED[case] is None:
+            with pytest.raises(InstantNotAvailableError, match=f"{FULL_SCAN}=true"):
+                table.to_arrow()
+        else:
+            assert table.to_arrow().num_rows == ARCHIVED[case]
+
+
+def rows(values: dict[str, int]) -> pa.Table:
+    return pa.table({"id": list(values), "v": pa.array(values.values(), pa.int64())})
+
+
+def new_table(folder: Path) -> Table:
+    return lakeformat.create(folder / "t", rows({}).schema.set(0, pa.field("id", pa.string())), record_key="id")
+
+
+KEYS = st.sampled_from("abcdef")
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["upsert", "delete", "overwrite", "cluster"]), st.dictionaries(KEYS, st.integers(0, 99))),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=25)
+@given(STEPS)
+def test_any_range_of_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+    """A model holds, after each commit, which commit wrote each key last, and its value."""
+    table = new_table(tmp_path_factory.mktemp("incremental"))
+    states: list[tuple[str, dict[str, tuple[str, int]]]] = [("000", {})]
+    for verb, values in steps:
+        held = dict(states[-1][1])
+        if verb == "cluster":
+            if not held:
+                continue
+            instant = table.cluster(by=["v"]).instant_time
+        elif not values:
+            continue
+        elif verb == "delete":
+            instant = table.delete(rows(values).select(["id"])).instant_time
+            held = {key: value for key, value in held.items() if key not in values}
+        else:
+            instant = getattr(table, verb)(rows(values)).instant_time
+            held = {} if verb == "overwrite" else held
+            held |= {key: (instant, value) for key, value in values.items()}
+        states.append((instant, held))
+    for begin, _ in states:
+        for end, held in states[1:]:
+            changes = table.changes(begin, end)
+            found = {row["id"]: row["v"] for row in changes.to_arrow(["id", "v"]).to_pylist()}
+            assert found == {key: value for key, (instant, value) in held.items() if begin < instant <= end}
+            if begin < end:
+                assert changes.until == end
+
+
+def test_a_reader_that_goes_on_from_where_it_stopped_sees_every_row_once(tmp_path: Path) -> None:
+    table, seen, since = new_table(tmp_path), [], "000"
+    for number in range(3):
+        table.upsert(rows({f"k{number}": number}))
+        changes = table.changes(since)
+        seen += changes.to_arrow(where="v >= 0")["id"].to_pylist()
+        since = changes.until
+    assert seen == ["k0", "k1", "k2"]
+    nothing = table.changes(since)
+    assert (nothing.until, nothing.to_arrow().num_rows) == (since, 0)
+
+
+def test_a_commit_that_others_have_overtaken_ends_the_range_or_fails_it(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    first = table.upsert(rows({"a": 1})).instant_time
+    late = Instant(str(int(first) + 1), Action.COMMIT, State.REQUESTED)
+    table.upsert(rows({"b": 2}))
+    table.engine.store.request(late)
+    changes = table.changes("000")
+    assert (changes.until, changes.to_arrow()["id"].to_pylist()) == (first, ["a"])
+    with pytest.raises(InstantNotAvailableError, match=f"{late.time}.* is pending"):
+        lakeformat.open(tmp_path / "t", **{HOLES: "FAIL"}).changes("000")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({TYPE: "incremental"}, f"set {BEGIN}, or 000"),
+        ({TYPE: "incremental", BEGIN: "yesterday"}, "'yesterday' is no instant"),
+        ({TYPE: "incremental", BEGIN: "000", END: "soon"}, "'soon' is no instant"),
+        ({TYPE: "incremental", BEGIN: "000", "as.of.instant": "20260101000000000"}, f"end its range by {END}"),
+    ],
+)
+def test_bad_bounds_are_refused(options: dict[str, str], message: str, tmp_path: Path) -> None:
+    new_table(tmp_path).upsert(rows({"a": 1}))
+    with pytest.raises(InvalidOptionError, match=message):
+        lakeformat.open(tmp_path / "t", **options).to_arrow()
+
+
+def test_change_data_is_refused_by_name(tmp_path: Path) -> None:
+    new_table(tmp_path)
+    with pytest.raises(InvalidOptionError, match=r"incremental\.format='cdc' is not valid: write one of latest_state"):
+        lakeformat.open(tmp_path / "t", **{"hoodie.datasource.query.incremental.format": "cdc"})
