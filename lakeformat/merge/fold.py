@@ -75,9 +75,9 @@ def folded_versions(versions: Versions, rule: ReadRule) -> Versions:
     ranks = ordering_ranks(versions.ordering) if versions.ordering else None
     at = np.arange(len(codes)) if ranks is None else _since_unconditional(versions, codes)
     winners = last_of_each(codes, at, ranks)
-    if not versions.known and not rule.meta_of_later:
+    if not versions.known and not rule.by_payload:
         return versions.taken(np.sort(winners))
-    late = frozenset(META_COLUMNS) if rule.meta_of_later else frozenset()
+    late = frozenset(META_COLUMNS) if rule.by_payload else frozenset()
     return _combined(versions, codes, KeyRuns.of(codes, at, ranks), ranks, np.sort(winners), late)
 
 

@@ -21,7 +21,9 @@ class ReadRule:
         partial: what of a version's fields does not count; None: all does.
         unavailable: the text that stands for an unknown value under ``FILL_UNAVAILABLE``.
         delete_field: a column that makes deletes of rows whose value reads as ``delete_marker``; "" for none.
-        meta_of_later: the meta columns are those of the later written of two records, whichever wins.
+        by_payload: versions meet as ``PartialUpdateAvroPayload`` itself has them meet: deletes win, and lose to what
+            follows, whatever their ordering values, and the meta columns are those of the later written of two records,
+            whichever wins (Hudi: ``HoodieAvroRecordMerger.merge``, ``mergeDisorderRecordsWithMetadata``).
     """
 
     ordering: tuple[str, ...] = ()
@@ -29,7 +31,7 @@ class ReadRule:
     unavailable: str = ""
     delete_field: str = ""
     delete_marker: str = ""
-    meta_of_later: bool = False
+    by_payload: bool = False
 
     def needed_of_base(self) -> tuple[str, ...]:
         """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct."""
@@ -52,7 +54,7 @@ def read_rule(settings: MergeSettings) -> ReadRule:
     return ReadRule(
         ordering=settings.ordering_fields if settings.mode is RecordMergeMode.EVENT_TIME else (),
         partial=settings.partial_update,
-        meta_of_later=settings.meta_of_later,
+        by_payload=settings.by_payload,
         unavailable=settings.unavailable_value if settings.partial_update is PartialUpdate.FILL_UNAVAILABLE else "",
         delete_field=settings.delete_field,
         delete_marker=settings.delete_marker,

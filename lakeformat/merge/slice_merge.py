@@ -92,7 +92,7 @@ class SliceMerge:
             log_known = self._logs.known.get(name)
             one = base_known is None and log_known is None
             cells = every if one else pairs.cells(base_known, log_known)
-            if self._rule.meta_of_later and name in META_COLUMNS:
+            if self._rule.by_payload and name in META_COLUMNS:
                 cells = np.ones(len(pairs.base), bool)
             columns.append(_replaced(column, self._logs.rows.column(name), pairs, cells))
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -63,7 +63,8 @@ class Versions:
             return first
         starts = np.cumsum([0, *(part.rows.num_rows for part in parts)])
         rows = [np.where(part.row < 0, -1, part.row + start) for part, start in zip(parts, starts, strict=False)]
-        open_fields = dict.fromkeys(name for part in parts for name in part.known)
+        named = dict.fromkeys(name for part in parts for name in part.known)
+        known = {name: np.concatenate([part.knowing(name) for part in parts]) for name in named}
         return cls(
             keys=_chunked([part.keys for part in parts]),
             ordering=tuple(map(_chunked, zip(*(part.ordering for part in parts), strict=True))),
@@ -72,7 +73,7 @@ class Versions:
             unconditional=np.concatenate([part.unconditional for part in parts]),
             row=np.concatenate(rows),
             rows=pa.concat_tables([part.rows for part in parts]),
-            known={name: np.concatenate([part.knowing(name) for part in parts]) for name in open_fields},
+            known={name: mask for name, mask in known.items() if not mask.all()},
         )
 
     def knowing(self, name: str) -> Mask:
@@ -126,7 +127,7 @@ def _deletes(part: LogDeletes, rule: ReadRule, schema: pa.Schema) -> Versions:
         ordering=ordering,
         deleted=every,
         listed=every,
-        unconditional=_all_default(ordering, count),
+        unconditional=every if rule.by_payload else _all_default(ordering, count),
         row=np.full(count, -1),
         rows=schema.empty_table(),
         known={},
@@ -145,7 +146,7 @@ def _records(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
         ordering=ordering,
         deleted=deleted,
         listed=np.zeros(len(keys), bool),
-        unconditional=deleted & _all_default(ordering, len(keys)),
+        unconditional=deleted if rule.by_payload else deleted & _all_default(ordering, len(keys)),
         row=np.where(deleted, -1, np.cumsum(~deleted) - 1),
         rows=rows,
         known=_known(part, rows, rule),

@@ -49,7 +49,7 @@ class MergeSettings:
     Attributes:
         ordering_fields: columns whose values, as a tuple, tell which of two versions is newer; may be none.
         partial_update: None: the winner is taken whole.
-        meta_of_later: the meta columns are those of the version that was written last, whichever wins.
+        by_payload: versions meet as ``PartialUpdateAvroPayload`` itself has them meet: see `ReadRule`.
         unavailable_value: of FILL_UNAVAILABLE.
         delete_field: a record whose column of this name holds ``delete_marker`` is a delete; "" where there is none.
         custom: of CUSTOM, the setting that nobody but its own class knows, for messages.
@@ -58,7 +58,7 @@ class MergeSettings:
     mode: RecordMergeMode
     ordering_fields: tuple[str, ...] = ()
     partial_update: PartialUpdate | None = None
-    meta_of_later: bool = False
+    by_payload: bool = False
     unavailable_value: str = "__debezium_unavailable_value"
     delete_field: str = ""
     delete_marker: str = ""
@@ -74,8 +74,8 @@ _OF_PAYLOAD: Final[Mapping[str, MergeSettings]] = {
     "AWSDmsAvroPayload": replace(_COMMIT, delete_field="Op", delete_marker="D"),
     "DefaultHoodieRecordPayload": _EVENT,
     "EventTimeAvroPayload": _EVENT,
-    # Merged by the class itself (``mergeDisorderRecordsWithMetadata``); version 9 makes other settings of it.
-    "PartialUpdateAvroPayload": replace(_EVENT, partial_update=PartialUpdate.IGNORE_DEFAULTS, meta_of_later=True),
+    # Merged by the class itself up to version 8; version 9 makes settings of it.
+    "PartialUpdateAvroPayload": replace(_EVENT, partial_update=PartialUpdate.IGNORE_DEFAULTS, by_payload=True),
 }
 _OF_MODE: Final[Mapping[str, MergeSettings]] = {_COMMIT.mode.value: _COMMIT, _EVENT.mode.value: _EVENT}
 _OF_STRATEGY: Final[Mapping[str, MergeSettings]] = {

@@ -18,10 +18,14 @@ import pyarrow as pa
 W: Final = "hoodie.datasource.write."
 PAYLOADS: Final = "org.apache.hudi.common.model."
 BUCKETS: Final = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
+#: Inserts go into log files of new file groups. It is one index for all tables of a session: one of them may use it.
+LOG_ONLY: Final = {"hoodie.index.type": "INMEMORY"}
 PARQUET_BLOCKS: Final = {"hoodie.logfile.data.block.format": "parquet"}
 METADATA: Final = {"hoodie.metadata.enable": "true"}
 #: Inserts go into files that are there: a file group gets a new base file amid its log files.
 FILLING: Final = {"hoodie.parquet.small.file.limit": "104857600"}
+#: Several blocks a commit and log file, several log files a commit.
+SMALL_BLOCKS: Final = {"hoodie.logfile.data.block.max.size": "400", "hoodie.logfile.max.size": "2000"}
 LOG_COMPACTION: Final = {"hoodie.log.compaction.inline": "true", "hoodie.log.compaction.blocks.threshold": "1"}
 KEYS: Final = 30
 
@@ -53,7 +57,12 @@ class RollBack:
     """Hudi rolls the newest commit back."""
 
 
-Step: TypeAlias = Write | Sql | Kill | RollBack
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """Hudi moves the table to version 9."""
+
+
+Step: TypeAlias = Write | Sql | Kill | RollBack | Upgrade
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +297,12 @@ class History:
     def cluster(self) -> Step:
         return Sql("CALL run_clustering(path => '{path}', order => 'n')")
 
+    def plan_clusters(self) -> Step:
+        return Sql("CALL run_clustering(path => '{path}', op => 'schedule')")
+
+    def upgrade(self) -> Step:
+        return Upgrade()
+
     def kill(self) -> Step:
         return Kill()
 
@@ -296,7 +311,7 @@ class History:
 
     def first(self) -> Step:
         rows = self.rows(list(range(KEYS)))
-        if self.kind.options.get("hoodie.index.type") == "BUCKET":
+        if "hoodie.index.type" in self.kind.options:
             return Write("upsert", rows)
         return Write("bulk_insert", rows, {"hoodie.bulkinsert.shuffle.parallelism": "3"})
 

@@ -78,7 +78,7 @@ def meet(old: Record, new: Record, rule: ReadRule) -> Record:
     if not rule.ordering or new.forced or old.forced or not greater(old, new):
         return combined(new, old, rule)
     kept = combined(old, new, rule)
-    if rule.meta_of_later and new.row and not old.deleted:
+    if rule.by_payload and new.row and not old.deleted:
         kept.row["_hoodie_commit_time"] = new.row["_hoodie_commit_time"]
     return kept
 
@@ -86,15 +86,18 @@ def meet(old: Record, new: Record, rule: ReadRule) -> Record:
 def merged(base: Sequence[Row], blocks: Sequence[Block], rule: ReadRule, columns: Sequence[str]) -> list[Row]:
     """The rows of the base file in their places, then those of the log files alone, by arrival of the winner."""
     state: dict[str, Record] = {}
+    unasked = (None,) * len(rule.ordering)
     for block in blocks:
         for row in block.rows:
             ordering = tuple(row.get(name) for name in rule.ordering)
             deleted = is_delete(row, rule)
+            if deleted and rule.by_payload:
+                ordering = unasked
             whole = {} if block.is_partial else dict.fromkeys(columns)
             new = Record(ordering, {} if deleted else {**whole, **row}, deleted)
             put(state, row["_hoodie_record_key"], new, rule)
         for key, values in block.deletes or ():
-            new = Record(values[: len(rule.ordering)], deleted=True)
+            new = Record(unasked if rule.by_payload else values[: len(rule.ordering)], deleted=True)
             old = state.get(key)
             if rule.ordering and not new.forced and old is not None and (old.forced or greater(old, new)):
                 continue

@@ -39,7 +39,7 @@ RULES = [
     ReadRule(("ts", "n")),
     ReadRule(partial=DEFAULTS),
     ReadRule(("ts",), DEFAULTS),
-    ReadRule(("ts", "n"), DEFAULTS, meta_of_later=True),
+    ReadRule(("ts", "n"), DEFAULTS, by_payload=True),
     ReadRule(partial=UNKNOWN, unavailable=UNAVAILABLE),
     ReadRule(("n", "ts"), UNKNOWN, UNAVAILABLE),
     ReadRule(("n",), delete_field="op", delete_marker="d"),
