@@ -100,6 +100,16 @@ class Kind:
         """Whether late updates lose."""
         return self.payload.startswith(("Default", "Partial", "EventTime"))
 
+    @property
+    def late_updates(self) -> bool:
+        """Whether some updates are late: under commit time 0.15.0 has a rule of its own for those within the log."""
+        return self.by_time or self.hudi != "0.15.0"
+
+    @property
+    def late_deletes(self) -> bool:
+        """Whether some rows that delete are late: in 0.15.0 they win over the base file's row."""
+        return self.hudi != "0.15.0"
+
 
 FLAT: Final = pa.schema(
     {"id": pa.string(), "ts": pa.int64(), "seq": pa.int32(), "part": pa.string(), "n": pa.int32(), "s": pa.string()}
@@ -168,7 +178,7 @@ class History:
     def row(self, number: int) -> dict[str, Any]:
         """Of a key: a value of chance in each column, of which some are null."""
         chance = self.chance
-        late = chance.random() < 0.3 and not self._old_rules("commit time within the log")
+        late = chance.random() < 0.3 and self.kind.late_updates
         value = chance.randrange(1000)
         row: dict[str, Any] = {"n": value + (2**40 if self.evolved else 0), "s": f"v{value}", "more": "more"}
         row |= {"most": dt.date(2030, 1, 1), **(nested_value(chance, value) if self.kind.nested else {})}
@@ -191,10 +201,6 @@ class History:
             case kind if pa.types.is_floating(kind):
                 return time / 8
         return time
-
-    def _old_rules(self, what: str) -> bool:
-        """Whether Hudi 0.15.0 and its successors differ in it: for late updates within the log, and late deletes."""
-        return self.kind.hudi == "0.15.0" and (not self.kind.by_time or what == "late deletes")
 
     def rows(self, numbers: list[int]) -> pa.Table:
         self.clock += 10
@@ -221,7 +227,7 @@ class History:
         rows = self.rows(self.some(8)).to_pylist()
         for row in rows[:5]:
             row["_hoodie_is_deleted"] = True
-            if self._old_rules("late deletes"):
+            if not self.kind.late_deletes:
                 row |= {name: self.at(name, self.clock) for name in self.kind.ordering}
         return Write("upsert", pa.Table.from_pylist(rows, self.schema))
 
