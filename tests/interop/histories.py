@@ -18,10 +18,14 @@ import pyarrow as pa
 W: Final = "hoodie.datasource.write."
 PAYLOADS: Final = "org.apache.hudi.common.model."
 BUCKETS: Final = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
+#: Inserts go into log files of new file groups. It is one index for all tables of a session: one of them may use it.
+LOG_ONLY: Final = {"hoodie.index.type": "INMEMORY"}
 PARQUET_BLOCKS: Final = {"hoodie.logfile.data.block.format": "parquet"}
 METADATA: Final = {"hoodie.metadata.enable": "true"}
 #: Inserts go into files that are there: a file group gets a new base file amid its log files.
 FILLING: Final = {"hoodie.parquet.small.file.limit": "104857600"}
+#: Several blocks a commit and log file, several log files a commit.
+SMALL_BLOCKS: Final = {"hoodie.logfile.data.block.max.size": "400", "hoodie.logfile.max.size": "2000"}
 LOG_COMPACTION: Final = {"hoodie.log.compaction.inline": "true", "hoodie.log.compaction.blocks.threshold": "1"}
 KEYS: Final = 30
 
@@ -53,7 +57,12 @@ class RollBack:
     """Hudi rolls the newest commit back."""
 
 
-Step: TypeAlias = Write | Sql | Kill | RollBack
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """Hudi moves the table to version 9."""
+
+
+Step: TypeAlias = Write | Sql | Kill | RollBack | Upgrade
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,16 @@ class Kind:
     def by_time(self) -> bool:
         """Whether late updates lose."""
         return self.payload.startswith(("Default", "Partial", "EventTime"))
+
+    @property
+    def late_updates(self) -> bool:
+        """Whether some updates are late: under commit time 0.15.0 has a rule of its own for those within the log."""
+        return self.by_time or self.hudi != "0.15.0"
+
+    @property
+    def late_deletes(self) -> bool:
+        """Whether some rows that delete are late: in 0.15.0 they win over the base file's row."""
+        return self.hudi != "0.15.0"
 
 
 FLAT: Final = pa.schema(
@@ -159,7 +178,7 @@ class History:
     def row(self, number: int) -> dict[str, Any]:
         """Of a key: a value of chance in each column, of which some are null."""
         chance = self.chance
-        late = chance.random() < 0.3 and not self._old_rules("commit time within the log")
+        late = chance.random() < 0.3 and self.kind.late_updates
         value = chance.randrange(1000)
         row: dict[str, Any] = {"n": value + (2**40 if self.evolved else 0), "s": f"v{value}", "more": "more"}
         row |= {"most": dt.date(2030, 1, 1), **(nested_value(chance, value) if self.kind.nested else {})}
@@ -182,10 +201,6 @@ class History:
             case kind if pa.types.is_floating(kind):
                 return time / 8
         return time
-
-    def _old_rules(self, what: str) -> bool:
-        """Whether Hudi 0.15.0 and its successors differ in it: for late updates within the log, and late deletes."""
-        return self.kind.hudi == "0.15.0" and (not self.kind.by_time or what == "late deletes")
 
     def rows(self, numbers: list[int]) -> pa.Table:
         self.clock += 10
@@ -212,7 +227,7 @@ class History:
         rows = self.rows(self.some(8)).to_pylist()
         for row in rows[:5]:
             row["_hoodie_is_deleted"] = True
-            if self._old_rules("late deletes"):
+            if not self.kind.late_deletes:
                 row |= {name: self.at(name, self.clock) for name in self.kind.ordering}
         return Write("upsert", pa.Table.from_pylist(rows, self.schema))
 
@@ -288,6 +303,12 @@ class History:
     def cluster(self) -> Step:
         return Sql("CALL run_clustering(path => '{path}', order => 'n')")
 
+    def plan_clusters(self) -> Step:
+        return Sql("CALL run_clustering(path => '{path}', op => 'schedule')")
+
+    def upgrade(self) -> Step:
+        return Upgrade()
+
     def kill(self) -> Step:
         return Kill()
 
@@ -296,7 +317,7 @@ class History:
 
     def first(self) -> Step:
         rows = self.rows(list(range(KEYS)))
-        if self.kind.options.get("hoodie.index.type") == "BUCKET":
+        if "hoodie.index.type" in self.kind.options:
             return Write("upsert", rows)
         return Write("bulk_insert", rows, {"hoodie.bulkinsert.shuffle.parallelism": "3"})
 

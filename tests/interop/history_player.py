@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from histories import PAYLOADS, Kill, Kind, RollBack, Sql, Step, W, Write, steps_of
+from histories import PAYLOADS, Kill, Kind, RollBack, Sql, Step, Upgrade, W, Write, steps_of
 from hudi_spark import Hudi, HudiError
 
 MERGE_MODE: Final = "hoodie.write.record.merge.mode"
@@ -23,6 +23,7 @@ LEAVES: Final = {
     "run": ".commit",
     "log_compact": ".logcompaction",
     "cluster": ".replacecommit",
+    "plan_clusters": ".requested",
     "clean": ".clean",
 }
 READ_OPTIMIZED: Final = {"hoodie.datasource.query.type": "read_optimized"}
@@ -83,7 +84,7 @@ class Player:
 
     def __init__(self, kind: Kind, hudi: Hudi, folder: Path) -> None:
         self._kind, self._hudi, self._folder = kind, hudi, folder
-        self._options = write_options(kind)
+        self._options, self._version = write_options(kind), kind.version
         self._names = (f"{kind.name}_{number}" for number in itertools.count())
         self.table = folder / kind.name
         self.looks: list[Look] = []
@@ -109,7 +110,7 @@ class Player:
 
     def _timeline(self) -> Path:
         hoodie = self.table / ".hoodie"
-        return hoodie / "timeline" if self._kind.version > 6 else hoodie
+        return hoodie / "timeline" if self._version > 6 else hoodie
 
     def _look(self, label: str) -> None:
         copy = self._folder / f"{self._kind.name} {label}"
@@ -134,6 +135,10 @@ class Player:
                 self._sql(statement, values)
             case Kill():
                 self._kill()
+            case Upgrade():
+                self._sql("CALL upgrade_table(table => '{table}', to_version => 'NINE')", {})
+                self._version = 9
+                self._options["hoodie.write.table.version"] = "9"
             case RollBack():
                 call = "CALL rollback_to_instant(table => '{table}', instant_time => '{newest}')"
                 self._sql(call, {"newest": self.instants()[-1]})
@@ -154,7 +159,7 @@ class Player:
             file.unlink(missing_ok=True)
         markers = self.table / ".hoodie" / ".temp" / newest
         for file in self._written(newest):
-            kind = "APPEND" if file.name.startswith(".") and self._kind.version == 6 else "CREATE"
+            kind = "APPEND" if file.name.startswith(".") and self._version == 6 else "CREATE"
             marker = markers / file.parent.relative_to(self.table) / f"{file.name}.marker.{kind}"
             marker.parent.mkdir(parents=True, exist_ok=True)
             marker.touch()
@@ -168,4 +173,4 @@ class Player:
         ]
         named = [file for file in files if instant in file.name]
         blocks = [file for file in files if ".log." in file.name and instant.encode() in file.read_bytes()]
-        return named + [file for file in blocks if self._kind.version == 6 and file not in named]
+        return named + [file for file in blocks if self._version == 6 and file not in named]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import hudi_rs
 import pyarrow as pa
 import pytest
-from histories import BUCKETS, FILLING, METADATA, PARQUET_BLOCKS, Kind
+from histories import BUCKETS, FILLING, LOG_ONLY, METADATA, PARQUET_BLOCKS, SMALL_BLOCKS, Kind, W
 from history_player import Look, Played, Player
 from hudi_spark import Hudi
 
 import lakeformat
-from lakeformat import LakeformatError
+from lakeformat import InstantNotAvailableError
 
 pytestmark = pytest.mark.interop
 
@@ -23,22 +24,23 @@ KINDS: Final = (
         "v6_event_time_pending",
         "0.15.0",
         6,
-        "upsert flag upsert insert delete then schedule upsert flag",
+        "upsert flag insert delete then schedule upsert flag",
         partitioned=True,
         flagged=True,
     ),
     Kind(
-        "v6_buckets_parquet",
+        "v6_log_only",
         "0.15.0",
         6,
         "upsert delete upsert then schedule upsert delete",
-        options={**BUCKETS, **PARQUET_BLOCKS},
+        partitioned=True,
+        options={**LOG_ONLY, **PARQUET_BLOCKS},
     ),
     Kind(
         "v6_nested",
         "0.15.0",
         6,
-        "upsert flag evolve upsert delete then log_compact flag kill upsert upsert",
+        "upsert flag evolve upsert delete then log_compact flag upsert",
         ordering=("at",),
         flagged=True,
         nested=True,
@@ -68,13 +70,17 @@ KINDS: Final = (
         "1.1.1",
         9,
         "upsert upsert evolve flag then delete compact upsert flag",
-        ordering=("day", "wide"),
+        ordering=("at", "wide"),
         flagged=True,
         nested=True,
         options={**PARQUET_BLOCKS, **METADATA},
     ),
     Kind(
-        "v6_by_1_1", "1.1.1", 6, "upsert flag upsert sql_delete then log_compact upsert schedule upsert", flagged=True
+        "v6_by_1_1",
+        "1.1.1",
+        6,
+        "upsert flag upsert sql_delete then log_compact upsert kill upsert schedule upsert",
+        flagged=True,
     ),
     Kind(
         "v9_partial_payload",
@@ -87,19 +93,19 @@ KINDS: Final = (
         "v9_merge_into",
         "1.2.0",
         9,
-        "upsert merge_into delete merge_into upsert evolve sql_update then merge_into",
+        "merge_into delete evolve sql_update upsert then merge_into",
         partitioned=True,
     ),
     Kind(
         "v9_two_fields",
         "1.2.0",
         9,
-        "upsert flag delete upsert then log_compact upsert schedule upsert flag insert",
+        "upsert flag delete then log_compact kill upsert schedule flag insert",
         ordering=("ts", "seq"),
         flagged=True,
         options=FILLING,
     ),
-    Kind("v8_buckets", "1.2.0", 8, "upsert delete upsert evolve then kill upsert schedule upsert", options=BUCKETS),
+    Kind("v8_log_only", "1.2.0", 8, "upsert delete evolve then upsert schedule upsert", options=LOG_ONLY),
     Kind(
         "v9_cow",
         "1.2.0",
@@ -116,6 +122,29 @@ KINDS: Final = (
         "upsert cluster upsert delete then merge_into roll_back merge_into",
         partitioned=True,
         payload="",
+    ),
+    Kind(
+        "v8_partial_payload",
+        "1.2.0",
+        8,
+        "upsert upsert flag then upsert compact upsert flag upsert",
+        payload="PartialUpdateAvroPayload",
+        flagged=True,
+    ),
+    Kind(
+        "v6_upgraded",
+        "1.2.0",
+        6,
+        "upsert delete upsert then compact upsert flag upgrade upsert delete schedule upsert",
+        flagged=True,
+    ),
+    Kind(
+        "v9_small_blocks",
+        "1.2.0",
+        9,
+        "upsert delete upsert upsert then log_compact upsert merge_into",
+        partitioned=True,
+        options={**SMALL_BLOCKS, **PARQUET_BLOCKS, f"{W}hive_style_partitioning": "true"},
     ),
     Kind(
         "v9_non_defaults",
@@ -141,9 +170,9 @@ KINDS: Final = (
     ),
 )
 ON_EVERY_RUN: Final = frozenset(
-    {"v6_commit_time", "v6_event_time_pending", "v6_buckets_parquet", "v9_merge_into", "v9_two_fields", "v8_buckets"}
+    {"v6_commit_time", "v6_event_time_pending", "v6_log_only", "v9_merge_into", "v9_two_fields", "v8_log_only"}
 )
-Rows = dict[tuple[str, str], dict[str, Any]]
+Rows = dict[str, dict[str, Any]]
 
 
 #: The release first: its one session makes all of its tables.
@@ -172,7 +201,7 @@ def played(kind: Kind, hudi: Hudi, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def by_key(table: pa.Table) -> Rows:
     listed = table.to_pylist(maps_as_pydicts="strict")
-    rows = {(row["_hoodie_partition_path"], row["_hoodie_record_key"]): row for row in listed}
+    rows = {row["id"]: row for row in listed}
     assert len(rows) == len(listed), "a record key is doubled"
     return rows
 
@@ -192,10 +221,11 @@ def differences(found: Rows, wanted: Rows) -> Iterator[str]:
 
 
 def compared(look: Look) -> list[str]:
+    """How our read differs from Hudi's. Only an instant may be refused, and then by both."""
     try:
         ours = by_key(lakeformat.open(look.table, **look.options).to_arrow(as_of=look.as_of))
-    except LakeformatError as refusal:
-        return [] if isinstance(look.rows, str) else [f"we refuse: {refusal}"]
+    except InstantNotAvailableError as refusal:
+        return [f"we refuse: {refusal}"] if look.as_of is None or not isinstance(look.rows, str) else []
     if isinstance(look.rows, str):
         return [f"Hudi refuses: {look.rows.splitlines()[0]}"]
     return list(differences(ours, by_key(look.rows)))
@@ -211,8 +241,15 @@ def test_rows_are_those_that_hudi_reads(played: Played) -> None:
 def test_hudi_rs_reads_the_same_rows_where_it_reads_the_kind(played: Played) -> None:
     """Now alone: of the past hudi-rs shows the columns of today."""
     now = [look.table for look in played.looks if look.as_of is None and not look.options]
-    read = [table for table in now if not hudi_rs.refusal(table)]
+    read = [table for table in now if not hudi_rs.refusal(table) and not compaction_pending_in_version_6(table)]
     for table in read:
         hudi_rs.assert_same_rows(lakeformat.open(table))
     if not read:
         pytest.skip(hudi_rs.refusal(played.table))
+
+
+def compaction_pending_in_version_6(table: Path) -> bool:
+    """Then hudi-rs passes over log files written since the plan."""
+    files = {file.name for file in (table / ".hoodie").iterdir()}
+    plans = {name.partition(".")[0] for name in files if name.endswith(".compaction.requested")}
+    return any(f"{instant}.commit" not in files for instant in plans)

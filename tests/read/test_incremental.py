@@ -20,8 +20,8 @@ TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.inst
 END, FULL_SCAN = "hoodie.datasource.read.end.instanttime", "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 HOLES = "hoodie.read.timeline.holes.resolution.policy"
 
-#: Of ranges that reach into archived commits Hudi leaves rows out (0.15.0: most; 1.2.0: those that changed later). Range
-#: -> how many rows there are; None where files of its end have been cleaned away.
+#: Of ranges that reach into archived commits Hudi leaves rows out (0.15.0: most; 1.2.0: those that changed later). A
+#: range -> how many rows there are; None where files of its end have been cleaned away.
 ARCHIVED: dict[tuple[str, str, str | None], int | None] = {
     ("v6_cow_archived", "000", "20261122151705176"): None,
     ("v6_cow_archived", "000", None): 8,
