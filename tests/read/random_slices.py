@@ -126,7 +126,7 @@ class RandomSlices:
         if kind == "delete":
             return self._deletes(time, partition, chosen)
         new = [f"{self._numbers + 100 * at:03}" for at in range(1, self.random.randint(2, 3))]
-        rows = [{**self._row(int(key), partition), "id": key} for key in (*chosen, *new)]
+        rows = [{**self._row(self.random.randint(0, 80), partition), "id": key} for key in (*chosen, *new)]
         if kind == "is_partial":
             rows = [{name: row[name] for name in ("id", "ts", "v", "p")} for row in rows]
         for row in rows:
