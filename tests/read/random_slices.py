@@ -50,6 +50,7 @@ class RandomSlices:
     Attributes:
         rows: key -> the row that a snapshot has.
         kinds: kinds of blocks that were written.
+        mixed: keys of rows whose fields once came from several versions.
     """
 
     def __init__(self, seed: int) -> None:
@@ -57,6 +58,7 @@ class RandomSlices:
         self.rule = self.random.choice(list(RULES))
         self.rows: dict[str, Row] = {}
         self.kinds: set[str] = set()
+        self.mixed: set[str] = set()
         self._old = new_table(SCHEMA, partitionpath="p", precombine="ts")
         for part in range(self.random.randint(1, 2)):
             self._insert(f"p{part}", part * 40)
@@ -163,8 +165,10 @@ class RandomSlices:
         if old is None:
             self.rows[row["id"]] = dict.fromkeys(SCHEMA.names) | row
         elif not whole:
+            self.mixed.add(row["id"])
             self.rows[row["id"]] = old | row
         elif self.rule == "partial":
+            self.mixed.add(row["id"])
             self.rows[row["id"]] = old | {name: value for name, value in row.items() if value is not None}
         elif self.rule == "commit" or row["ts"] >= old["ts"]:
             self.rows[row["id"]] = row
