@@ -49,7 +49,9 @@ class ReadPlan:
     """What a read is going to touch, after each pruning step. Bytes are compressed.
 
     Attributes:
-        row_groups, row_groups_after: of the files whose footers were opened; None where none had to be.
+        bytes_after: those of row groups; of slices with log files, of all their files.
+        row_groups, row_groups_after: of the base files whose footers were opened, those under log files, too; None
+            where none had to be.
     """
 
     splits: tuple[Split, ...]

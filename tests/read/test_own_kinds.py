@@ -125,7 +125,7 @@ def test_a_field_that_goes_by_its_id_alone_is_refused_by_its_column(tmp_path: Pa
     table = lakeformat.open(unpack(name, tmp_path))
     with pytest.raises(UnsupportedTableError) as caught:
         table.to_arrow()
-    named(caught, UnsupportedTableError, "'nested'", ".c", "name the other columns")
+    named(caught, UnsupportedTableError, "'nested'", "'c'", "name the other columns")
     others = [field for field in table.schema.names if field != "nested"]
     found = table.to_arrow(others).to_pylist()
     same(found, [{key: row[key] for key in others} for row in expected(name)["snapshot"]])
