@@ -63,7 +63,7 @@ test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its o
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
 
 nightly: $(VENV)/.stamp-test test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
-	$(WITH_JAVA) $(RUN) tools/interop_setup.py
+	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
 	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly $(ARGS)
 
 clean: ## remove the environments, caches and everything built

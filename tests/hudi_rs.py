@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
-__all__ = ["assert_same_rows", "read", "rows_by_key"]
+__all__ = ["assert_same_rows", "read", "refusal", "rows_by_key"]
 
 
 def read(path: str | Path, as_of: str | None = None) -> pa.Table | None:
@@ -18,6 +18,17 @@ def read(path: str | Path, as_of: str | None = None) -> pa.Table | None:
         options = options.with_as_of_timestamp(as_of)
     batches = HudiTableBuilder.from_base_uri(str(path)).build().read(options)
     return pa.Table.from_batches(batches) if batches else None
+
+
+def refusal(path: str | Path) -> str:
+    """What hudi-rs says of a table of a kind that it does not read; "" of others."""
+    try:
+        read(path)
+    except Exception as failure:
+        if type(failure).__name__ != "HudiCoreError":  # Its class is not exported.
+            raise
+        return str(failure)
+    return ""
 
 
 def rows_by_key(rows: pa.Table | None) -> list[dict[str, Any]]:

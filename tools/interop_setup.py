@@ -1,7 +1,8 @@
-"""Prepare Apache Hudi itself for the interop tests: ``python tools/interop_setup.py``.
+"""Prepare Apache Hudi itself for the interop tests: ``python tools/interop_setup.py [nightly]``.
 
 Makes ``.venv-interop`` (pyspark 3.5, by the Python that runs this) and ``.cache/jars`` (one Hudi bundle per
-version) in the project's root. A stamp file remembers what was made, so a second run does nothing.
+version, more of them for the nightly tests) in the project's root. A stamp file remembers what was made, so a second
+run does nothing.
 
 Jars come from Maven Central through Spark's own resolver, or through Maven if that fails and ``mvn`` exists.
 ``http_proxy``, ``https_proxy`` and ``no_proxy`` are handed to the JVM; other JVM settings (a trust store, for
@@ -31,6 +32,8 @@ STAMP: Final = VENV / "interop-stamp.json"
 
 #: Hudi's last release that writes table version 6 by itself, and a 1.x release that still can.
 HUDI_VERSIONS: Final = ("0.15.0", "1.2.0")
+#: Releases in between, which the nightly tests make tables with, too.
+NIGHTLY_VERSIONS: Final = ("1.1.1",)
 GROUP: Final = "org.apache.hudi"
 BUNDLE: Final = "hudi-spark3.5-bundle_2.12"
 REQUIREMENTS: Final = ("pyspark==3.5.7", 'setuptools<81; python_version >= "3.12"')
@@ -158,21 +161,22 @@ def wanted_stamp() -> str:
     return json.dumps({"python": sys.version, "requirements": REQUIREMENTS}, indent=2)
 
 
-def main() -> int:
+def main(*asked: str) -> int:
     """Make what is missing; the exit code is 1, after one line on stderr, if a step failed."""
+    versions = HUDI_VERSIONS + (NIGHTLY_VERSIONS if "nightly" in asked else ())
     try:
         if not STAMP.exists() or STAMP.read_text() != wanted_stamp():
             make_venv()
             STAMP.write_text(wanted_stamp())
-        for hudi_version in HUDI_VERSIONS:
+        for hudi_version in versions:
             if not jar_path(hudi_version).exists():
                 fetch_jar(hudi_version)
     except (SetupError, OSError) as failure:
         print(f"interop setup failed: {failure}", file=sys.stderr)
         return 1
-    print(f"interop is ready: {VENV.name} and Hudi {' and '.join(HUDI_VERSIONS)}")
+    print(f"interop is ready: {VENV.name} and Hudi {' and '.join(versions)}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -45,7 +45,7 @@ _WRAPPED: Final[tuple[Any, ...]] = (
     _DECIMAL,
     "long",  # Microseconds of a day.
     {"type": "long", "logicalType": "timestamp-micros"},
-    {"type": "int", "logicalType": "date"},
+    {"type": "int", "logicalType": "date"},  # Within an array of values only: alone, this branch is the array.
 )
 _NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
 
@@ -255,7 +255,7 @@ def _after_varint(data: memoryview, at: int) -> int:
     return _varint(data, at)[1]
 
 
-#: By branch of an ordering value, but for arrays: the bytes it takes, or what finds its end.
+#: By branch of an ordering value that is no array: the bytes it takes, or what finds its end.
 _HOPS: Final[tuple[int | Callable[[memoryview, int], int], ...]] = (
     0,
     1,

@@ -6,7 +6,7 @@ Memory: one version of each record in the log files; of the base file one batch 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -20,13 +20,15 @@ from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, field_values, known_values
-from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.model.record import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 __all__ = ["SliceMerge"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+#: Columns that are the same in a base file's row and a log row that meet.
+_SAME: Final = frozenset({RECORD_KEY, PARTITION_PATH})
 #: Looking keys up begins with a table of those of the logs: it pays to look up some times as many at once.
 _ROWS_PER_KEY: Final = 4
 _HELD_BYTES: Final = 64 << 20
@@ -61,7 +63,7 @@ class SliceMerge:
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same of batch after batch, some of them looked up at once where there are many keys to look among.
 
-        Memory: batches of `_HELD_BYTES`, and one.
+        Memory: 64 MB of batches, and one.
         """
         held: list[pa.RecordBatch] = []
         rows = size = 0
@@ -88,7 +90,7 @@ class SliceMerge:
         self._met[met] = True
         base_wins = self._base_wins(batch, hit, met)
         deleted = self._logs.deleted[met]
-        pairs = _Pairs(hit[~deleted], self._logs.row[met[~deleted]], base_wins[~deleted])
+        pairs = _Pairs(batch.num_rows, hit[~deleted], self._logs.row[met[~deleted]], base_wins[~deleted])
         merged = self._filled(batch, pairs) if len(pairs.base) else batch
         gone = hit[deleted & ~base_wins]
         if not len(gone):
@@ -122,40 +124,66 @@ class SliceMerge:
 
     def _filled(self, batch: pa.RecordBatch, pairs: _Pairs) -> pa.RecordBatch:
         """The batch with all that the log files say of its records, but for deletes."""
-        plain = pairs.cells(None, None)
+        whole = pairs.cells(None, None)
+        latest = replace(pairs, base_wins=np.zeros_like(pairs.base_wins)).cells(None, None)
+        opens = pairs.base_wins.any() and self._rule.partial is not None
         columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            base_known = known_values(column.take(pa.array(pairs.base)), self._rule) if pairs.base_wins.any() else None
+            base_known = known_values(column.take(pa.array(pairs.base)), self._rule) if opens else None
             log_known = self._logs.known.get(name)
-            if self._rule.by_payload and name in META_COLUMNS:
-                cells = np.ones(len(pairs.base), bool)
+            if name in _SAME:
+                cells = None
+            elif self._rule.by_payload and name in META_COLUMNS:
+                cells = latest
             else:
-                cells = plain if base_known is log_known is None else pairs.cells(base_known, log_known)
-            columns.append(_replaced(column, self._logs.rows.column(name), pairs, cells))
+                cells = whole if base_known is log_known is None else pairs.cells(base_known, log_known)
+            columns.append(column if cells is None else cells.put(column, self._logs.rows.column(name)))
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Records that base and log files hold: positions in a batch, positions of log rows, and which of the two wins."""
+    """Records that base and log files hold.
 
+    Attributes:
+        rows: of the batch.
+        base: positions in the batch.
+        log: positions of log rows.
+        base_wins: which of the two wins.
+    """
+
+    rows: int
     base: Ints
     log: Ints
     base_wins: Mask
 
-    def cells(self, base_known: Mask | None, log_known: Mask | None) -> Mask:
-        """Of which pairs a field is the log row's. None: known in all; ``log_known`` is of all log rows."""
+    def cells(self, base_known: Mask | None, log_known: Mask | None) -> _Cells | None:
+        """Where a field is the log row's; None: nowhere.
+
+        Args:
+            base_known: which of ``base`` know the field, None for all.
+            log_known: the same of all log rows.
+        """
         known = np.ones(len(self.base), bool)
-        return incoming_cells(
+        taken = incoming_cells(
             known if base_known is None else base_known,
             known if log_known is None else log_known[self.log],
             self.base_wins,
         )
+        if not taken.any():
+            return None
+        mask = np.zeros(self.rows, bool)
+        mask[self.base[taken]] = True
+        return _Cells(pa.array(mask), self.log[taken])
 
 
-def _replaced(column: pa.Array, logs: pa.ChunkedArray, pairs: _Pairs, cells: Mask) -> pa.Array:
-    if not cells.any():
-        return column
-    mask = np.zeros(len(column), bool)
-    mask[pairs.base[cells]] = True
-    return replaced(column, pa.array(mask), gather_column(logs, pairs.log[cells]).combine_chunks())
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Values of a column that log rows replace: a mask of the batch, and positions of log rows in its order."""
+
+    mask: pa.Array
+    log: Ints
+
+    def put(self, column: pa.Array, logs: pa.ChunkedArray) -> pa.Array:
+        """The column with the values of these log rows."""
+        return replaced(column, self.mask, gather_column(logs, self.log).combine_chunks())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform
-from lakeformat.codec.gather import gather, gather_column
+from lakeformat.codec.gather import gather, gather_column, joined
 from lakeformat.merge.deletes import deleting_rows
 from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
 from lakeformat.merge.read_rule import ReadRule
@@ -25,6 +26,9 @@ __all__ = ["Versions", "field_values", "known_values", "versions_of"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+#: Rows a block, below which blocks are put together: gathering looks at chunk after chunk.
+_FEW_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +68,15 @@ class Versions:
         starts = np.cumsum([0, *(part.rows.num_rows for part in parts)])
         rows = [np.where(part.row < 0, -1, part.row + start) for part, start in zip(parts, starts, strict=False)]
         open_fields = dict.fromkeys(name for part in parts for name in part.known)
+        table = pa.concat_tables([part.rows for part in parts])
         return cls(
-            keys=_chunked([part.keys for part in parts]),
-            ordering=tuple(map(_chunked, zip(*(part.ordering for part in parts), strict=True))),
+            keys=_put_together([part.keys for part in parts]),
+            ordering=tuple(map(_put_together, zip(*(part.ordering for part in parts), strict=True))),
             deleted=np.concatenate([part.deleted for part in parts]),
             listed=np.concatenate([part.listed for part in parts]),
             unconditional=np.concatenate([part.unconditional for part in parts]),
             row=np.concatenate(rows),
-            rows=pa.concat_tables([part.rows for part in parts]),
+            rows=table.combine_chunks() if table.num_rows < _FEW_ROWS * len(parts) else table,
             known={name: np.concatenate([part.knowing(name) for part in parts]) for name in open_fields},
         )
 
@@ -171,7 +176,8 @@ def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | N
     if rule.partial is PartialUpdate.IGNORE_DEFAULTS:
         return np.asarray(pc.is_valid(column)) if column.null_count else None
     kind = column.type
-    if rule.partial is PartialUpdate.FILL_UNAVAILABLE and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+    text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if text and rule.partial is PartialUpdate.FILL_UNAVAILABLE and rule.unavailable:
         unavailable = pc.fill_null(pc.equal(column, pa.scalar(rule.unavailable).cast(kind)), False)
         if pc.any(unavailable).as_py():
             return ~np.asarray(unavailable).astype(bool)
@@ -193,6 +199,8 @@ def _of_unit(values: pa.Array, stored: pa.DataType) -> pa.Array:
 
 def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
     """The type of a column, or of a field of a struct (``a.b``)."""
+    if name in schema.names:
+        return schema.field(name).type
     return field_values(schema.empty_table(), name).type
 
 
@@ -206,5 +214,5 @@ def _all_default(ordering: Sequence[pa.ChunkedArray], count: int) -> Mask:
     return found
 
 
-def _chunked(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
+def _put_together(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    return joined(pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type))

@@ -210,7 +210,10 @@ def _counting(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile])
     """Tells of log files the greatest instant of a base file that they may belong to: see `slices_of`."""
     times = {log.name.instant_time for log in logs}
     if timeline.layout.tells_completion:
-        known = store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
+        # Version 6 named log files after pending compactions; an upgrade leaves them, and Hudi then loses their rows.
+        planned = times.intersection(store.pending_compactions(timeline).values())
+        known = {time: time for time in planned}
+        known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
     else:
         known = {time: time for time in times if time <= (timeline.newest_time or "")}
     return lambda log: known.get(log.name.instant_time)

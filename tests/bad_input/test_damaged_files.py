@@ -94,32 +94,22 @@ PROPERTIES: dict[str, tuple[Damage, type[LakeformatError], str]] = {
         CorruptTableError,
         "hoodie.table.checksum does not fit",
     ),
-    "version 9": (
-        lambda data: data.replace(b"table.version=6", b"table.version=9"),
-        UnsupportedTableError,
-        "hoodie.table.version=9 is not supported, only 6",
-    ),
-    "merge on read": (
-        lambda data: data.replace(b"COPY_ON_WRITE", b"MERGE_ON_READ"),
-        UnsupportedTableError,
-        "hoodie.table.type=MERGE_ON_READ",
-    ),
     "layout 2": (
         lambda data: data.replace(b"layout.version=1", b"layout.version=2"),
         UnsupportedTableError,
         "hoodie.timeline.layout.version=2",
     ),
+    "version 7": (
+        lambda data: data.replace(b"table.version=6", b"table.version=7"),
+        UnsupportedTableError,
+        "hoodie.table.version=7 is not supported, only 6, 8, 9 are",
+    ),
+    "version 9 with the timeline of version 6": (
+        lambda data: data.replace(b"table.version=6", b"table.version=9"),
+        UnsupportedTableError,
+        "hoodie.timeline.layout.version=1",
+    ),
     "ORC": (lambda data: data.replace(b"=PARQUET", b"=ORC"), UnsupportedTableError, "base.file.format=ORC"),
-    "no meta columns": (
-        lambda data: data.replace(b"meta.fields=true", b"meta.fields=false"),
-        UnsupportedTableError,
-        "hoodie.populate.meta.fields=false",
-    ),
-    "dropped partition columns": (
-        lambda data: data.replace(b"drop.partition.columns=false", b"drop.partition.columns=true"),
-        UnsupportedTableError,
-        "drop.partition.columns=true",
-    ),
     "bootstrapped": (
         lambda data: data + b"hoodie.bootstrap.base.path=/x\n",
         UnsupportedTableError,
@@ -146,6 +136,21 @@ def test_properties_of_another_table_or_none(case: str, tmp_path: Path) -> None:
 
 
 NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
+    "merge on read": (
+        lambda data: data.replace(b"COPY_ON_WRITE", b"MERGE_ON_READ"),
+        UnsupportedTableError,
+        "hoodie.table.type=MERGE_ON_READ",
+    ),
+    "no meta columns": (
+        lambda data: data.replace(b"meta.fields=true", b"meta.fields=false"),
+        UnsupportedTableError,
+        "hoodie.populate.meta.fields=false",
+    ),
+    "dropped partition columns": (
+        lambda data: data.replace(b"drop.partition.columns=false", b"drop.partition.columns=true"),
+        UnsupportedTableError,
+        "drop.partition.columns=true",
+    ),
     "no record key": (
         lambda data: data.replace(b"recordkey.fields=id", b"recordkey.fields="),
         UnsupportedTableError,
@@ -178,10 +183,10 @@ NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
 def test_properties_that_only_readers_may_meet(case: str, tmp_path: Path) -> None:
     damage, error, reason = NOT_FOR_WRITING[case]
     table = new_table(tmp_path)
-    rows = table.to_arrow()
+    rows = table.to_arrow(meta_columns=False)
     folder = tmp_path / "table"
     damaged(folder / HOODIE / "hoodie.properties", damage)
-    assert lakeformat.open(folder).to_arrow().equals(rows)
+    assert lakeformat.open(folder).to_arrow(meta_columns=False).equals(rows)
     assert_refused(folder, error, "hoodie.properties", reason, only=("upsert",))
 
 

@@ -11,6 +11,7 @@ command   fields                                       effect
 ``read``  ``path``, ``options``, ``into``              rows of the table -> Parquet folder
 ``write`` ``path``, ``options``, ``rows`` (Parquet)    appends through Hudi's data source
 ``sql``   ``statement``, ``into``                      rows of the answer -> Parquet folder
+``run``   ``statements``, ``settings``                 runs them under these settings of the session
 ========= ============================================ ====================================
 """
 
@@ -79,7 +80,17 @@ def commands(spark: SparkSession) -> dict[str, Callable[[Request], None]]:
     def sql(request: Request) -> None:
         save(spark.sql(request["statement"]), request["into"])
 
-    return {"read": read, "write": write, "sql": sql}
+    def run(request: Request) -> None:
+        for name, value in request["settings"].items():
+            spark.conf.set(name, value)
+        try:
+            for statement in request["statements"]:
+                spark.sql(statement).collect()
+        finally:
+            for name in request["settings"]:
+                spark.conf.unset(name)
+
+    return {"read": read, "write": write, "sql": sql, "run": run}
 
 
 def main(bundle: str, folder: str) -> None:

@@ -125,6 +125,10 @@ class Hudi:
         """The rows of a Spark SQL statement's answer; raises `HudiError`."""
         return self._fetch({"command": "sql", "statement": statement})
 
+    def run(self, *statements: str, settings: Mapping[str, str] | None = None) -> None:
+        """Run Spark SQL statements, Hudi's options being settings of the session meanwhile; raises `HudiError`."""
+        self._ask({"command": "run", "statements": statements, "settings": dict(settings or {})})
+
     def write(self, table: Path, rows: pa.Table, operation: str, **options: str) -> None:
         """Write ``rows`` into a table, made if need be, with index BLOOM and no small files; raises `HudiError`.
 
@@ -137,7 +141,7 @@ class Hudi:
         timebased = {k: v for k, v in properties.items() if k.startswith("hoodie.keygen.timebased.")}
         asked = {
             **BLOOM_ONLY,
-            **VERSION_OPTIONS[self.version],
+            **VERSION_OPTIONS.get(self.version, {}),
             **remembered,
             **timebased,
             "hoodie.datasource.write.operation": operation,

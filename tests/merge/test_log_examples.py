@@ -17,10 +17,12 @@ import pytest
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.merge import ReadRule, SliceMerge, folded_parts
 from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
+from lakeformat.model.merge_settings import PartialUpdate
 
 KEY = "_hoodie_record_key"
 SCHEMA = pa.schema({KEY: pa.string(), "ts": pa.int64(), "v": pa.string()})
 COMMIT, EVENT = ReadRule(), ReadRule(("ts",))
+UNKNOWN = PartialUpdate.FILL_UNAVAILABLE
 
 
 def row(ts: Any, v: str, **more: Any) -> LogRows:
@@ -63,6 +65,9 @@ HISTORIES: list[tuple[ReadRule, list[LogPart], str | None]] = [
     (EVENT, [row(120, "", _hoodie_is_deleted=True), row(110, "below")], None),
     (EVENT, [row(120, "", _hoodie_operation="D")], None),
     (EVENT, [row(120, "", _hoodie_operation="-U"), row(120, "new", _hoodie_operation="U")], "new"),
+    (ReadRule((), UNKNOWN, "?"), [row(1, "?")], "base"),
+    (ReadRule((), UNKNOWN, "?"), [row(1, "")], ""),
+    (ReadRule((), UNKNOWN), [row(1, "")], ""),
     (ReadRule(("ts",), delete_field="op", delete_marker="1"), [row(120, "", op=1)], None),
     (ReadRule(("ts",), delete_field="op", delete_marker="1"), [row(120, "new", op=10)], "new"),
     (ReadRule(("ts",), delete_field="op", delete_marker="1"), [row(120, "new", op=None)], "new"),

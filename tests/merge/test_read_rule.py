@@ -28,6 +28,8 @@ CASES = [
     ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD},
      ReadRule(("ts",), DEFAULTS, by_payload=True)),
     ({STRATEGY: "ce9acb64-bde0-424c-9b91-f6ebba25356d"}, ReadRule()),
+    ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload",
+      "hoodie.compaction.record.merger.strategy": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"}, ReadRule()),
     ({STRATEGY: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "OverwriteWithLatestAvroPayload", MODE: EVENT}, ReadRule(("ts",))),
     ({MODE: COMMIT}, ReadRule()),
@@ -55,6 +57,7 @@ def test_the_rule_of_a_table(case: int) -> None:
     [
         ({MODE: "CUSTOM", STRATEGY: "1897ef5f-18bc-4557-939c-9d6a8afd1519"}, f"{STRATEGY}=1897ef5f"),
         ({MODE: "CUSTOM"}, f"{MODE}=CUSTOM"),
+        ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload", STRATEGY: "1897ef5f"}, f"{STRATEGY}=1897ef5f"),
         ({PAYLOAD: "com.example.Mine"}, f"{PAYLOAD}=com.example.Mine"),
         ({PAYLOAD: "com.example.DefaultHoodieRecordPayload"}, f"{PAYLOAD}=com.example.DefaultHoodieRecordPayload"),
         ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload", OLD_STRATEGY: "1897ef5f"}, f"{OLD_STRATEGY}=1897ef5f"),

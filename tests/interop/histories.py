@@ -1,0 +1,312 @@
+"""Random histories of Hudi tables: what is written and done to a table, step by step, drawn from a seed.
+
+A `Kind` says what a table is and what shall happen to it; `steps_of` draws its history. Nothing here needs Hudi:
+``history_player.py`` plays the steps.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+W: Final = "hoodie.datasource.write."
+PAYLOADS: Final = "org.apache.hudi.common.model."
+BUCKETS: Final = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
+PARQUET_BLOCKS: Final = {"hoodie.logfile.data.block.format": "parquet"}
+METADATA: Final = {"hoodie.metadata.enable": "true"}
+#: Inserts go into files that are there: a file group gets a new base file amid its log files.
+FILLING: Final = {"hoodie.parquet.small.file.limit": "104857600"}
+LOG_COMPACTION: Final = {"hoodie.log.compaction.inline": "true", "hoodie.log.compaction.blocks.threshold": "1"}
+KEYS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Rows through Hudi's data source."""
+
+    operation: str
+    rows: pa.Table
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A statement about ``{table}``, or ``{path}``, with values in other braces."""
+
+    statement: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The writer of the newest commit died before it completed it: its files and markers are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """Hudi rolls the newest commit back."""
+
+
+Step: TypeAlias = Write | Sql | Kill | RollBack
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A table, and what shall happen to it.
+
+    Attributes:
+        name: of the table; seeds its history.
+        hudi: the release that makes it.
+        version: of the table.
+        happens: steps after the first, each a name of `DRAWN`, in an order of chance but for those after "then".
+        mor: merge-on-read, else copy-on-write.
+        payload: class of merging; "" for commit time.
+        ordering: the ordering fields.
+        partitioned: into three.
+        nested: columns of every type, else five flat ones.
+        flagged: with the column ``_hoodie_is_deleted``.
+        options: of every write.
+    """
+
+    name: str
+    hudi: str
+    version: int
+    happens: str
+    mor: bool = True
+    payload: str = "DefaultHoodieRecordPayload"
+    ordering: tuple[str, ...] = ("ts",)
+    partitioned: bool = False
+    nested: bool = False
+    flagged: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether late updates lose."""
+        return self.payload.startswith(("Default", "Partial", "EventTime"))
+
+
+FLAT: Final = pa.schema(
+    {"id": pa.string(), "ts": pa.int64(), "seq": pa.int32(), "part": pa.string(), "n": pa.int32(), "s": pa.string()}
+)
+NESTED: Final = pa.schema(
+    {
+        "d": pa.float64(),
+        "f": pa.float32(),
+        "b": pa.bool_(),
+        "dec": pa.decimal128(12, 3),
+        "wide": pa.decimal128(30, 5),
+        "day": pa.date32(),
+        "at": pa.timestamp("us", tz="UTC"),
+        "bin": pa.binary(),
+        "arr": pa.list_(pa.int64()),
+        "arrs": pa.list_(pa.struct({"a": pa.int32(), "b": pa.string()})),
+        "m": pa.map_(pa.string(), pa.float64()),
+        "st": pa.struct({"x": pa.int32(), "y": pa.struct({"z": pa.string(), "w": pa.decimal128(5, 2)})}),
+    }
+)
+
+
+def nested_value(chance: random.Random, number: int) -> dict[str, Any]:
+    few, sign = chance.randrange(3), chance.choice((-1, 1))
+    return {
+        "d": number / 3 * sign,
+        "f": number * 1.5 * sign,
+        "b": sign > 0,
+        "dec": decimal.Decimal(number * sign * 1001) / 1000,
+        "wide": decimal.Decimal(f"{sign * 12345678901234567890123}.{number % 10:05}"),
+        "day": dt.date(1969, 12, 30) + dt.timedelta(days=number),
+        "at": dt.datetime(1969, 12, 31, 23, 59, 59, 123456, tzinfo=dt.timezone.utc) + dt.timedelta(hours=number),
+        "bin": bytes([0, 255, number % 256]) * few,
+        # No null among the elements: Hudi's default two-level lists cannot hold one.
+        "arr": [number, -number, number**5][:few],
+        "arrs": [{"a": number, "b": "x"}, {"a": None, "b": None}][:few],
+        "m": {"one": 1.5 * number, "none": None} if few else {},
+        "st": {"x": number, "y": {"z": f"z{number}", "w": decimal.Decimal("-1.23")} if few else None},
+    }
+
+
+class History:
+    """Draws the steps of one table; keeps what the next step must know."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.chance = random.Random(kind.name)
+        self.clock = 0
+        self.keys = KEYS
+        self.evolved = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are written now."""
+        schema = FLAT
+        if self.evolved:
+            schema = schema.set(schema.get_field_index("n"), pa.field("n", pa.int64()))
+        for each in NESTED if self.kind.nested else ():
+            schema = schema.append(each)
+        if self.kind.flagged:
+            schema = schema.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+        if self.evolved:
+            schema = schema.append(pa.field("more", pa.string())).append(pa.field("most", pa.date32()))
+        return schema
+
+    def row(self, number: int) -> dict[str, Any]:
+        """Of a key: a value of chance in each column, of which some are null."""
+        chance = self.chance
+        late = chance.random() < 0.3 and not self._old_rules("commit time within the log")
+        value = chance.randrange(1000)
+        row: dict[str, Any] = {"n": value + (2**40 if self.evolved else 0), "s": f"v{value}", "more": "more"}
+        row |= {"most": dt.date(2030, 1, 1), **(nested_value(chance, value) if self.kind.nested else {})}
+        row = {name: None if chance.random() < 0.25 else of for name, of in row.items() if name in self.schema.names}
+        time = self.clock - (chance.randrange(30) if late else 0)
+        times = {name: self.at(name, time) for name in {"ts", *self.kind.ordering}} | {"seq": chance.randrange(3)}
+        return {"id": f"k{number:03}", "part": f"p{number % 3}", **row, **times}
+
+    def at(self, name: str, time: int) -> Any:
+        """The time as an ordering value of that column's type."""
+        match self.schema.field(name).type:
+            case pa.TimestampType():
+                return dt.datetime(2000, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(microseconds=time)
+            case kind if pa.types.is_date(kind):
+                return dt.date(2000, 1, 1) + dt.timedelta(days=time)
+            case kind if pa.types.is_decimal(kind):
+                return decimal.Decimal(time) / 100
+            case kind if pa.types.is_string(kind):
+                return f"{time:09}"
+            case kind if pa.types.is_floating(kind):
+                return time / 8
+        return time
+
+    def _old_rules(self, what: str) -> bool:
+        """Whether Hudi 0.15.0 and its successors differ in it: for late updates within the log, and late deletes."""
+        return self.kind.hudi == "0.15.0" and (not self.kind.by_time or what == "late deletes")
+
+    def rows(self, numbers: list[int]) -> pa.Table:
+        self.clock += 10
+        return pa.Table.from_pylist([self.row(number) for number in numbers], self.schema)
+
+    def some(self, count: int) -> list[int]:
+        return self.chance.sample(range(self.keys), count)
+
+    def upsert(self) -> Step:
+        fresh = list(range(self.keys, self.keys + self.chance.randrange(4)))
+        self.keys += len(fresh)
+        return Write("upsert", self.rows(self.some(8) + fresh))
+
+    def insert(self) -> Step:
+        fresh = list(range(self.keys, self.keys + 5))
+        self.keys += len(fresh)
+        return Write("insert", self.rows(fresh), FILLING)
+
+    def delete(self) -> Step:
+        return Write("delete", self.rows(self.some(5)))
+
+    def flag(self) -> Step:
+        """Rows that delete, among others that do not."""
+        rows = self.rows(self.some(8)).to_pylist()
+        for row in rows[:5]:
+            row["_hoodie_is_deleted"] = True
+            if self._old_rules("late deletes"):
+                row |= {name: self.at(name, self.clock) for name in self.kind.ordering}
+        return Write("upsert", pa.Table.from_pylist(rows, self.schema))
+
+    def mark(self) -> Step:
+        """Rows that delete by the table's own marker."""
+        rows = self.rows(self.some(8)).to_pylist()
+        for row in rows[:5]:
+            row["s"] = "GONE"
+        return Write("upsert", pa.Table.from_pylist(rows, self.schema))
+
+    def sql_delete(self) -> Step:
+        return Sql("DELETE FROM {table} WHERE id IN ({keys})", {"keys": self._listed(4)})
+
+    def sql_update(self) -> Step:
+        self.clock += 10
+        values = {"ts": str(self.clock), "keys": self._listed(5)}
+        return Sql("UPDATE {table} SET s = 'by sql', n = NULL, ts = {ts} WHERE id IN ({keys})", values)
+
+    def merge_into(self) -> Step:
+        """Updates of some columns: partial updates where the release can write them."""
+        self.clock += 10
+        rows = ", ".join(
+            f"('k{n:03}', 'p{n % 3}', bigint({self.clock - self.chance.randrange(25)}), {self.chance.randrange(3)}, "
+            f"{'NULL' if self.chance.random() < 0.3 else repr(f'merged {n}')})"
+            for n in self.some(7)
+        )
+        return Sql(
+            "MERGE INTO {table} t USING (SELECT * FROM VALUES {rows} AS v(id, part, ts, seq, s)) s "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET t.id = s.id, t.s = s.s, t.ts = s.ts, t.seq = s.seq",
+            {"rows": rows},
+        )
+
+    def _listed(self, count: int) -> str:
+        return ", ".join(f"'k{number:03}'" for number in self.some(count))
+
+    def evolve(self) -> Step:
+        """From here on an int is a long, and there are two more columns."""
+        self.evolved = True
+        return self.upsert()
+
+    def log_compact(self) -> Step:
+        return Write("upsert", self.rows(self.some(4)), LOG_COMPACTION)
+
+    def overwrite(self) -> Step:
+        return Write("insert_overwrite", self.rows(self.some(6)))
+
+    def drop(self) -> Step:
+        """All of one partition."""
+        return Write("delete_partition", self.rows([1]), {f"{W}partitions.to.delete": "p1"})
+
+    def archive(self) -> Step:
+        """An upsert after which all but the newest commits leave the timeline; files stay."""
+        few = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4", "hoodie.cleaner.commits.retained": "2"}
+        return Write("upsert", self.rows(self.some(6)), {**few, "hoodie.archive.automatic": "true"})
+
+    def clean(self) -> Step:
+        return Write(
+            "upsert",
+            self.rows(self.some(6)),
+            {"hoodie.clean.automatic": "true", "hoodie.cleaner.commits.retained": "2"},
+        )
+
+    def schedule(self) -> Step:
+        return Sql("CALL run_compaction(op => 'schedule', path => '{path}')")
+
+    def compact(self) -> Step:
+        return Sql("CALL run_compaction(op => 'scheduleAndExecute', path => '{path}')")
+
+    def run(self) -> Step:
+        """Run the compaction that is planned."""
+        return Sql("CALL run_compaction(op => 'run', path => '{path}')")
+
+    def cluster(self) -> Step:
+        return Sql("CALL run_clustering(path => '{path}', order => 'n')")
+
+    def kill(self) -> Step:
+        return Kill()
+
+    def roll_back(self) -> Step:
+        return RollBack()
+
+    def first(self) -> Step:
+        rows = self.rows(list(range(KEYS)))
+        if self.kind.options.get("hoodie.index.type") == "BUCKET":
+            return Write("upsert", rows)
+        return Write("bulk_insert", rows, {"hoodie.bulkinsert.shuffle.parallelism": "3"})
+
+
+def steps_of(kind: Kind) -> Iterator[tuple[str, Step]]:
+    """The history of a table: names and steps."""
+    history = History(kind)
+    yield "first", history.first()
+    shuffled, _, then = kind.happens.partition("then")
+    names = shuffled.split()
+    history.chance.shuffle(names)
+    for name in (*names, *then.split()):
+        yield name, getattr(history, name)()

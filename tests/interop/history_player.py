@@ -1,0 +1,171 @@
+"""Plays histories through Hudi, and keeps what Hudi reads after each step and, at the end, at each instant."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from histories import PAYLOADS, Kill, Kind, RollBack, Sql, Step, W, Write, steps_of
+from hudi_spark import Hudi, HudiError
+
+MERGE_MODE: Final = "hoodie.write.record.merge.mode"
+COMPACTION_AFTER: Final = "hoodie.compact.inline.max.delta.commits"
+#: What the name of a file that a step adds to the timeline holds.
+LEAVES: Final = {
+    "schedule": ".compaction",
+    "compact": ".compaction",
+    "run": ".commit",
+    "log_compact": ".logcompaction",
+    "cluster": ".replacecommit",
+    "clean": ".clean",
+}
+READ_OPTIMIZED: Final = {"hoodie.datasource.query.type": "read_optimized"}
+COMMITS: Final = re.compile(r"(\d{17})(?:_\d{17})?\.(?:commit|deltacommit|replacecommit)")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One read by Hudi.
+
+    Attributes:
+        label: when it was taken, for messages.
+        table: a copy of the table of that time.
+        as_of: instant; None for now.
+        options: of the read.
+        rows: what Hudi read, or said instead.
+    """
+
+    label: str
+    table: Path
+    as_of: str | None
+    options: Mapping[str, str]
+    rows: pa.Table | str
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A table that Hudi made, as it is after its last step, and all that Hudi read of it on the way."""
+
+    kind: Kind
+    table: Path
+    looks: tuple[Look, ...]
+
+
+def write_options(kind: Kind) -> dict[str, str]:
+    """What each write, statement and procedure is told."""
+    options = {
+        "hoodie.table.name": kind.name,
+        f"{W}table.type": "MERGE_ON_READ" if kind.mor else "COPY_ON_WRITE",
+        f"{W}recordkey.field": "id",
+        f"{W}precombine.field": ",".join(kind.ordering),
+        f"{W}partitionpath.field": "part" if kind.partitioned else "",
+        f"{W}payload.class": PAYLOADS + (kind.payload or "OverwriteWithLatestAvroPayload"),
+        "hoodie.metadata.enable": "false",
+        "hoodie.clean.automatic": "false",
+        "hoodie.archive.automatic": "false",
+        "hoodie.compact.inline": "false",
+    }
+    if kind.payload.startswith("Default") and kind.name.endswith("marker"):
+        options |= {"hoodie.payload.delete.field": "s", "hoodie.payload.delete.marker": "GONE"}
+    if kind.hudi != "0.15.0":
+        options |= {"hoodie.write.table.version": str(kind.version), "hoodie.write.auto.upgrade": "false"}
+    return options | dict(kind.options)
+
+
+class Player:
+    """Plays one history; the table and its copies lie below ``folder``."""
+
+    def __init__(self, kind: Kind, hudi: Hudi, folder: Path) -> None:
+        self._kind, self._hudi, self._folder = kind, hudi, folder
+        self._options = write_options(kind)
+        self._names = (f"{kind.name}_{number}" for number in itertools.count())
+        self.table = folder / kind.name
+        self.looks: list[Look] = []
+
+    def play(self) -> Played:
+        for number, (name, step) in enumerate(steps_of(self._kind)):
+            before = self._names_of_timeline()
+            self._do(step)
+            added = "".join(self._names_of_timeline() - before)
+            assert LEAVES.get(name, "") in added, f"{name} did nothing to {self._kind.name}"
+            self._look(f"{number} {name}")
+        for instant in self.instants():
+            self._read(f"as of {instant}", self.table, instant, {})
+        return Played(self._kind, self.table, tuple(self.looks))
+
+    def instants(self) -> list[str]:
+        """Completed commits of the active timeline."""
+        folder = self._timeline()
+        return sorted(match[1] for file in folder.iterdir() if (match := COMMITS.fullmatch(file.name)))
+
+    def _names_of_timeline(self) -> set[str]:
+        return {file.name for file in self._timeline().iterdir()} if self.table.exists() else set()
+
+    def _timeline(self) -> Path:
+        hoodie = self.table / ".hoodie"
+        return hoodie / "timeline" if self._kind.version > 6 else hoodie
+
+    def _look(self, label: str) -> None:
+        copy = self._folder / f"{self._kind.name} {label}"
+        shutil.copytree(self.table, copy)
+        self._read(f"after {label}", copy, None, {})
+        if self._kind.mor:
+            self._read(f"after {label}, read_optimized", copy, None, READ_OPTIMIZED)
+
+    def _read(self, label: str, copy: Path, as_of: str | None, options: Mapping[str, str]) -> None:
+        rows: pa.Table | str
+        try:
+            rows = self._hudi.read(self.table, as_of, options)
+        except HudiError as refusal:
+            rows = str(refusal)
+        self.looks.append(Look(label, copy, as_of, options, rows))
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case Write(operation, rows, options):
+                self._hudi.write(self.table, rows, operation, **{**self._options, **options})
+            case Sql(statement, values):
+                self._sql(statement, values)
+            case Kill():
+                self._kill()
+            case RollBack():
+                call = "CALL rollback_to_instant(table => '{table}', instant_time => '{newest}')"
+                self._sql(call, {"newest": self.instants()[-1]})
+
+    def _sql(self, statement: str, values: Mapping[str, str]) -> None:
+        name = next(self._names)
+        self._hudi.run(
+            f"CREATE TABLE {name} USING hudi LOCATION '{self.table}'" if "{table}" in statement else "SELECT 1",
+            statement.format(table=name, path=self.table, **values),
+            settings={**self._options, **({COMPACTION_AFTER: "1"} if statement.startswith("CALL") else {})},
+        )
+
+    def _kill(self) -> None:
+        """Take back the last thing that a writer does, and put back what it takes away then."""
+        newest = self.instants()[-1]
+        (completed,) = self._timeline().glob(f"{newest}*.deltacommit")
+        for file in completed, completed.with_name(f".{completed.name}.crc"):
+            file.unlink(missing_ok=True)
+        markers = self.table / ".hoodie" / ".temp" / newest
+        for file in self._written(newest):
+            kind = "APPEND" if file.name.startswith(".") and self._kind.version == 6 else "CREATE"
+            marker = markers / file.parent.relative_to(self.table) / f"{file.name}.marker.{kind}"
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+
+    def _written(self, instant: str) -> list[Path]:
+        """Files of the table that hold the instant in their names or, log files of version 6, in a block."""
+        files = [
+            file
+            for file in self.table.rglob("*")
+            if file.is_file() and ".hoodie" not in file.parts and not file.name.endswith(".crc")
+        ]
+        named = [file for file in files if instant in file.name]
+        blocks = [file for file in files if ".log." in file.name and instant.encode() in file.read_bytes()]
+        return named + [file for file in blocks if self._kind.version == 6 and file not in named]
