@@ -22,14 +22,14 @@ class SchemaColumn:
 
     Attributes:
         id: stays, whatever the column is named.
-        type: as it is written there, without names and ids of fields.
-        inner: path of a field below, to its id.
+        type: as it is written there; of a record, list or map that word.
+        inner: path of a field below, to its id and type.
     """
 
     id: int
     name: str
-    type: Any
-    inner: Mapping[str, int]
+    type: str
+    inner: Mapping[str, tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +75,25 @@ def _column(field: Mapping[str, Any]) -> SchemaColumn:
     return SchemaColumn(int(field["id"]), str(field["name"]), _bare(field["type"]), dict(_inner(field["type"], "")))
 
 
-def _inner(kind: Any, path: str) -> Iterator[tuple[str, int]]:
-    """The ids below a type: of a record's fields, of a list's elements, of a map's values."""
+def _inner(kind: Any, path: str) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Ids and types below a type: of a record's fields, of a list's elements, of a map's values."""
     if not isinstance(kind, dict):
         return
     match kind["type"]:
         case "record":
             for field in kind["fields"]:
                 below = f"{path}.{field['name']}"
-                yield below, int(field["id"])
+                yield below, (int(field["id"]), _bare(field["type"]))
                 yield from _inner(field["type"], below)
         case "array":
-            yield f"{path}.element", int(kind["element_id"])
+            yield f"{path}.element", (int(kind["element_id"]), _bare(kind["element"]))
             yield from _inner(kind["element"], f"{path}.element")
         case "map":
-            yield f"{path}.value", int(kind["value_id"])
+            yield f"{path}.value", (int(kind["value_id"]), _bare(kind["value"]))
             yield from _inner(kind["value"], f"{path}.value")
 
 
-def _bare(kind: Any) -> Any:
+def _bare(kind: Any) -> str:
     return kind if isinstance(kind, str) else str(kind["type"])
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "MIN_KEY",
     "OLD_BLOOM",
     "KeyFooter",
+    "group_bytes",
     "key_footer",
     "open_base",
     "open_parquet",
@@ -162,6 +163,12 @@ def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
     """The Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
     with open_base(storage, file) as source, open_parquet(source, file.path) as parquet:
         return parquet.metadata
+
+
+def group_bytes(footer: pq.FileMetaData, group: int) -> int:
+    """Compressed bytes of a row group."""
+    row_group = footer.row_group(group)
+    return sum(row_group.column(column).total_compressed_size for column in range(row_group.num_columns))
 
 
 def read_footer(storage: Storage, file: BaseFile) -> KeyFooter:

@@ -17,7 +17,7 @@ from lakeformat.codec.log_block import LogBlock
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.batch_rows import OpenParquet
-from lakeformat.files.footers import open_parquet, row_batches
+from lakeformat.files.footers import group_bytes, open_parquet, row_batches
 from lakeformat.files.log_reader import decode_blocks, plan_blocks
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
 from lakeformat.files.stored_shape import StoredShape
@@ -61,10 +61,12 @@ class SliceLeft:
     Attributes:
         row_groups: of its base file.
         left: those of them that are read; None: the slice is not.
+        size_bytes: of these row groups and of the log files.
     """
 
     row_groups: int
     left: tuple[int, ...] | None
+    size_bytes: int = 0
 
 
 def read_slice(
@@ -129,9 +131,9 @@ def look_at_slice(
         count = told.base.num_row_groups if told.base else 0
         if not may_hold(told, skipping):
             return SliceLeft(count, None)
-        if not exact or told.base is None:
-            return SliceLeft(count, tuple(range(count)))
-        return SliceLeft(count, tuple(opened.groups(told, skipping, opened.logs())))
+        left = range(count) if not exact or told.base is None else opened.groups(told, skipping, opened.logs())
+        logs = sum(log.size_bytes for log in piece.logs)
+        return SliceLeft(count, tuple(left), logs + sum(group_bytes(told.base, group) for group in left))
 
 
 class _Opened:

@@ -27,7 +27,7 @@ from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_
 from lakeformat.predicate.nodes import leaves
 from lakeformat.storage.port import Storage
 
-__all__ = ["Footers", "Skipping", "block_footers", "groups_left", "may_hold", "told_by"]
+__all__ = ["Footers", "Skipping", "block_footers", "groups_left", "may_hold"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -71,16 +71,10 @@ class Footers:
     silent: Collection[str] = ()
 
 
-def told_by(
-    footer: pq.FileMetaData, skipping: Skipping, silent: Collection[str]
-) -> tuple[Mapping[str, ColumnBounds], Any]:
-    """Bounds of the filter's columns in each row group, as far as they are known, and rows."""
-    return _bounds([footer], skipping, silent)
-
-
 def _bounds(
     footers: Sequence[pq.FileMetaData], skipping: Skipping, silent: Collection[str]
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
+    """Of the filter's columns in each row group, as far as they are known; and rows."""
     paths = [path for path in skipping.paths if path_parts(path)[0] not in silent]
     bounds, rows, _ = row_group_bounds(footers, paths, skipping.table)
     return bounds, rows

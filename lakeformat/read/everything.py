@@ -10,12 +10,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.files.footers import open_parquet
+from lakeformat.files.footers import group_bytes, open_parquet
 from lakeformat.files.slice_reader import vanished
 from lakeformat.read.ahead import in_order
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery
-from lakeformat.read.session import ReadPlan, group_bytes
+from lakeformat.read.session import ReadPlan
 from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot

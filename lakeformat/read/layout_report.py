@@ -69,6 +69,7 @@ def report_layout(
         footers = list(pool.map(lambda file: read_metadata(storage, file), files))
     bounds, rows, owner = row_group_bounds(footers, list(kinds), schema)
     folded, file_rows = fold_files(bounds, rows, owner, len(files))
+    silent = [snapshot.shape(file) is not None for file in files]
     known = sum(file_rows.to_pylist())
     sample = _sample(storage, snapshot, files, footers, kinds, sample_rows)
     partitions = {partition: at for at, partition in enumerate(dict.fromkeys(file.partition_path for file in live))}
@@ -78,7 +79,7 @@ def report_layout(
             np.array([partitions[path] for path in sample["partition"].to_pylist()], np.int64),
             _files_wanted(live, partitions, target_file_bytes),
         ),
-        {name: _spans(folded[name], file_rows) for name in kinds},
+        {name: _spans(folded[name], file_rows, silent) for name in kinds},
         rows=known * len(live) // len(files) if files else 0,
         files=len(live),
         selectivity=selectivity,
@@ -101,9 +102,13 @@ def _files_wanted(
     return np.maximum(1, np.ceil(sizes / target_bytes)).astype(np.int64)
 
 
-def _spans(bounds: ColumnBounds, rows: pa.Array) -> Spans:
-    blank = pc.fill_null(pc.equal(bounds.null_count, rows), False)
-    return Spans(bounds.minimum, bounds.maximum, np.asarray(blank))
+def _spans(bounds: ColumnBounds, rows: pa.Array, silent: Sequence[bool]) -> Spans:
+    """Args: silent: files whose columns are not the table's, so that their statistics say nothing."""
+    told = pa.array([not each for each in silent], pa.bool_())
+    blank = pc.and_(pc.fill_null(pc.equal(bounds.null_count, rows), False), told)
+    nothing = pa.scalar(None, bounds.minimum.type)
+    lowest, highest = (pc.if_else(told, of, nothing) for of in (bounds.minimum, bounds.maximum))
+    return Spans(lowest, highest, np.asarray(blank))
 
 
 def _sample(

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import read_metadata
+from lakeformat.files.footers import group_bytes, read_metadata
 from lakeformat.files.slice_reader import SliceLeft, look_at_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.model.files import BaseFile, FileSlice
@@ -30,7 +29,7 @@ from lakeformat.table_state.folder_values import reading_keys
 from lakeformat.table_state.live import FILE_COLUMNS, Portion, file_objects, merged_rows
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["ReadPlan", "group_bytes", "plan_read"]
+__all__ = ["ReadPlan", "plan_read"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -49,7 +48,9 @@ class ReadPlan:
     """What a read is going to touch, after each pruning step. Bytes are compressed.
 
     Attributes:
-        row_groups, row_groups_after: of the files whose footers were opened; None where none had to be.
+        bytes_after: those of row groups, and of the log files that they meet.
+        row_groups, row_groups_after: of the base files whose footers were opened, those under log files, too; None
+            where none had to be.
     """
 
     splits: tuple[Split, ...]
@@ -127,7 +128,9 @@ def plan_read(
     in_order = iter(by_groups)
     slices = [SlicePart(each, snapshot.merging(each)) for each in found.slices]
     looked = _looked_at(storage, slices, snapshot, query, exact=count_row_groups) if filtered else None
+    spared = 0
     if looked is not None:
+        spared = sum(part.size_bytes - of.size_bytes for part, of in zip(slices, looked, strict=True) if of.size_bytes)
         slices = [part for part, of in zip(slices, looked, strict=True) if of.left is not None]
         seen, left = seen + sum(of.row_groups for of in looked), left + sum(len(of.left or ()) for of in looked)
     parts: list[Part] = [*slices]
@@ -145,7 +148,7 @@ def plan_read(
         bytes=snapshot.live.size_bytes,
         bytes_after_names=found.bytes_by_name if filtered else snapshot.live.size_bytes,
         bytes_after_stats=bytes_left,
-        bytes_after=sum(part.size_bytes for part in parts),
+        bytes_after=sum(part.size_bytes for part in parts) - spared,
         row_groups=seen if wanted or looked else None,
         row_groups_after=left if wanted or looked else None,
     )
@@ -293,9 +296,3 @@ def _looked_at(
                 lambda part: look_at_slice(storage, part.slice, part.merging, columns, skipping, exact=exact), slices
             )
         )
-
-
-def group_bytes(footer: pq.FileMetaData, group: int) -> int:
-    """Compressed bytes of a row group."""
-    row_group = footer.row_group(group)
-    return sum(row_group.column(column).total_compressed_size for column in range(row_group.num_columns))

@@ -7,7 +7,7 @@ Hudi keeps the columns with their ids in ``extraMetadata`` of commits, and all s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from lakeformat.codec.internal_schema import LATEST_SCHEMA, InternalSchema, SchemaColumn, decode_history
 from lakeformat.codec.internal_schema import decode_internal_schema as decode_schema
@@ -79,16 +79,22 @@ def version_of(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
 
 def _reason(old: SchemaColumn, now: SchemaColumn) -> str:
     """Why values of the old column are none of the new one's; "" where they are."""
-    paths, ids = {number: path for path, number in old.inner.items()}, set(old.inner.values())
-    for path, number in now.inner.items():
-        if paths.get(number, path) != path or (path in old.inner and number not in ids):
-            return f"has a field{path} of another name"
-    if old.type != now.type and (old.type, now.type) not in _WIDENS and not _is_wider(old.type, now.type):
+    if not _widens(old.type, now.type):
         return f"has the type {old.type}, not {now.type},"
+    paths = {number: path for path, (number, _) in old.inner.items()}
+    for path, (number, kind) in now.inner.items():
+        if paths.get(number, path) != path or (path in old.inner and number not in paths):
+            return f"has its field {path[1:]!r} under another name"
+        if number in paths and not _widens(old.inner[path][1], kind):
+            return f"has its field {path[1:]!r} as {old.inner[path][1]}, not {kind},"
     return ""
 
 
-def _is_wider(old: Any, now: Any) -> bool:
+def _widens(old: str, now: str) -> bool:
+    return old == now or (old, now) in _WIDENS or _is_wider(old, now)
+
+
+def _is_wider(old: str, now: str) -> bool:
     """Decimals with more digits."""
     numbers = [_digits(kind) for kind in (old, now)]
     if numbers[0] is None or numbers[1] is None:

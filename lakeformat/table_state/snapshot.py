@@ -11,30 +11,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.codec.avro_schema import from_avro, without_meta
+from lakeformat.codec.log_block import HeaderKey
 from lakeformat.codec.stored_types import storage_schema
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, UnsupportedTableError
 from lakeformat.files.footers import open_base, open_parquet
+from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.read_rule import ReadRule, read_rule
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import Action, Instant, State, VisibleInstants
+from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.predicate import Predicate
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.file_groups import check_complete, list_files, visible_files
 from lakeformat.table_state.folder_values import dropped_values, virtual_keys
-from lakeformat.table_state.live import (
-    ListedFiles,
-    ListedSlices,
-    LiveFiles,
-    Partitioned,
-    Portion,
-    file_objects,
-    merged_rows,
-)
+from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, file_objects
 from lakeformat.table_state.schema_history import schema_versions
 from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
 from lakeformat.timeline.store import TimelineStore
@@ -119,7 +114,7 @@ class Snapshot:
         """
         shape = self._shapes[piece.group.partition_path] if self._is_shaped else None
         if self.config.has_virtual_keys:
-            shape = replace(shape or StoredShape(), key=virtual_keys(self.config))
+            shape = replace(shape or StoredShape(), key=self._key)
         only = self.changes.rows if self.changes else None
         return SliceMerging(self._rule, self._visible.since(piece.base_instant), shape, only)
 
@@ -129,6 +124,10 @@ class Snapshot:
             return None
         shape = self._shapes[file.partition_path]
         return shape if shape.changes(file.name.instant_time) else None
+
+    @cached_property
+    def _key(self) -> KeySettings:
+        return virtual_keys(self.config)
 
     @cached_property
     def _is_shaped(self) -> bool:
@@ -202,7 +201,7 @@ def list_snapshot(
     check_complete(files, commits, replaced, location=location, travelling=travelling)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
-    live: LiveFiles = ListedFiles(files)
+    live: ListedFiles | ListedSlices = ListedFiles(files)
     if listing.logs and config.table_type is TableType.MERGE_ON_READ:
         counts_from = _counting(store, timeline, listing.logs)
         slices = slices_of(files, listing.logs, replaced, counts_from)
@@ -214,21 +213,19 @@ def list_snapshot(
     return Snapshot(config, whole, newest, schema, live, versions)
 
 
-def _with_operation(storage: Storage, schema: pa.Schema, live: LiveFiles) -> pa.Schema:
-    """With the sixth meta column where files have it: commits do not tell (Hudi: ``hasOperationField``)."""
-    base = next((file for portion in live.portions() for file in _bases(portion)), None)
-    if base is None or OPERATION in schema.names:
+def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | ListedSlices) -> pa.Schema:
+    """With the sixth meta column where a file has it: commits do not tell (Hudi: ``hasOperationField``)."""
+    if OPERATION in schema.names:
         return schema
-    with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:
-        has_it = OPERATION in parquet.schema_arrow.names
+    base = next(iter(live.bases.files if isinstance(live, ListedSlices) else live.files), None)
+    if base is not None:
+        with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:
+            has_it = OPERATION in parquet.schema_arrow.names
+    else:
+        logs = live.slices[0].logs if isinstance(live, ListedSlices) else ()
+        headers = (block.header.get(HeaderKey.SCHEMA, "") for block in read_blocks(storage, logs[0])) if logs else ()
+        has_it = any(f'"{OPERATION}"' in text for text in headers)
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
-
-
-def _bases(portion: Portion) -> Iterator[BaseFile]:
-    for each in portion.slices or ():
-        if each is not None and each.base is not None:
-            yield each.base
-    yield from file_objects(portion.files.filter(pa.array(~merged_rows(portion))).slice(0, 1))
 
 
 def _counting(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:

@@ -50,6 +50,7 @@ class RandomSlices:
     Attributes:
         rows: key -> the row that a snapshot has.
         kinds: kinds of blocks that were written.
+        mixed: keys of rows whose fields once came from several versions.
     """
 
     def __init__(self, seed: int) -> None:
@@ -57,10 +58,12 @@ class RandomSlices:
         self.rule = self.random.choice(list(RULES))
         self.rows: dict[str, Row] = {}
         self.kinds: set[str] = set()
+        self.mixed: set[str] = set()
         self._old = new_table(SCHEMA, partitionpath="p", precombine="ts")
         for part in range(self.random.randint(1, 2)):
             self._insert(f"p{part}", part * 40)
         self.table = self._as_merge_on_read()
+        self._folders = {key: row["p"] for key, row in self.rows.items()}
         self._numbers = 100
         for each in self.table.snapshot().files:
             group = FileSlice(each.group, each.name.instant_time, each)
@@ -74,7 +77,7 @@ class RandomSlices:
         self._old.bulk_insert(pa.Table.from_pylist(rows, SCHEMA))
         self.rows |= {row["id"]: row for row in rows}
 
-    def _row(self, number: int, partition: str) -> Row:
+    def _row(self, number: int, partition: str | None) -> Row:
         local = number if self.random.random() < 0.8 else self.random.randint(0, 80)
         return {
             "id": f"{number:03}",
@@ -88,11 +91,7 @@ class RandomSlices:
     def _as_merge_on_read(self) -> Table:
         """The same files under other properties, none of them told of by an index."""
         storage, path = self._old.engine.storage, ".hoodie/hoodie.properties"
-        gone = {
-            "hoodie.table.type",
-            "hoodie.compaction.payload.class",
-            *(key for rule in RULES.values() for key in rule),
-        }
+        gone = {"hoodie.table.type", "hoodie.compaction.payload.class"}.union(*RULES.values())
         lines = [line for line in storage.read(path).decode().splitlines() if line.partition("=")[0] not in gone]
         lines += ["hoodie.table.type=MERGE_ON_READ", *(f"{key}={value}" for key, value in RULES[self.rule].items())]
         storage.replace(path, "\n".join(lines).encode())
@@ -104,29 +103,34 @@ class RandomSlices:
         time = str(int(group.base_instant) + 1000 * version + 10 * self._numbers)
         self._numbers += 1
         partition = group.group.partition_path
-        blocks = [self._block(time, partition, group) for _ in range(self.random.randint(1, 3))]
+        updates = self.random.random() < 0.7
+        blocks = [self._block(time, partition, updates=updates) for _ in range(self.random.randint(1, 3))]
         data = b"".join(blocks)
         name = str(LogFileName(group.group.file_id, group.base_instant, version, "0-1-1"))
         storage = self.table.engine.storage
         path, before, size = f"{partition}/{name}", group.base_instant, len(data)
         storage.create(path, data)
-        stat = WriteStat(group.group.file_id, path, partition, before, 1, num_updates=1, size_bytes=size)
+        stat = WriteStat(group.group.file_id, path, partition, before, 1, num_updates=int(updates), size_bytes=size)
         metadata = CommitMetadata("UPSERT", {partition: (stat,)}, {"schema": json.dumps(AVRO)})
         for state in (".requested", ".inflight"):
             storage.create(f".hoodie/{time}.deltacommit{state}", b"")
         storage.create(f".hoodie/{time}.deltacommit", encode_commit(metadata))
 
-    def _block(self, time: str, partition: str, group: FileSlice) -> bytes:
+    def _block(self, time: str, partition: str, *, updates: bool) -> bytes:
         kind = self.random.choice(["avro", "parquet", "parquet", "delete", "is_partial"])
         if kind == "is_partial" and self.rule == "event":
             kind = "avro"
         self.kinds.add(kind)
-        known = sorted(key for key, row in self.rows.items() if row["p"] == partition)
+        known = sorted(key for key in self.rows if self._folders[key] == partition)
         chosen = self.random.sample(known, min(len(known), self.random.randint(1, 3)))
         if kind == "delete":
             return self._deletes(time, partition, chosen)
         new = [f"{self._numbers + 100 * at:03}" for at in range(1, self.random.randint(2, 3))]
-        rows = [{**self._row(int(key), partition), "id": key} for key in (*chosen, *new)]
+        self._folders |= dict.fromkeys(new, partition)
+        rows = [{**self._row(self.random.randint(0, 80), partition), "id": key} for key in new]
+        if updates:  # Under a global index that moves no rows, to wherever these say that they belong.
+            places = {key: self.random.choice([partition, partition, partition, "p1", None]) for key in chosen}
+            rows += [{**self._row(self.random.randint(0, 80), place), "id": key} for key, place in places.items()]
         if kind == "is_partial":
             rows = [{name: row[name] for name in ("id", "ts", "v", "p")} for row in rows]
         for row in rows:
@@ -163,8 +167,10 @@ class RandomSlices:
         if old is None:
             self.rows[row["id"]] = dict.fromkeys(SCHEMA.names) | row
         elif not whole:
+            self.mixed.add(row["id"])
             self.rows[row["id"]] = old | row
         elif self.rule == "partial":
+            self.mixed.add(row["id"])
             self.rows[row["id"]] = old | {name: value for name, value in row.items() if value is not None}
         elif self.rule == "commit" or row["ts"] >= old["ts"]:
             self.rows[row["id"]] = row

@@ -1,0 +1,174 @@
+"""Kinds of tables that are few read equal to what Hudi reads of them, whichever columns and filters are asked for."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from bad_input.refusal import named, tree
+from fixture_tables import expected, names, unpack
+from test_hudi_fixtures import same
+
+import lakeformat
+from lakeformat import Table, UnsupportedTableError
+from lakeformat.files.log_writer import parquet_block
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import BaseFile, LogFileName
+from lakeformat.predicate import bind, parse_where
+from lakeformat.read.query import ReadQuery, readable_schema
+from lakeformat.read.session import plan_read
+from lakeformat.timeline.layout import LAYOUT_2
+
+Row = dict[str, Any]
+
+KINDS: Final = [name for name in names("own_kinds") if "orc" not in name and "evolved_nested" not in name]
+#: Stands for a table that Hudi cannot read: the same history in one that it can.
+SAME_HISTORY: Final = "own_kinds/v6_nested_mor"
+#: What a filter selects of rows as Hudi reads them.
+FILTERS: Final[Mapping[str, Callable[[Row], bool]]] = {
+    "id = 1": lambda row: row["id"] == 1,
+    "ts < 10": lambda row: row["ts"] < 10,
+    "born = date'2024-01-01'": lambda row: row["born"] == "2024-01-01",
+    "day = 2": lambda row: int(row["day"]) == 2,
+    "reg = 'eu'": lambda row: row["reg"] == "eu",
+    "reg > 'us' and id > 3": lambda row: row["reg"] == "us /a=b" and row["id"] > 3,
+    "reg is null or day is null": lambda row: False,
+    "_hoodie_record_key is null": lambda row: "_hoodie_record_key" not in row,
+    "_hoodie_partition_path is null": lambda row: "_hoodie_partition_path" not in row,
+}
+
+
+def rows_of(table: Table, **asked: Any) -> list[Row]:
+    found: list[Row] = table.to_arrow(**asked).to_pylist(maps_as_pydicts="strict")
+    return found
+
+
+def spelled(table: Table, where: str) -> str:
+    """The filter for this table: where nothing tells the type of a dropped column, it is text."""
+    texts = {field.name for field in table.schema if field.type == pa.string()}
+    where = where.replace("day = 2", "day = '2'") if "day" in texts else where
+    return where.replace("date'", "'") if "born" in texts else where
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_equal_those_that_hudi_reads(name: str, tmp_path: Path) -> None:
+    folder, document = unpack(name, tmp_path), expected(name)
+    older = lakeformat.open(folder, **{"hoodie.datasource.query.type": "read_optimized"})
+    same(rows_of(older), document["read_optimized"])
+    table, wanted = lakeformat.open(folder), document["snapshot"]
+    if wanted == "ERROR":
+        told = expected(SAME_HISTORY)["snapshot"]
+        wanted = [{name: row[name] for name in row if not name.startswith("_hoodie")} for row in told]
+    same(rows_of(table), wanted)
+    for where, selects in FILTERS.items():
+        asked, kept = spelled(table, where), sorted(row["id"] for row in wanted if selects(row))
+        assert sorted(row["id"] for row in rows_of(table, where=asked, columns=["id"])) == kept, where
+        assert sorted(row["id"] for row in rows_of(table, where=asked, verify=True)) == kept, where
+
+
+@pytest.mark.parametrize("name", ["v6_dropped_cow", "v9_dropped_mor_nested"])
+def test_filters_on_dropped_columns_leave_folders_out(name: str, tmp_path: Path) -> None:
+    table = lakeformat.open(unpack(f"own_kinds/{name}", tmp_path))
+    snapshot = table.snapshot()
+    paths = {path for path in snapshot.live.partitions() if path.startswith("reg=eu/")}
+    full = readable_schema(snapshot.columns("here"), meta_columns=True)
+    query = ReadQuery(full, bind(parse_where("reg = 'eu'"), full))
+    plan = plan_read(table.engine.storage, snapshot, query, split_bytes=1 << 20)
+    assert {part.path.rpartition("/")[0] for split in plan.splits for part in split.parts} == paths
+    assert 0 < plan.files_after_names < plan.files
+
+
+def test_virtual_keys_show_no_meta_columns_unless_asked_for(tmp_path: Path) -> None:
+    table = lakeformat.open(unpack("own_kinds/v9_virtual_mor", tmp_path))
+    assert not [name for name in table.to_arrow().column_names if name.startswith("_hoodie")]
+    assert table.to_arrow(["_hoodie_record_key"])["_hoodie_record_key"].null_count == table.to_arrow().num_rows
+
+
+def test_operations_in_log_rows_delete(tmp_path: Path) -> None:
+    folder = unpack("own_kinds/v9_operation_mor", tmp_path)
+    table = lakeformat.open(folder)
+    before = table.to_arrow()
+    assert before.column_names[5] == "_hoodie_operation"
+    of_file = {f: before.filter(pc.equal(before["_hoodie_file_name"], str(f.name))) for f in table.snapshot().files}
+    base, rows = next((file, rows) for file, rows in of_file.items() if rows.num_rows == 3)
+    append_log(folder, base, rows.set_column(5, "_hoodie_operation", pa.array(["-D", "-U", "+U"])))
+    gone, half, kept = rows["id"].to_pylist()
+    after = {row["id"]: row["_hoodie_operation"] for row in rows_of(table, verify=True)}
+    assert after == {key: None for key in before["id"].to_pylist() if key not in {gone, half}} | {kept: "+U"}
+
+
+def append_log(folder: Path, base: BaseFile, rows: pa.Table) -> None:
+    """A deltacommit with one log file for the slice of a base file."""
+    time, end = "20991231000000000", "20991231000000001"
+    text = pq.read_metadata(folder / base.path).metadata[b"parquet.avro.schema"].decode()
+    sink = io.BytesIO()
+    pq.write_table(rows, sink)
+    name = str(LogFileName(base.name.file_id, time, 1, "0-1-1"))
+    data = parquet_block(sink.getvalue(), instant_time=time, schema=text)
+    (folder / base.partition_path / name).write_bytes(data)
+    path, before = f"{base.partition_path}/{name}", base.name.instant_time
+    stat = WriteStat(base.name.file_id, path, base.partition_path, before, 3, num_updates=3, size_bytes=len(data))
+    commit = LAYOUT_2.encode_commit(CommitMetadata("UPSERT", {base.partition_path: (stat,)}, {"schema": text}))
+    for state in ("requested", "inflight"):
+        (folder / LAYOUT_2.folder / f"{time}.deltacommit.{state}").write_bytes(b"")
+    (folder / LAYOUT_2.folder / f"{time}_{end}.deltacommit").write_bytes(commit)
+
+
+def test_a_field_that_goes_by_its_id_alone_is_refused_by_its_column(tmp_path: Path) -> None:
+    name = "own_kinds/v9_evolved_nested_cow"
+    table = lakeformat.open(unpack(name, tmp_path))
+    with pytest.raises(UnsupportedTableError) as caught:
+        table.to_arrow()
+    named(caught, UnsupportedTableError, "'nested'", "'c'", "name the other columns")
+    others = [field for field in table.schema.names if field != "nested"]
+    found = table.to_arrow(others).to_pylist()
+    same(found, [{key: row[key] for key in others} for row in expected(name)["snapshot"]])
+
+
+def test_orc_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedTableError) as caught:
+        lakeformat.open(unpack("own_kinds/v6_orc_cow", tmp_path)).to_arrow()
+    named(caught, UnsupportedTableError, "hoodie.properties", "hoodie.table.base.file.format=ORC", "use Apache Hudi")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hoodie.table.base.file.format=HFILE",
+        "hoodie.table.multiple.base.file.formats.enable=true",
+        "hoodie.bootstrap.base.path=/elsewhere",
+    ],
+)
+def test_other_formats_and_bootstrap_are_refused_by_name(line: str, tmp_path: Path) -> None:
+    folder = unpack("own_kinds/v9_dropped_mor_nested", tmp_path)
+    properties = folder / ".hoodie" / "hoodie.properties"
+    kept = [each for each in properties.read_text().splitlines() if each.partition("=")[0] != line.partition("=")[0]]
+    properties.write_text("\n".join([*kept, line]))
+    with pytest.raises(UnsupportedTableError) as caught:
+        lakeformat.open(folder).to_arrow()
+    named(caught, UnsupportedTableError, "hoodie.properties", line.partition("=")[0], "use Apache Hudi")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("v6_virtual_cow", "hoodie.populate.meta.fields"),
+        ("v6_dropped_cow", "hoodie.datasource.write.drop.partition.columns"),
+        ("v6_evolved_cow", "hoodie.schema.on.read.enable"),
+    ],
+)
+def test_writing_to_them_is_refused(name: str, key: str, tmp_path: Path) -> None:
+    folder = unpack(f"own_kinds/{name}", tmp_path)
+    before, table = tree(folder), lakeformat.open(folder)
+    rows = table.to_arrow(meta_columns=False)
+    for write in (lambda: table.upsert(rows), lambda: table.delete(where="id = 1"), table.cluster):
+        with pytest.raises(UnsupportedTableError) as caught:
+            write()
+        named(caught, UnsupportedTableError, key, "writing")
+    assert tree(folder) == before
