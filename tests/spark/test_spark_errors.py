@@ -62,9 +62,9 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
         (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: .*"),
         (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r".*='yesterday' is no instant; give .*"),
         (
-            reading(**{"hoodie.datasource.query.type": "incremental"}),
+            reading(**{"hoodie.datasource.query.type": "changed"}),
             "InvalidOptionError",
-            r".*write one of snapshot, read_optimized",
+            r".*write one of snapshot, read_optimized, incremental",
         ),
         (reading_twice, "InvalidOptionError", r"several paths given; one load reads one table.*"),
         (reading_as("id long, y int"), "SchemaMismatchError", r".*names 'y', which the table lacks.*leave it out"),
