@@ -107,7 +107,7 @@ def plan_read(
     filtered = query.skipping and not isinstance(query.predicate, Always)
     found = _kept(storage, snapshot, query, filtered=filtered)
     files, told = file_objects(found.files), found.told
-    total = sum(file.size_bytes for file in files)
+    total = sum(file.size_bytes for file in files) + sum(each.size_bytes for each in found.slices)
     at_least = max(1, min(at_least, total // _SMALL_SPLIT_BYTES))
     if files and (at_least > 1 or total > split_bytes):
         share = _share_read(storage, files[0], snapshot, query)
@@ -126,14 +126,8 @@ def plan_read(
     wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
     by_groups, seen, left = _by_footers(storage, wanted, snapshot, query, filtered=filtered)
     in_order = iter(by_groups)
-    slices = [SlicePart(each, snapshot.merging(each)) for each in found.slices]
-    looked = _looked_at(storage, slices, snapshot, query, exact=count_row_groups) if filtered else None
-    spared = 0
-    if looked is not None:
-        spared = sum(part.size_bytes - of.size_bytes for part, of in zip(slices, looked, strict=True) if of.size_bytes)
-        slices = [part for part, of in zip(slices, looked, strict=True) if of.left is not None]
-        seen, left = seen + sum(of.row_groups for of in looked), left + sum(len(of.left or ()) for of in looked)
-    parts: list[Part] = [*slices]
+    slices = _slices_left(storage, found.slices, snapshot, query, filtered=filtered, exact=count_row_groups)
+    parts: list[Part] = [*slices.parts]
     files_left, bytes_left = len(parts), sum(part.size_bytes for part in parts)
     for file, part, flag in zip(files, whole, opened, strict=True):
         mine = next(in_order) if flag else [part]
@@ -148,9 +142,9 @@ def plan_read(
         bytes=snapshot.live.size_bytes,
         bytes_after_names=found.bytes_by_name if filtered else snapshot.live.size_bytes,
         bytes_after_stats=bytes_left,
-        bytes_after=sum(part.size_bytes for part in parts) - spared,
-        row_groups=seen if wanted or looked else None,
-        row_groups_after=left if wanted or looked else None,
+        bytes_after=sum(part.size_bytes for part in parts) - slices.spared_bytes,
+        row_groups=seen + slices.row_groups if wanted or slices.row_groups else None,
+        row_groups_after=left + slices.row_groups_left if wanted or slices.row_groups else None,
     )
 
 
@@ -282,17 +276,46 @@ def _by_footers(
     return found, seen, left
 
 
-def _looked_at(
-    storage: Storage, slices: Sequence[SlicePart], snapshot: Snapshot, query: ReadQuery, *, exact: bool
-) -> Sequence[SliceLeft] | None:
-    """What the filter leaves of slices with log files; None if that is left to the tasks that read them."""
-    if snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
-        return None
+@dataclass(frozen=True, slots=True)
+class _SlicesLeft:
+    """Slices with log files that are read.
+
+    Attributes:
+        row_groups, row_groups_left: of base files whose footers were opened.
+        spared_bytes: of row groups that need not be read.
+    """
+
+    parts: Sequence[SlicePart]
+    row_groups: int = 0
+    row_groups_left: int = 0
+    spared_bytes: int = 0
+
+
+def _slices_left(
+    storage: Storage,
+    slices: Sequence[FileSlice],
+    snapshot: Snapshot,
+    query: ReadQuery,
+    *,
+    filtered: bool,
+    exact: bool,
+) -> _SlicesLeft:
+    """What the filter leaves of them; of very many the tasks that read them find out."""
+    parts = [SlicePart(each, snapshot.merging(each)) for each in slices]
+    if not filtered or snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
+        return _SlicesLeft(parts)
     skipping = Skipping(query.predicate, readable_schema(snapshot.schema, meta_columns=True))
     columns = sorted(columns_of(query.predicate))
+
+    def look_at(part: SlicePart) -> SliceLeft:
+        return look_at_slice(storage, part.slice, part.merging, columns, skipping, exact=exact)
+
     with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
-        return list(
-            pool.map(
-                lambda part: look_at_slice(storage, part.slice, part.merging, columns, skipping, exact=exact), slices
-            )
-        )
+        looked = list(pool.map(look_at, parts))
+    kept = [(part, of) for part, of in zip(parts, looked, strict=True) if of.left is not None]
+    return _SlicesLeft(
+        [part for part, _ in kept],
+        sum(of.row_groups for of in looked),
+        sum(len(of.left or ()) for _, of in kept),
+        sum(part.size_bytes - of.size_bytes for part, of in kept),
+    )

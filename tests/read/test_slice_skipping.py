@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from predicate.row_oracle import truth
 from random_slices import SCHEMA, RandomSlices
+from skipping_tables import edit_footers
+from thrift_footer import MAX_VALUE, MIN_VALUE, Struct, put_bytes
 
+from lakeformat import SkippingError
 from lakeformat.predicate import bind, parse_where
 from lakeformat.read.everything import read_all
 from lakeformat.read.query import ReadQuery, readable_schema
@@ -51,6 +55,26 @@ def test_rows_are_those_of_a_read_that_skips_nothing() -> None:
     assert slices > TABLES * ASKED // 10, "where nothing is ever skipped nothing is proved"
     assert folders > 0
     assert groups > TABLES * ASKED // 10
+
+
+def test_a_verified_read_finds_wrong_statistics_of_a_slice() -> None:
+    made = next(each for each in map(RandomSlices, range(TABLES)) if each.rule == "event")
+    base = {file.name.instant_time for file in made.table.snapshot().files}
+    stored = [
+        row for row in made.table.to_arrow(where="v is not null").to_pylist() if row["_hoodie_commit_time"] in base
+    ]
+    where = f"id = '{stored[0]['id']}' and v = {stored[0]['v']}"
+    assert made.table.to_arrow(where=where, verify=True).num_rows == 1
+
+    def lies(path: str, statistics: Struct) -> None:
+        if path == "v":
+            for bound in (MIN_VALUE, MAX_VALUE):
+                put_bytes(statistics, bound, (1000).to_bytes(8, "little"))
+
+    paths = edit_footers(made.table, lies)
+    with pytest.raises(SkippingError, match=r"loses 1 matching row\(s\) of 1 file") as caught:
+        made.table.to_arrow(where=where, verify=True)
+    assert any(path in str(caught.value) for path in paths)
 
 
 def by_text(rows: list[dict[str, object]]) -> list[str]:
