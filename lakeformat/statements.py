@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
+from lakeformat.model.operation import Operation
 from lakeformat.predicate import Always, Predicate, Where, bind_where
 from lakeformat.read.matching import find_matches
 from lakeformat.read.query import readable_schema
@@ -21,7 +22,7 @@ from lakeformat.write.arrow_input import fitted
 from lakeformat.write.assign import plan_assignments
 from lakeformat.write.clauses import Clause
 from lakeformat.write.intake import taken_in
-from lakeformat.write.job import Operation, WriteJob, rewrite_job
+from lakeformat.write.job import WriteJob, rewrite_job
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
 from lakeformat.write.rewrite import Handle, Rewrite, rewrite
@@ -121,5 +122,5 @@ def _rewritten(
             )
     except BaseException:
         if handle is not None:
-            session.forget_stage()
+            session.transaction.forget_stage()
         raise

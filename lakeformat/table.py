@@ -20,6 +20,7 @@ from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.merge import MergeFunction
+from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
 from lakeformat.read.reading import Reading
@@ -37,7 +38,7 @@ from lakeformat.write.arrow_input import arrow_reader, fitted, without_index
 from lakeformat.write.clauses import Merge
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.intake import taken_in
-from lakeformat.write.job import Operation, plan_job
+from lakeformat.write.job import plan_job
 from lakeformat.write.layout import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.merging import upsert_options

@@ -16,6 +16,7 @@ from lakeformat.errors import InvalidInputError
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import AsOf
+from lakeformat.model.operation import Operation
 from lakeformat.predicate import Where, refused_where
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
@@ -32,7 +33,7 @@ from lakeformat.write.assign import settable
 from lakeformat.write.clauses import Clause, Kind, Merge
 from lakeformat.write.direct_session import closed_to
 from lakeformat.write.exchanged import ExchangedSession
-from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.job import WriteJob, plan_job
 from lakeformat.write.memory import reused_memory
 from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
 from lakeformat.write.merging import upsert_options
@@ -255,7 +256,7 @@ class LakehouseTable(Clustering):
                     check_distinct(partitions, anywhere=plan.anywhere)
                     return merge_into(session, plan, partitions, sum(task.rows for task in staged), seen)
         finally:
-            session.forget_stage()
+            session.transaction.forget_stage()
 
     def insert_overwrite(self, rows: DataFrame) -> WriteResult:
         """Replace the contents of the partitions that the rows are in; one row per key is kept."""
@@ -297,7 +298,10 @@ class LakehouseTable(Clustering):
         session = ExchangedSession(self._engine, job, exchange)
         if not job.staged and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generated):
             return self._write_direct(rows, session, exchange, job)
-        with session.forgotten_on_failure(), session.session.report.step("stage") as counted:
+        with (
+            session.session.transaction.forgotten_on_failure(),
+            session.session.transaction.report.step("stage") as counted,
+        ):
             staged = exchange.stage(rows)
             counted["files"] = sum(bool(task.path) for task in staged)
         known = snapshot.timeline.commit_times
@@ -313,15 +317,15 @@ class LakehouseTable(Clustering):
                 with StageReader(self._engine.storage, staged, job.prepare) as reader:
                     return session.run_staged(reader.partitions(), sum(task.rows for task in staged), known)
         finally:
-            session.forget_stage()
+            session.transaction.forget_stage()
 
     def _write_direct(
         self, rows: DataFrame, session: ExchangedSession, exchange: SparkExchange, job: WriteJob
     ) -> WriteResult:
-        with session.forgotten_on_failure(), session.begun() as commit:
+        with session.session.transaction.forgotten_on_failure(), session.session.transaction.begun() as commit:
             snapshot = self._engine.snapshot()
             schema, closed = job.final_schema(snapshot), closed_to(session.session, snapshot)
-            report = session.session.report
+            report = session.session.transaction.report
             with report.step("encode") as counted:
                 written, staged, arrived = exchange.write_direct(rows, commit, schema, closed)
                 counted["files"] = len(written)

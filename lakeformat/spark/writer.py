@@ -58,17 +58,17 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
         job = plan_job(engine.store, snapshot, resolved, rows, engine.ids, overwrite=overwrite)
         check_services(resolved, snapshot, job.final_schema(snapshot))
-        if WriteSession(engine, job).skipped(snapshot) is not None:
+        if WriteSession(engine, job).transaction.skipped(snapshot) is not None:
             return SkippedWriter()
         if removes_partitions:
             return PartitionDeleter(engine, job)
         if job.staged:
             return StagedWriter(engine, job, snapshot.timeline.commit_times)
         session = WriteSession(engine, job)
-        with session.locked():
+        with session.transaction.locked():
             snapshot = engine.snapshot()
             table, closed = job.final_schema(snapshot), closed_to(session, snapshot)
-            commit = session.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
+            commit = session.transaction.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
             return DirectSparkWriter(engine, job, commit, table, closed)
 
 
@@ -122,12 +122,12 @@ class StagedWriter(DataSourceArrowWriter):
             storage = self._engine.storage
             with StageReader(storage, [m.staged for m in tasks], self._job.prepare) as reader:
                 session.run_staged(reader.partitions(), arrived, self._known)
-            session.forget_stage()
+            session.transaction.forget_stage()
             after_write(self._engine, self._job.options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: the stage goes; a failed ``commit()`` has undone itself."""
-        WriteSession(self._engine, self._job).forget_stage()
+        WriteSession(self._engine, self._job).transaction.forget_stage()
 
 
 @dataclass
@@ -228,9 +228,9 @@ class DirectSparkWriter(DataSourceArrowWriter):
             arrived = sum(m.rows for m in done)
             layout = self._job.layout
             waiting = Pulse(self._engine.storage, self._commit.time)  # Others may hold the lock for long.
-            with waiting, session.locked(), session.running(self._commit):
+            with waiting, session.transaction.locked(), session.transaction.running(self._commit):
                 if layout is not None and layout.across_tasks:
-                    with session.report.step("sort") as counted:
+                    with session.transaction.report.step("sort") as counted:
                         written += self._lay_down(staged, layout)
                         counted.update(runs=sum(len(task.runs) for task in staged), files=len(written))
                     staged = []
@@ -242,12 +242,12 @@ class DirectSparkWriter(DataSourceArrowWriter):
         """On the driver: undo, unless the timeline says that the commit landed."""
         session = WriteSession(self._engine, self._job)
         try:
-            with session.locked():
-                session.protocol.undo(self._job.config, self._commit)
+            with session.transaction.locked():
+                session.transaction.undo(self._commit)
         except LakeformatError as error:
             _LOG.warning("instant %s is left for the next writer to roll back: %s", self._commit.time, error)
         else:
-            session.forget_stage()
+            session.transaction.forget_stage()
 
 
 @dataclass

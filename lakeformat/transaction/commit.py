@@ -25,7 +25,6 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.conflict import check_conflicts, check_plans
 from lakeformat.transaction.heartbeat import way_past
 from lakeformat.transaction.markers import forget_markers
-from lakeformat.transaction.metadata_table import drop_metadata_table
 from lakeformat.transaction.rollback import roll_back, was_rolled_back
 from lakeformat.transaction.written import stage_folder
 
@@ -139,8 +138,12 @@ class CommitProtocol:
         touched: frozenset[FileGroupId],
         overwritten: frozenset[str] | None = None,
         check_new_keys: NewKeyCheck | None = None,
+        before: Callable[[], None] | None = None,
     ) -> None:
         """Check for conflicts and make the commit visible. Call it under the lock.
+
+        Args:
+            before: called when nothing but the completed file is missing; what it raises stops the commit.
 
         Raises:
             WriteConflictError: nothing was published; the caller undoes.
@@ -158,8 +161,8 @@ class CommitProtocol:
         self.check_plans(timeline, touched, ours=commit.time)
         if check_new_keys is not None and others:
             check_new_keys(others)
-        if drop_metadata_table(self.store, self.clock):
-            _LOG.info("dropped the metadata table: it would not know commit %s", commit.time)
+        if before is not None:
+            before()
         self._complete(commit, replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token}))
 
     def _complete(self, commit: OpenCommit, metadata: CommitMetadata) -> None:

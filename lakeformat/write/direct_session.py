@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from lakeformat.errors import WriteConflictError
+from lakeformat.model.operation import Operation
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import stage_folder
 from lakeformat.write.direct import DirectSettings, DirectWriter
-from lakeformat.write.job import Operation
 from lakeformat.write.session import WriteSession
 from lakeformat.write.sorted_runs import take_rows
 from lakeformat.write.tails import tail_bytes
@@ -29,15 +29,15 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
         SchemaMismatchError, InvalidInputError: the rows cannot be written; nothing was published.
         WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
     """
-    engine, job = session.engine, session.job
-    with session.locked():
+    engine, job, transaction = session.engine, session.job, session.transaction
+    with transaction.locked():
         snapshot = engine.snapshot()
-        if (skipped := session.skipped(snapshot)) is not None:
+        if (skipped := transaction.skipped(snapshot)) is not None:
             return skipped
         schema = job.final_schema(snapshot)
         closed = closed_to(session, snapshot)
-        commit = session.begin(snapshot.timeline.commit_times)
-        with session.running(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        commit = transaction.begin(snapshot.timeline.commit_times)
+        with transaction.running(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             settings = DirectSettings(
                 folder=stage_folder(job.write_id),
                 instant_time=commit.time,
@@ -50,13 +50,13 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
             )
             writer = DirectWriter(engine.storage, job.prepare, job.files(schema), settings, pool)
             try:
-                with session.report.step("encode") as counted:
+                with transaction.report.step("encode") as counted:
                     take_rows(writer, rows, job.layout)
                     written, tails = writer.finish()
                     counted["files"] = len(written)
             except BaseException:
                 writer.abandon()
-                session.forget_stage()
+                transaction.forget_stage()
                 raise
             return session.run_direct(commit, written, tails, writer.rows, snapshot)
 
@@ -69,7 +69,7 @@ def closed_to(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:
     """
     if not session.job.operation.overwrites:
         return {}
-    closed = session.protocol.closed_partitions(snapshot)
+    closed = session.transaction.protocol.closed_partitions(snapshot)
     if closed and session.job.operation is Operation.INSERT_OVERWRITE_TABLE:
         raise WriteConflictError(next(iter(closed.values())))
     return closed

@@ -7,27 +7,24 @@ sample of rows for sizing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile
+from lakeformat.model.operation import Operation
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.timeline.report import Report
 from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.heartbeat import alive
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.bucket_tasks import BucketSettings
 from lakeformat.write.buckets import FileSizing
-from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.job import WriteJob
 from lakeformat.write.late_check import new_file_check
 from lakeformat.write.profile import check_opened, false_positives, workload_profile
 from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
@@ -98,61 +95,26 @@ class ExchangedSession:
         Raises:
             WriteConflictError: after as many tries as the options allow. The stage is gone.
         """
-        tries = 1 + self.job.options["hoodie.write.num.retries.on.conflict.failures"]
-        with self.forgotten_on_failure():
-            while True:
-                tries -= 1
-                try:
-                    return self._run(staged, arrived, known)
-                except WriteConflictError as error:
-                    if not tries:
-                        raise
-                    _LOG.warning("%s; trying again, %d tries left", error, tries)
-                    known = self.store.load().commit_times
-                    self.session.report = Report(self.engine.clock, self.job.operation.value)
+        transaction, first = self.session.transaction, True
+
+        def attempt() -> WriteResult:
+            nonlocal first
+            seen, first = known if first else self.store.load().commit_times, False
+            return self._run(staged, arrived, seen)
+
+        with transaction.forgotten_on_failure():
+            return transaction.retried(attempt)
 
     def _run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
         snapshot = self.engine.snapshot()
-        if (skipped := self.session.skipped(snapshot)) is not None:
-            self.session.forget_stage()
+        if (skipped := self.session.transaction.skipped(snapshot)) is not None:
+            self.session.transaction.forget_stage()
             return skipped
         if not self.job.operation.overwrites:
             known = snapshot.timeline.commit_times
-        self.session.report.rows["incoming"] = arrived
-        with self.begun(known) as commit:
+        self.session.transaction.report.rows["incoming"] = arrived
+        with self.session.transaction.begun(known) as commit:
             return self.publish(commit, (), staged, snapshot)
-
-    @contextmanager
-    def begun(self, known: frozenset[str] | None = None) -> Iterator[OpenCommit]:
-        """An instant of ours while the block runs: kept alive, and undone if the block raises.
-
-        Args:
-            known: the commits the write starts from; those completed now by default.
-        """
-        with ExitStack() as life:
-            with self.session.locked():
-                known = known if known is not None else self.store.load().commit_times
-                commit = self.session.begin(known)
-                life.enter_context(alive(self.storage, commit.time))
-            try:
-                yield commit
-            except CommitStateUnknownError:
-                raise
-            except BaseException:
-                with suppress(LakeformatError, OSError), self.session.locked():  # Else the next writer does it.
-                    self.session.protocol.undo(self.job.config, commit)
-                raise
-
-    @contextmanager
-    def forgotten_on_failure(self) -> Iterator[None]:
-        """The stage goes if the block raises, unless what it published may need it."""
-        try:
-            yield
-        except CommitStateUnknownError:
-            raise
-        except BaseException:
-            self.session.forget_stage()
-            raise
 
     def publish(
         self, commit: OpenCommit, written: Sequence[Written], staged: Sequence[StagedTask], snapshot: Snapshot
@@ -169,10 +131,12 @@ class ExchangedSession:
         check_opened(self.storage, snapshot, plan.buckets, written)
         touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
         profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
-        commit = session.inflight(commit, profile, snapshot, session.overwritten(touched, snapshot))
+        commit = session.transaction.inflight(
+            commit, profile, snapshot, session.transaction.overwritten(touched, snapshot)
+        )
         handles = replace(job.handles(commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
         written = [*written]
-        with session.report.step("write") as counted:
+        with session.transaction.report.step("write") as counted:
             if plan.buckets:
                 first = AFTER_TASKS if written else 0
                 buckets = BucketSettings(plan.buckets, job.prepare, job.combine, handles, first)
@@ -183,17 +147,17 @@ class ExchangedSession:
             counted.update(buckets=len(plan.buckets), **false_positives(job, written))
         touched += [file.stat.partition_path for file in written]
         check = new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
-        with session.locked():
-            if (skipped := session.skipped(self.engine.snapshot())) is not None:
-                session.protocol.undo(job.config, commit)
-                session.forget_stage()
+        with session.transaction.locked():
+            if (skipped := session.transaction.skipped(self.engine.snapshot())) is not None:
+                session.transaction.undo(commit)
+                session.transaction.forget_stage()
                 return skipped
             return session.publish_written(commit, schema, written, snapshot, touched, check)
 
     def _plan(
         self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema
     ) -> tuple[Sequence[TagUnit], Sequence[TagResult], RoutePlan]:
-        job, report = self.job, self.session.report
+        job, report = self.job, self.session.transaction.report
         incoming = rows_by_partition(staged)
         files: Mapping[str, Sequence[BaseFile]] = snapshot.by_partition if job.joins else {}
         sizing = self._sizing(staged, schema)

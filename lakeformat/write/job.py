@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,22 +9,20 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
-from lakeformat.config.write_options import FILE_INDEX, INDEX_COLUMNS, INDEX_COLUMNS_LIMIT
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError
 from lakeformat.files.base_file import FileSettings
-from lakeformat.files.facts import indexed_columns
 from lakeformat.index.kinds import make_index
 from lakeformat.index.port import Index, IndexSettings
 from lakeformat.merge import MergeRule
-from lakeformat.model.instant import Action
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
+from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
-from lakeformat.predicate import column_path
 from lakeformat.storage.port import Ids
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
+from lakeformat.transaction.purpose import Purpose, purpose_of
 from lakeformat.write.delete_marker import delete_marker
 from lakeformat.write.handles import HandleSettings
 from lakeformat.write.indexing import check_index, index_settings, with_buckets_kept
@@ -36,7 +33,7 @@ from lakeformat.write.schema import check_key_types, check_ordering, evolve, inc
 from lakeformat.write.spread import SpreadSettings
 from lakeformat.write.table_settings import key_settings, probe_keys
 
-__all__ = ["Operation", "WriteJob", "check_unpartitioned", "plan_job", "rewrite_job", "spelt_columns"]
+__all__ = ["WriteJob", "check_unpartitioned", "plan_job", "rewrite_job", "spelt_columns"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _CODEC: Final = "hoodie.parquet.compression.codec"
@@ -44,40 +41,6 @@ _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 _COMBINE: Final = "hoodie.combine.before.insert"
 _DUP_POLICY: Final = "hoodie.datasource.insert.dup.policy"
 _RECONCILE: Final = "hoodie.datasource.write.reconcile.schema"
-
-
-class Operation(enum.Enum):
-    """What the rows are for (Hudi: ``WriteOperationType``)."""
-
-    UPSERT = "upsert"
-    INSERT = "insert"
-    BULK_INSERT = "bulk_insert"
-    DELETE = "delete"
-    INSERT_OVERWRITE = "insert_overwrite"
-    INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
-    DELETE_PARTITION = "delete_partition"
-    CLUSTER = "cluster"
-
-    @property
-    def tags(self) -> bool:
-        """Whether rows are looked up in the table."""
-        return self in {Operation.UPSERT, Operation.DELETE}
-
-    @property
-    def overwrites(self) -> bool:
-        """Whether what was there before is replaced by rows."""
-        return self in {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE}
-
-    @property
-    def removes(self) -> bool:
-        """Whether no row is stored, so that the table keeps its columns."""
-        return self in {Operation.DELETE, Operation.DELETE_PARTITION}
-
-    @property
-    def action(self) -> Action:
-        """The timeline action it commits as."""
-        replaces = self.overwrites or self in {Operation.DELETE_PARTITION, Operation.CLUSTER}
-        return Action.REPLACE_COMMIT if replaces else Action.COMMIT
 
 
 @dataclass(frozen=True)
@@ -125,7 +88,7 @@ class WriteJob:
         """Whether rows may join file groups that are there; the others only open new ones."""
         if self.operation is Operation.BULK_INSERT:
             return self.index_settings.has_buckets  # A bucket has one file group at most.
-        return not (self.operation.overwrites or self.operation is Operation.DELETE_PARTITION)
+        return self.operation.joins
 
     @property
     def index_settings(self) -> IndexSettings:
@@ -148,6 +111,11 @@ class WriteJob:
         """Where keys are looked for."""
         return make_index(self.index_settings)
 
+    @property
+    def purpose(self) -> Purpose:
+        """As much of it as its transaction needs to know."""
+        return purpose_of(self.operation, self.config, self.options, self.write_id)
+
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
         """The table's schema after this write.
 
@@ -164,6 +132,7 @@ class WriteJob:
 
     def files(self, schema: pa.Schema) -> FileSettings:
         """Settings of base files with this schema."""
+        purpose = self.purpose
         return FileSettings(
             schema,
             to_avro(with_meta(schema), table_name=self.config.name),
@@ -172,18 +141,10 @@ class WriteJob:
             (RECORD_KEY, *self._key_copy(schema)),
             self.options["hoodie.index.bloom.fpp"],
             self.options["hoodie.parquet.max.file.size"],
-            self.indexed(schema) if self.options[FILE_INDEX] else self._partition_columns(schema),
+            purpose.index.indexed(schema) if purpose.keeps_index else purpose.index.partition_columns(schema),
             self.options["lakeformat.parquet.row.group.rows"],
             self.options["hoodie.parquet.block.size"],
         )
-
-    def indexed(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Paths of the columns whose statistics the file index keeps, those that make partitions in any case."""
-        wanted = indexed_columns(schema, self.options[INDEX_COLUMNS], self.options[INDEX_COLUMNS_LIMIT])
-        return tuple(dict.fromkeys((*wanted, *self._partition_columns(schema))))
-
-    def _partition_columns(self, schema: pa.Schema) -> tuple[str, ...]:
-        return tuple(column_path([name]) for name in self.config.partition_fields if name in schema.names)
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
         """The column that holds the same texts as the record key, if there is one."""

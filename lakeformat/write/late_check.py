@@ -12,11 +12,12 @@ from lakeformat.index.bucket import bucket_of
 from lakeformat.index.key_columns import read_keys
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit import NewKeyCheck
 from lakeformat.transaction.written import Written
-from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.job import WriteJob
 from lakeformat.write.profile import BucketPlan
 
 __all__ = ["late_check", "new_file_check"]

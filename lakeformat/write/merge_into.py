@@ -25,12 +25,14 @@ from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule
 from lakeformat.model.files import BaseFile
+from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
 from lakeformat.predicate import Always, mask
 from lakeformat.storage.port import Ids
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
+from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.assign import Assignment, check_type
 from lakeformat.write.buckets import Bucket
@@ -39,7 +41,7 @@ from lakeformat.write.duplicates import doubled_keys
 from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
 from lakeformat.write.incoming import Incoming
 from lakeformat.write.indexing import with_buckets_kept
-from lakeformat.write.job import Operation, WriteJob, check_unpartitioned, spelt_columns
+from lakeformat.write.job import WriteJob, check_unpartitioned, spelt_columns
 from lakeformat.write.late_check import late_check
 from lakeformat.write.prepare import PrepareSettings
 from lakeformat.write.profile import false_positives, plan_buckets, workload_profile
@@ -198,36 +200,36 @@ def merge_into(
         InvalidInputError: a function gives what its column cannot hold; nothing was published.
         WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
     """
-    return session.retried(lambda: _attempt(session, plan, rows, arrived, seen))
+    return session.transaction.retried_under_lock(lambda: _attempt(session, plan, rows, arrived, seen))
 
 
 def _attempt(
     session: WriteSession, plan: MergePlan, rows: Mapping[str, pa.Table], arrived: int, seen: Snapshot | None
 ) -> WriteResult:
     snapshot = session.engine.snapshot()
-    if (skipped := session.skipped(snapshot)) is not None:
+    if (skipped := session.transaction.skipped(snapshot)) is not None:
         return skipped
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    commit = session.begin((seen or snapshot).timeline.commit_times)
-    with session.running(commit):
-        session.report.rows["incoming"] = arrived
+    commit = session.transaction.begin((seen or snapshot).timeline.commit_times)
+    with session.transaction.running(commit):
+        session.transaction.report.rows["incoming"] = arrived
         buckets = plan_buckets(
-            session.storage, job, rows, snapshot, plan.schema, session.report, insertable=plan.insertable
+            session.storage, job, rows, snapshot, plan.schema, session.transaction.report, insertable=plan.insertable
         )
         profile = workload_profile(job.operation, buckets.buckets, ())
-        commit = session.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
+        commit = session.transaction.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
             job.handles(commit.time, plan.schema),
             merger=lambda bucket, base, source, task, settings: _Clauses(plan, bucket, base, source, task, settings),
         )
-        with session.report.step("write") as counted:
+        with session.transaction.report.step("write") as counted:
             written = session.handle(buckets, handles)
             counted.update(buckets=len(buckets.buckets), **false_positives(job, written))
         check = late_check(session.storage, job, buckets)
-        session.finish(commit, plan.schema, written, snapshot, None, check)
-    session.protocol.tidy(commit)
-    return session.result(commit)
+        outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
+        session.transaction.publish(commit, outcome)
+    return session.transaction.closed(commit)
 
 
 def _holds(clause: BoundClause, scope: pa.Table) -> Flags:

@@ -17,17 +17,18 @@ from lakeformat.files.base_file import FileSettings
 from lakeformat.index.port import TagCounts, Tagged
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.report import Report
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.folders import check_new_folders
 from lakeformat.transaction.written import Written
 from lakeformat.write.buckets import Bucket, BucketLoad, FileSizing, assign, assign_to_buckets, derive_file_id
 from lakeformat.write.duplicates import refuse_doubled, without_stored
-from lakeformat.write.folders import check_new_folders
 from lakeformat.write.handles import deleted_rows_of
-from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.job import WriteJob
 from lakeformat.write.prepare import ANY_PARTITION, combine, winning
 from lakeformat.write.route import RoutedBucket
 from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes

@@ -26,6 +26,7 @@ from lakeformat.predicate import Predicate, columns_of, mask
 from lakeformat.read.matching import Found
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written
 from lakeformat.write.assign import Assignment
@@ -70,35 +71,34 @@ def rewrite(
         InvalidInputError: a function of the assignments gives what its column cannot hold; nothing was published.
         WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
     """
-    return session.retried(lambda: _attempt(session, change, find, handle))
+    return session.transaction.retried_under_lock(lambda: _attempt(session, change, find, handle))
 
 
 def _attempt(
     session: WriteSession, change: Rewrite, find: Callable[[Snapshot], Found], handle: Handle | None
 ) -> WriteResult:
     snapshot = session.engine.snapshot()
-    if (skipped := session.skipped(snapshot)) is not None:
+    if (skipped := session.transaction.skipped(snapshot)) is not None:
         return skipped
     check_columns(snapshot, change.schema)
-    with session.report.step("find") as counted:
+    with session.transaction.report.step("find") as counted:
         found = find(snapshot)
         counted.update(found.counts)
     nothing = np.empty(0, np.int64)
     buckets = tuple(Bucket(file.partition_path, file.name.file_id, file, nothing, 0) for file in found.files)
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
-    commit = session.begin(snapshot.timeline.commit_times)
-    with session.running(commit):
-        commit = session.inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
+    commit = session.transaction.begin(snapshot.timeline.commit_times)
+    with session.transaction.running(commit):
+        commit = session.transaction.inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
         handles = replace(
             session.job.handles(commit.time, change.schema),
             merger=lambda _, base, __, task, settings: _Changes(change, base, task, settings),
         )
-        with session.report.step("write") as counted:
+        with session.transaction.report.step("write") as counted:
             ours = session.handle(plan, handles) if handle is None else session.place(commit, handle(buckets, handles))
             counted["buckets"] = len(buckets)
-        session.finish(commit, change.schema, ours, snapshot, None, None)
-    session.protocol.tidy(commit)
-    return session.result(commit)
+        session.transaction.publish(commit, Outcome(schema=change.schema, written=ours, snapshot=snapshot))
+    return session.transaction.closed(commit)
 
 
 def rewritten(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[Written]:

@@ -7,38 +7,30 @@ completed file; a writer that dies is rolled back by the next one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import matching_partitions
-from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import FileGroupId
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.timeline.report import Report, progress
-from lakeformat.transaction.batch_ids import batch_of, last_batches
-from lakeformat.transaction.callbacks import CommitMessage, notify
-from lakeformat.transaction.claims import PROCESS
-from lakeformat.transaction.commit import CommitProtocol, NewKeyCheck, OpenCommit
-from lakeformat.transaction.heartbeat import alive
+from lakeformat.timeline.report import progress
+from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.hooks import Hooks, hooks_of
 from lakeformat.transaction.markers import announce, prepare_partition
+from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.rollback import recover
-from lakeformat.transaction.written import Written, stage_folder
+from lakeformat.transaction.transaction import Transaction
+from lakeformat.transaction.written import Written
 from lakeformat.write.buckets import Bucket
 from lakeformat.write.handles import HandleSettings, create, merge
-from lakeformat.write.job import Operation, WriteJob
+from lakeformat.write.job import WriteJob
 from lakeformat.write.late_check import late_check
 from lakeformat.write.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
-from lakeformat.write.publish import Publication
 from lakeformat.write.repack import choose_small, read_back
 
 __all__ = ["AFTER_TASKS", "WriteSession"]
@@ -53,27 +45,9 @@ class WriteSession:
 
     def __init__(self, engine: Engine, job: WriteJob, hooks: Hooks | None = None) -> None:
         self.engine, self.job = engine, job
-        self.hooks = hooks if hooks is not None else hooks_of(job.options)
-        self._message: CommitMessage | None = None
-        self.storage, self.store = engine.storage, engine.store
-        self.protocol = CommitProtocol(engine.store, engine.clock)
-        self.report = Report(engine.clock, job.operation.value)
+        self.storage = engine.storage
+        self.transaction = Transaction(engine, job.purpose, hooks if hooks is not None else hooks_of(job.options))
         self._threads = max(1, pa.cpu_count())
-
-    @contextmanager
-    def locked(self, *, keeping: str | None = None) -> Iterator[None]:
-        """Hold the table's lock, with what dead writers left cleared away; afterwards tell of what was published.
-
-        Args:
-            keeping: see `recover`.
-        """
-        wait = self.job.options["hoodie.write.lock.wait_time_ms"] / 1000
-        with self.storage.lock(wait):
-            recover(self.store, self.job.config, self.engine.clock, keeping=keeping)
-            yield
-        message, self._message = self._message, None
-        if message is not None:
-            notify(self.hooks.callbacks, message)
 
     def run_staged(
         self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None = None
@@ -95,7 +69,7 @@ class WriteSession:
             seen, once = known if once else None, False  # A second try starts from what is there then.
             return self._staged(rows, arrived, seen)
 
-        return self.retried(attempt)
+        return self.transaction.retried_under_lock(attempt)
 
     def run_delete_partitions(self, of_rows: frozenset[str], arrived: int) -> WriteResult:
         """Hide all file groups of some partitions: a commit that writes no data (Hudi: ``DELETE_PARTITION``).
@@ -108,32 +82,14 @@ class WriteSession:
             InvalidInputError: a path is none, or none of them is there.
             WriteConflictError: after as many tries as the options allow.
         """
-        return self.retried(lambda: self._delete_partitions(of_rows, arrived))
-
-    def retried(self, attempt: Callable[[], WriteResult]) -> WriteResult:
-        """Run under the lock, and again after a conflict, as often as the options allow.
-
-        Raises:
-            WriteConflictError: the last try's.
-        """
-        tries = 1 + self.job.options["hoodie.write.num.retries.on.conflict.failures"]
-        while True:
-            tries -= 1
-            try:
-                with self.locked():
-                    return attempt()
-            except WriteConflictError as error:
-                if not tries:
-                    raise
-                _LOG.warning("%s; trying again, %d tries left", error, tries)
-                self.report = Report(self.engine.clock, self.job.operation.value)
+        return self.transaction.retried_under_lock(lambda: self._delete_partitions(of_rows, arrived))
 
     def _delete_partitions(self, of_rows: frozenset[str], arrived: int) -> WriteResult:
         snapshot = self.engine.snapshot()
-        if (skipped := self.skipped(snapshot)) is not None:
+        if (skipped := self.transaction.skipped(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
-        with self.report.step("match") as counted:
+        with self.transaction.report.step("match") as counted:
             named = self.job.named_partitions
             found, unmatched = matching_partitions(
                 named or sorted(of_rows), snapshot.by_partition, wildcards=bool(named)
@@ -141,95 +97,38 @@ class WriteSession:
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
-        commit = self.begin(snapshot.timeline.commit_times)
-        with self.running(commit):
-            self.report.rows["incoming"] = arrived
-            commit = self.inflight(commit, workload_profile(self.job.operation, (), ()), snapshot, found)
-            self.finish(commit, schema, (), snapshot, found, None)
-        self.protocol.tidy(commit)
-        return self.result(commit)
-
-    def skipped(self, snapshot: Snapshot) -> WriteResult | None:
-        """The answer to a batch that is in the table already, None for all else. Call it under the lock."""
-        batch = batch_of(self.job.options)
-        last = last_batches(self.store, snapshot.timeline).get(batch.app) if batch else None
-        if batch is None or last is None or batch.id > last:
-            return None
-        why = f"batch {batch.id} of {batch.app!r} is in the table already, its last one is {last}"
-        result = WriteResult(snapshot.instant_time or "", self.job.operation.value, self.report.as_dict(), why)
-        _LOG.info("%s", result)
-        return result
-
-    def begin(self, known: frozenset[str], *, lives_by: str = PROCESS) -> OpenCommit:
-        """Take the instant, of a write that starts from these commits. Call it under the lock.
-
-        Of a claim that lives by its process, `alive` must begin before the lock goes.
-        """
-        return self.protocol.begin(
-            self.job.config, self.job.operation.action, known, token=self.job.write_id, lives_by=lives_by
-        )
+        commit = self.transaction.begin(snapshot.timeline.commit_times)
+        with self.transaction.running(commit):
+            self.transaction.report.rows["incoming"] = arrived
+            commit = self.transaction.inflight(commit, workload_profile(self.job.operation, (), ()), snapshot, found)
+            outcome = Outcome(schema=schema, written=(), snapshot=snapshot, overwritten=found)
+            self.transaction.publish(commit, outcome)
+        return self.transaction.closed(commit)
 
     def _staged(self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None) -> WriteResult:
         snapshot = self.engine.snapshot()
-        if (skipped := self.skipped(snapshot)) is not None:
+        if (skipped := self.transaction.skipped(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
         if known is None or not self.job.operation.overwrites:
             known = snapshot.timeline.commit_times
-        commit = self.begin(known)
-        with self.running(commit):
-            self.report.rows["incoming"] = arrived
-            plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.report)
-            overwritten = self.overwritten(plan.rows, snapshot)
+        commit = self.transaction.begin(known)
+        with self.transaction.running(commit):
+            self.transaction.report.rows["incoming"] = arrived
+            plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.transaction.report)
+            overwritten = self.transaction.overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
-            commit = self.inflight(commit, profile, snapshot, overwritten)
+            commit = self.transaction.inflight(commit, profile, snapshot, overwritten)
             handles = self.job.handles(commit.time, schema)
-            with self.report.step("write") as counted:
+            with self.transaction.report.step("write") as counted:
                 written = self.handle(plan, handles)
                 counted.update(buckets=len(plan.buckets), **false_positives(self.job, written))
             check = late_check(self.storage, self.job, plan)
-            self.finish(commit, schema, written, snapshot, overwritten, check)
-        self.protocol.tidy(commit)
-        return self.result(commit)
-
-    @contextmanager
-    def running(self, commit: OpenCommit) -> Iterator[None]:
-        """Show life while the block runs, under the lock, and roll back whatever it leaves if it raises.
-
-        An unknown outcome stays as it is.
-        """
-        with alive(self.storage, commit.time):
-            try:
-                yield
-            except CommitStateUnknownError:
-                raise
-            except BaseException:
-                with suppress(LakeformatError, OSError):  # The next writer will do it.
-                    self.protocol.undo(self.job.config, commit)
-                raise
-
-    def inflight(
-        self,
-        commit: OpenCommit,
-        profile: CommitMetadata,
-        snapshot: Snapshot,
-        overwritten: Iterable[str] | None = None,
-        *,
-        is_certain: bool = True,
-    ) -> OpenCommit:
-        """The second step, when it is known which file groups the write touches, and before they are rewritten.
-
-        Args:
-            overwritten: partitions whose file groups are replaced.
-            is_certain: False if the write may turn out to change nothing in the file groups of the profile.
-
-        Raises:
-            WriteConflictError: a pending clustering has one of them.
-        """
-        touched = {FileGroupId(one.partition_path, one.file_id) for one in profile.all_stats() if one.file_id}
-        replaced = {file.group for path in overwritten or () for file in snapshot.by_partition.get(path, ())}
-        self.protocol.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
-        return self.protocol.inflight(commit, profile)
+            outcome = Outcome(
+                schema=schema, written=written, snapshot=snapshot, overwritten=overwritten, check_new_keys=check
+            )
+            self.transaction.publish(commit, outcome)
+        return self.transaction.closed(commit)
 
     # --- handles --------------------------------------------------------------------------------------
 
@@ -285,16 +184,15 @@ class WriteSession:
         """
         try:
             snapshot = seen or self.engine.snapshot()
-            if (skipped := self.skipped(snapshot)) is not None:
-                self.protocol.undo(self.job.config, commit)
-                self.forget_stage()
+            if (skipped := self.transaction.skipped(snapshot)) is not None:
+                self.transaction.undo(commit)
+                self.transaction.forget_stage()
                 return skipped
             self._run_direct(commit, written, tails, arrived, snapshot)
         except BaseException:
-            self.forget_stage()
+            self.transaction.forget_stage()
             raise
-        self.protocol.tidy(commit)
-        return self.result(commit)
+        return self.transaction.closed(commit)
 
     def _run_direct(
         self,
@@ -305,20 +203,23 @@ class WriteSession:
         snapshot: Snapshot,
     ) -> None:
         schema = self.job.final_schema(snapshot)
-        self.report.rows["incoming"] = arrived
+        self.transaction.report.rows["incoming"] = arrived
         if self.job.joins:
             written, tails = self._repacked(written, tails, snapshot)
-        plan = plan_buckets(self.storage, self.job, tails, snapshot, schema, self.report)
+        plan = plan_buckets(self.storage, self.job, tails, snapshot, schema, self.transaction.report)
         check_opened(self.storage, snapshot, plan.buckets, written)
         partitions = {*plan.rows, *(file.stat.partition_path for file in written)}
         profile = workload_profile(self.job.operation, plan.buckets, [file.stat for file in written])
-        commit = self.inflight(commit, profile, snapshot, self.overwritten(partitions, snapshot))
-        with self.report.step("write") as counted:
+        commit = self.transaction.inflight(
+            commit, profile, snapshot, self.transaction.overwritten(partitions, snapshot)
+        )
+        with self.transaction.report.step("write") as counted:
             placed = self.handle(plan, self.job.handles(commit.time, schema), AFTER_TASKS)
             placed += self.place(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
         partitions = {file.stat.partition_path for file in placed}
-        self.finish(commit, schema, placed, snapshot, self.overwritten(partitions, snapshot), None)
+        hidden = self.transaction.overwritten(partitions, snapshot)
+        self.transaction.publish(commit, Outcome(schema=schema, written=placed, snapshot=snapshot, overwritten=hidden))
 
     def publish_written(
         self,
@@ -334,19 +235,21 @@ class WriteSession:
         Args:
             overwritten: partitions with rows of ours, for an overwrite of partitions.
         """
-        with self.report.step("place") as counted:
+        with self.transaction.report.step("place") as counted:
             written = self.place(commit, written)
             counted["files"] = len(written)
-        hidden = self.overwritten(overwritten, snapshot)
-        self.finish(commit, schema, written, snapshot, hidden, check_new_keys)
-        self.protocol.tidy(commit)
-        return self.result(commit)
+        hidden = self.transaction.overwritten(overwritten, snapshot)
+        outcome = Outcome(
+            schema=schema, written=written, snapshot=snapshot, overwritten=hidden, check_new_keys=check_new_keys
+        )
+        self.transaction.publish(commit, outcome)
+        return self.transaction.closed(commit)
 
     def _repacked(
         self, written: Sequence[Written], tails: Mapping[str, pa.Table], snapshot: Snapshot
     ) -> tuple[Sequence[Written], Mapping[str, pa.Table]]:
         options = self.job.options
-        with self.report.step("repack") as counted:
+        with self.transaction.report.step("repack") as counted:
             chosen = choose_small(
                 written,
                 tails,
@@ -357,43 +260,6 @@ class WriteSession:
             counted.update(files=len(chosen), bytes=sum(file.stat.size_bytes for file in chosen))
             tails = read_back(self.storage, chosen, tails, self.job.prepare.prepared_schema)
         return [file for file in written if file not in chosen], tails
-
-    # --- publish --------------------------------------------------------------------------------------
-
-    def overwritten(self, partitions: Iterable[str], snapshot: Snapshot) -> frozenset[str] | None:
-        """Partitions whose contents the write replaces, if it has rows for these; None if it replaces none."""
-        match self.job.operation:
-            case Operation.INSERT_OVERWRITE_TABLE:
-                return frozenset({*snapshot.by_partition, *partitions})
-            case Operation.INSERT_OVERWRITE:
-                return frozenset(partitions)
-            case _:
-                return None
-
-    def finish(
-        self,
-        commit: OpenCommit,
-        schema: pa.Schema,
-        written: Sequence[Written],
-        snapshot: Snapshot,
-        overwritten: frozenset[str] | None,
-        check_new_keys: NewKeyCheck | None,
-        **carried: Any,
-    ) -> None:
-        """Validate and publish with everything the commit carries; ``carried`` as of `Publication.finish`."""
-        publication = Publication(self.engine, self.job, self.hooks, self.report, self.protocol)
-        self._message = publication.finish(commit, schema, written, snapshot, overwritten, check_new_keys, **carried)
-
-    def result(self, commit: OpenCommit) -> WriteResult:
-        """What the caller gets once the commit is visible; also logged."""
-        result = WriteResult(commit.time, self.job.operation.value, self.report.as_dict())
-        _LOG.info("%s", result)
-        return result
-
-    def forget_stage(self) -> None:
-        """Remove the write's stage folder; what fails here goes with a later write."""
-        with suppress(LakeformatError, OSError):
-            self.storage.delete_folder(stage_folder(self.job.write_id))
 
 
 def _weight(bucket: Bucket) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakeformat.write.job import Operation, WriteJob
+from lakeformat.model.operation import Operation
+from lakeformat.write.job import WriteJob
 
 __all__ = ["tail_bytes"]
 

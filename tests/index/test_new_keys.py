@@ -21,8 +21,8 @@ import lakeformat
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.files.footers import read_footer
 from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage
-from lakeformat.write.job import Operation
 
 SCHEMA: Final = pa.schema([("id", pa.string()), ("v", pa.int64())])
 FILES, ROWS, NEW, RATE = 30, 500, 400, 1e-3

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.merge import deleted_rows, latest_rows, stored_wins
+from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.job import Operation
 from lakeformat.write.table_settings import create_table
 
 NAN = math.nan

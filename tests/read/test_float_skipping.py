@@ -18,11 +18,11 @@ import pytest
 from write.here_exchange import exchanged
 
 import lakeformat
+from lakeformat.model.operation import Operation
 from lakeformat.predicate import ColumnBounds
 from lakeformat.read.query import resolve_query
 from lakeformat.read.session import plan_read
 from lakeformat.read.told import told_of
-from lakeformat.write.job import Operation
 
 ROWS, FILES = 8_000, 40
 NAN: Final = float("nan")

@@ -11,8 +11,8 @@ from reliability.faulty import Crash, Fault, FaultyStorage, Mode, at
 from reliability.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
 from write.here_exchange import exchanged
 
+from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage, Storage
-from lakeformat.write.job import Operation
 
 HUDI_RS_EVERY = 7
 WRITES = (Write("upsert", (1, 3, 4, 21, 24), "upserted"), Write("overwrite", (1, 50, 51), "overwritten"))

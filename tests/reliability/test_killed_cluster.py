@@ -15,9 +15,9 @@ from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
+from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.job import Operation
 
 #: Clusters, ``cluster`` or ``run_plan`` as asked, and stays in the middle of the rewrite for good.
 CLUSTERS_AND_WAITS = """

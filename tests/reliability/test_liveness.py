@@ -17,12 +17,12 @@ import lakeformat
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action
+from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.claims import read_claim, release
 from lakeformat.transaction.commit import CommitProtocol
 from lakeformat.transaction.heartbeat import Pulse
-from lakeformat.write.job import Operation
 
 LONG = 60.0
 

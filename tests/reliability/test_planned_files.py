@@ -13,8 +13,8 @@ from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
+from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
-from lakeformat.write.job import Operation
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,11 @@ def cluster_overtaken_by(table: lakeformat.Table, rows: pa.Table) -> str:
     snapshot = load_snapshot(engine.store)
     job = plan_job(engine.store, snapshot, options, rows.schema, engine.ids)
     older = WriteSession(engine, job)
-    with older.locked():
-        commit = older.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
+    with older.transaction.locked():
+        commit = older.transaction.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
 
     def overtaken(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> Sequence[Written]:
-        with older.locked():
+        with older.transaction.locked():
             older.run_direct(commit, [], prepare(rows, job.prepare), rows.num_rows)
         return rewrite_here(engine, groups, settings)
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import InvalidOptionError, Table
 from lakeformat.config.resolve import resolve
+from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.transaction.batch_ids import BATCHES_KEY
-from lakeformat.write.job import Operation
 from lakeformat.write.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -15,7 +15,7 @@ import pytest
 
 import lakeformat
 from lakeformat import CommitMessage, InvalidInputError, InvalidOptionError, Table, ValidationFailedError
-from lakeformat.write.job import Operation
+from lakeformat.model.operation import Operation
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 ON = "hoodie.write.commit.callback."

@@ -14,7 +14,9 @@ import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, LakeformatError, Table, WriteConflictError
 from lakeformat.config.resolve import resolve
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.write.job import Operation, plan_job
+from lakeformat.model.operation import Operation
+from lakeformat.transaction.publish import Outcome
+from lakeformat.write.job import plan_job
 from lakeformat.write.session import WriteSession
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("place", pa.string())])
@@ -139,13 +141,14 @@ def test_rows_that_come_to_a_partition_meanwhile_are_not_lost(tmp_path: Path) ->
     options = resolve({TO_DELETE: "month=1", "operation": "delete_partition"})
     job = plan_job(table.engine.store, snapshot, options, SCHEMA, table.engine.ids)
     session = WriteSession(table.engine, job)
-    with session.locked():
-        commit = session.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
+    with session.transaction.locked():
+        commit = session.transaction.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
     other = pa.table({"id": [1000], "month": [1], "place": ["late"]}, schema=SCHEMA)
     lakeformat.open(tmp_path / "t").upsert(other)
-    commit = session.protocol.inflight(commit, CommitMetadata("DELETE_PARTITION", {}))
-    with session.locked(), pytest.raises(WriteConflictError):
-        session.finish(commit, SCHEMA, (), snapshot, frozenset({"month=1"}), None)
+    commit = session.transaction.protocol.inflight(commit, CommitMetadata("DELETE_PARTITION", {}))
+    outcome = Outcome(schema=SCHEMA, written=(), snapshot=snapshot, overwritten=frozenset({"month=1"}))
+    with session.transaction.locked(), pytest.raises(WriteConflictError):
+        session.transaction.publish(commit, outcome)
     assert 1000 in table.to_arrow()["id"].to_pylist()
 
 

@@ -16,9 +16,10 @@ from write.here_exchange import HereExchange, exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
+from lakeformat.model.operation import Operation
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.write.exchanged import ExchangedSession, RouteTasks
-from lakeformat.write.job import Operation, WriteJob, plan_job
+from lakeformat.write.job import WriteJob, plan_job
 from lakeformat.write.route import bundle, key_ranges
 from lakeformat.write.session import Written
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
+from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.job import Operation
 from lakeformat.write.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.binary()), ("word", pa.string())])

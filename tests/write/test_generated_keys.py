@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import InvalidOptionError, Table, UnsupportedTableError
 from lakeformat.config.resolve import resolve
+from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.job import Operation
 from lakeformat.write.table_settings import create_table
 
 SCHEMA = pa.schema([("p", pa.string()), ("v", pa.int64())])

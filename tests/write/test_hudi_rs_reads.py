@@ -13,7 +13,7 @@ from interop.table_cases import CASES, PLAIN, Case, Step, plain
 
 import lakeformat
 from lakeformat import Table
-from lakeformat.write.job import Operation
+from lakeformat.model.operation import Operation
 
 LATER = (
     Step("upsert", range(100, 190), 3),

@@ -10,7 +10,7 @@ import pytest
 import lakeformat
 from lakeformat import Table
 from lakeformat.errors import SchemaMismatchError
-from lakeformat.write.job import Operation
+from lakeformat.model.operation import Operation
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
 

@@ -43,8 +43,8 @@ from write.flow_table import (
 
 import lakeformat
 from lakeformat import Table
+from lakeformat.model.operation import Operation
 from lakeformat.table_state.file_index.stored import FOLDER
-from lakeformat.write.job import Operation
 
 # --- insert and bulk insert ---------------------------------------------------------------------------
 

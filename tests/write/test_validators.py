@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, Table, ValidationFailedError
+from lakeformat.model.operation import Operation
 from lakeformat.transaction.validators import ProposedWrite
-from lakeformat.write.job import Operation
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("name", pa.string())])
 VALIDATORS = "hoodie.precommit.validators"

@@ -20,7 +20,6 @@ from lakeformat.codec.requested_replace import encode_clustering
 from lakeformat.config.clustering_options import LAYOUT_STRATEGY, SORT_BUFFER, SORT_COLUMNS
 from lakeformat.config.resolve import Options
 from lakeformat.errors import (
-    CommitStateUnknownError,
     InvalidInputError,
     InvalidOptionError,
     LakeformatError,
@@ -30,7 +29,8 @@ from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import has_bucket_files
 from lakeformat.layout import Strategy
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.instant import Instant, State
+from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_TIME
 from lakeformat.services.cluster.here import Group, groups_of, rewrite_here
 from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
@@ -51,10 +51,11 @@ from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.heartbeat import alive, how_to_wait
 from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import revert_run, roll_back
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.job import Operation, rewrite_job
+from lakeformat.write.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
 __all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of", "rows_are_bound"]
@@ -162,7 +163,7 @@ class ClusterSession:
 
     def schedule(self, request: ClusterRequest) -> str | None:
         """Put a plan on the timeline, for whoever runs it. Returns its instant time; None if there is nothing to do."""
-        with self.session.locked():
+        with self.session.transaction.locked():
             snapshot = self.engine.snapshot()
             plan = self.plan(snapshot, request)
             if plan is None:
@@ -173,13 +174,7 @@ class ClusterSession:
         return commit.time
 
     def _begin(self, snapshot: Snapshot, plan: ClusteringPlan) -> OpenCommit:
-        return self.session.protocol.begin(
-            self.session.job.config,
-            Action.REPLACE_COMMIT,
-            snapshot.timeline.commit_times,
-            token=self.session.job.write_id,
-            plan=encode_clustering(plan),
-        )
+        return self.session.transaction.begin(snapshot.timeline.commit_times, plan=encode_clustering(plan))
 
     # --- running --------------------------------------------------------------------------------------
 
@@ -189,8 +184,9 @@ class ClusterSession:
         Raises:
             WriteConflictError: another writer changed the files meanwhile; the plan is gone, too.
         """
+        transaction = self.session.transaction
         with ExitStack() as life:
-            with self.session.report.step("plan") as counted, self.session.locked():
+            with transaction.report.step("plan") as counted, transaction.locked():
                 snapshot = self.engine.snapshot()
                 plan = self.plan(snapshot, request)
                 if plan is not None:
@@ -198,7 +194,7 @@ class ClusterSession:
                     life.enter_context(alive(self.engine.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
             if plan is None:
-                return self._nothing(snapshot, "no file groups are worth rewriting")
+                return self.session.transaction.nothing(snapshot, "no file groups are worth rewriting")
             with self._undone_on_failure(commit, keeps_plan=False):
                 return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
 
@@ -211,7 +207,10 @@ class ClusterSession:
             UnsupportedTableError: it is meant for a way of execution that is not built.
         """
         with ExitStack() as life:
-            with self.session.report.step("plan") as counted, self.session.locked(keeping=instant_time):
+            with (
+                self.session.transaction.report.step("plan") as counted,
+                self.session.transaction.locked(keeping=instant_time),
+            ):
                 snapshot = self.engine.snapshot()
                 found = self._claim_one(snapshot, instant_time)
                 if found is not None:
@@ -219,7 +218,7 @@ class ClusterSession:
                     life.enter_context(alive(self.engine.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
             if found is None:
-                return self._nothing(snapshot, "no clustering is pending")
+                return self.session.transaction.nothing(snapshot, "no clustering is pending")
             with self._undone_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
 
@@ -271,7 +270,7 @@ class ClusterSession:
             WriteConflictError: another program, which knows no claims, has begun to run the plan; it is left alone.
         """
         try:
-            return self.session.protocol.inflight(commit, None)
+            return self.session.transaction.protocol.inflight(commit, None)
         except WriteConflictError:
             claims.release(self.engine.storage, commit.time)
             raise self._runs_elsewhere(commit.instant) from None
@@ -309,12 +308,12 @@ class ClusterSession:
             ordering,
             options[SORT_BUFFER],
         )
-        with session.report.step("rewrite") as counted:
+        with session.transaction.report.step("rewrite") as counted:
             written = self._rewriter(self.engine, groups_of(plan, snapshot), settings)
             counted.update(order=ordering.strategy.value if ordering.columns else "none", files=len(written))
-        with session.locked():
+        with session.transaction.locked():
             self._check_claim(commit)
-            with session.report.step("place") as counted:
+            with session.transaction.report.step("place") as counted:
                 placed = session.place(commit, written)
                 counted["files"] = len(placed)
             replaced: dict[str, tuple[str, ...]] = {}
@@ -323,10 +322,16 @@ class ClusterSession:
             # A write that began before us may have changed the columns meanwhile.
             now = self.engine.snapshot()
             text, columns = _carried_schema(self.engine, now), now.columns(location)
-            carried = {"replaced": replaced, "schema_text": text, "files_schema": schema}
-            session.finish(commit, columns, placed, snapshot, None, None, **carried)
-            session.protocol.tidy(commit)
-        return session.result(commit)
+            outcome = Outcome(
+                schema=columns,
+                written=placed,
+                snapshot=snapshot,
+                replaced=replaced,
+                schema_text=text,
+                files_schema=schema,
+            )
+            session.transaction.publish(commit, outcome)
+            return session.transaction.closed(commit)
 
     def _files(self, schema: pa.Schema, ordering: Ordering, target_bytes: int) -> FileSettings:
         """Rows in order are worth small row groups: a filter then reads a part of a file, too."""
@@ -345,29 +350,22 @@ class ClusterSession:
 
     @contextmanager
     def _undone_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
-        try:
+        transaction = self.session.transaction
+
+        def undo(error: BaseException) -> None:
+            claim = claims.read_claim(self.engine.storage, commit.time)
+            if claim is not None and claim.write_id == commit.token:
+                # A plan for files that have changed can never be carried out.
+                self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
+
+        with transaction.forgotten_on_failure(), transaction.on_failure(undo, takes_lock=True):
             yield
-        except CommitStateUnknownError:
-            raise
-        except BaseException as error:
-            with suppress(LakeformatError, OSError), self.session.locked():  # Else the next writer does it.
-                claim = claims.read_claim(self.engine.storage, commit.time)
-                if claim is not None and claim.write_id == commit.token:
-                    # A plan for files that have changed can never be carried out.
-                    self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
-            self.session.forget_stage()
-            raise
 
     def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:
         if keeps_plan:
             revert_run(self.engine.store, commit.instant)
         else:
-            self.session.protocol.undo(self.session.job.config, commit)
-
-    def _nothing(self, snapshot: Snapshot, why: str) -> WriteResult:
-        result = WriteResult(snapshot.instant_time or "", "cluster", self.session.report.as_dict(), why)
-        _LOG.info("%s", result)
-        return result
+            self.session.transaction.undo(commit)
 
     def cancel(self, instant_time: str) -> None:
         """Take a plan off the timeline.
@@ -376,7 +374,7 @@ class ClusterSession:
             InvalidInputError: no such plan is pending.
             WriteConflictError: it is running.
         """
-        with self.session.locked(keeping=instant_time):
+        with self.session.transaction.locked(keeping=instant_time):
             store = self.engine.store
             pending = {instant.time: instant for instant in store.load().pending if may_cluster(store, instant)}
             if instant_time not in pending:

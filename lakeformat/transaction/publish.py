@@ -1,0 +1,195 @@
+"""The last step: what the commit carries, validators, and the completed file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeformat.codec.avro_schema import to_avro
+from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.operation import Operation
+from lakeformat.read.view import TableView
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.report import REPORT_KEY, Report
+from lakeformat.transaction.batch_ids import last_batches, with_batch
+from lakeformat.transaction.callbacks import CommitMessage
+from lakeformat.transaction.commit import CommitProtocol, NewKeyCheck, OpenCommit
+from lakeformat.transaction.folders import check_beside, measured
+from lakeformat.transaction.followers import Follower, Published
+from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.purpose import Purpose
+from lakeformat.transaction.validators import ProposedWrite, proposed_snapshot, run_validators
+from lakeformat.transaction.written import Written
+
+__all__ = ["Outcome", "Publication"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a write has made of the table, before anybody sees it.
+
+    Attributes:
+        schema: the table's columns after the write.
+        snapshot: the table that the write started from.
+        overwritten: partitions whose contents it replaces; None if it replaces none.
+        check_new_keys: refuses keys that others have written meanwhile.
+        replaced: partition path -> file ids to hide, where it is not all of the partitions ``overwritten``.
+        schema_text: the schema as an earlier commit carries it; "" writes ``schema``.
+        files_schema: the columns of the files; ``schema`` by default.
+    """
+
+    schema: pa.Schema
+    written: Sequence[Written]
+    snapshot: Snapshot
+    overwritten: frozenset[str] | None = None
+    check_new_keys: NewKeyCheck | None = None
+    replaced: Mapping[str, tuple[str, ...]] | None = None
+    schema_text: str = ""
+    files_schema: pa.Schema | None = None
+
+    @property
+    def stats(self) -> list[WriteStat]:
+        """Of the files written, in the order of their paths."""
+        return sorted((file.stat for file in self.written), key=lambda stat: stat.path)
+
+    @property
+    def replaced_ids(self) -> Mapping[str, tuple[str, ...]]:
+        """Partition path -> file ids to hide."""
+        if self.replaced is not None:
+            return self.replaced
+        live = self.snapshot.by_partition
+        return {
+            partition: tuple(file.name.file_id for file in live[partition])
+            for partition in sorted(self.overwritten or ())
+            if partition in live
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """Makes one write visible."""
+
+    engine: Engine
+    purpose: Purpose
+    hooks: Hooks
+    report: Report
+    protocol: CommitProtocol
+    followers: Sequence[Follower]
+
+    def finish(self, commit: OpenCommit, outcome: Outcome) -> Published:
+        """Validate, then publish with everything the commit carries. Returns what followers are told.
+
+        Raises:
+            ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
+            CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
+        """
+        stats, replaced = outcome.stats, outcome.replaced_ids
+        self._count(stats, replaced)
+        self._validate(outcome.schema, stats, replaced)
+        merged = {FileGroupId(s.partition_path, s.file_id) for s in stats if s.prev_commit is not None}
+        hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
+        with self.report.step("publish"):
+            last = last_batches(self.engine.store, outcome.snapshot.timeline)
+            batches = with_batch(last, self.purpose.batch)
+            metadata = self._metadata(outcome, stats, replaced, batches)
+            self.protocol.publish(
+                commit,
+                metadata,
+                touched=frozenset(merged | hidden),
+                overwritten=outcome.overwritten,
+                check_new_keys=_check_of_others(outcome, stats),
+                before=lambda: self._tell_before(commit),
+            )
+        published = Published(
+            commit=commit,
+            schema=outcome.schema,
+            written=outcome.written,
+            base=outcome.snapshot,
+            hidden=frozenset(hidden),
+            message=CommitMessage(
+                commit.time,
+                self.purpose.config.name,
+                self.engine.storage.location,
+                commit.instant.action.value,
+                self.purpose.operation.value,
+                tuple(metadata.all_stats()),
+                {**self.hooks.extra_metadata, **batches},
+            ),
+        )
+        for follower in self.followers:
+            follower.after_publish(published)
+        return published
+
+    def _tell_before(self, commit: OpenCommit) -> None:
+        for follower in self.followers:
+            follower.before_publish(commit)
+
+    def _metadata(
+        self,
+        outcome: Outcome,
+        stats: Sequence[WriteStat],
+        replaced: Mapping[str, tuple[str, ...]],
+        batches: Mapping[str, str],
+    ) -> CommitMetadata:
+        config, schema = self.purpose.config, outcome.schema
+        by_partition: dict[str, list[WriteStat]] = {}
+        for stat in stats:
+            by_partition.setdefault(stat.partition_path, []).append(stat)
+        extra = {
+            **self.hooks.extra_metadata,
+            **batches,
+            "schema": outcome.schema_text or to_avro(schema, table_name=config.name),
+            REPORT_KEY: self.report.as_text(),
+            **measured(outcome.written, config, schema),
+        }
+        if outcome.files_schema is not None and not outcome.files_schema.equals(schema):
+            extra[FILES_SCHEMA] = to_avro(outcome.files_schema, table_name=config.name)
+        return CommitMetadata(
+            self.purpose.operation.name, {p: tuple(s) for p, s in by_partition.items()}, extra, replaced
+        )
+
+    def _validate(self, schema: pa.Schema, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]) -> None:
+        """Let the validators look at the table as it will be. Raises `ValidationFailedError`."""
+        if not self.hooks.validators:
+            return
+        snapshot = self.engine.snapshot()  # What others published while files were written counts, too.
+        after = proposed_snapshot(snapshot, schema, stats, replaced)
+        storage = self.engine.storage
+        with self.report.step("validate") as counted:
+            views = TableView(storage, snapshot), TableView(storage, after)
+            write = ProposedWrite(self.purpose.operation.value, *views, tuple(stats))
+            run_validators(self.hooks.validators, write)
+            counted["validators"] = len(self.hooks.validators)
+
+    def _count(self, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]) -> None:
+        if self.purpose.operation is Operation.CLUSTER:
+            self.report.rows["rewritten"] = sum(stat.num_writes for stat in stats)
+        else:
+            self.report.rows.update(
+                inserted=sum(stat.num_inserts for stat in stats),
+                updated=sum(stat.num_updates for stat in stats),
+                deleted=sum(stat.num_deletes for stat in stats),
+            )
+        self.report.files.update(
+            created=sum(stat.prev_commit is None for stat in stats),
+            merged=sum(stat.prev_commit is not None for stat in stats),
+            replaced=sum(map(len, replaced.values())),
+            bytes=sum(stat.size_bytes for stat in stats),
+        )
+
+
+def _check_of_others(outcome: Outcome, stats: Sequence[WriteStat]) -> NewKeyCheck:
+    """Whether new partitions and new keys get on with what others have published meanwhile."""
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        opened = {stat.partition_path for stat in stats if stat.prev_commit is None}
+        beside = {path for _, other in others for path in other.stats}
+        check_beside(opened.difference(outcome.snapshot.live.partitions()), beside)
+        if outcome.check_new_keys is not None:
+            outcome.check_new_keys(others)
+
+    return check

@@ -1,0 +1,103 @@
+"""What a write is for: as much of it as its transaction needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import (
+    FILE_INDEX,
+    INDEX_COLUMNS,
+    INDEX_COLUMNS_LIMIT,
+    INDEX_COMMITS,
+    INDEX_SHARD_FILES,
+)
+from lakeformat.files.facts import indexed_columns
+from lakeformat.model.instant import Action
+from lakeformat.model.operation import Operation
+from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import column_path
+from lakeformat.transaction.batch_ids import BatchId, batch_of
+
+__all__ = ["IndexUpkeep", "Purpose", "purpose_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexUpkeep:
+    """How a commit is told to the file index.
+
+    Attributes:
+        columns: whose statistics are kept; None for all up to ``columns_limit``.
+        columns_limit: leaves of the table.
+        partition_fields: columns whose statistics are kept in any case.
+        commits, shard_files: see `IndexWriter`.
+    """
+
+    columns: tuple[str, ...] | None
+    columns_limit: int
+    partition_fields: tuple[str, ...]
+    commits: int
+    shard_files: int
+
+    def indexed(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Paths of the columns whose statistics the file index keeps, those that make partitions in any case."""
+        wanted = indexed_columns(schema, self.columns, self.columns_limit)
+        return tuple(dict.fromkeys((*wanted, *self.partition_columns(schema))))
+
+    def partition_columns(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Paths of the columns that make partitions."""
+        return tuple(column_path([name]) for name in self.partition_fields if name in schema.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purpose:
+    """What a write is for.
+
+    Attributes:
+        write_id: names the stage folder; also the commit's token.
+        batch: the batch it brings, if it names one.
+        wait_seconds: for the table's lock.
+        retries: after a conflict.
+        keeps_index: whether the file index is told.
+    """
+
+    operation: Operation
+    config: TableConfig
+    write_id: str
+    batch: BatchId | None
+    wait_seconds: float
+    retries: int
+    keeps_index: bool
+    index: IndexUpkeep
+
+    @property
+    def action(self) -> Action:
+        """The timeline action it commits as."""
+        return self.operation.action
+
+
+def purpose_of(operation: Operation, config: TableConfig, options: Options, write_id: str) -> Purpose:
+    """What options make of a write.
+
+    Raises:
+        InvalidOptionError: half of a batch is named.
+    """
+    wanted = options[INDEX_COLUMNS]
+    return Purpose(
+        operation=operation,
+        config=config,
+        write_id=write_id,
+        batch=batch_of(options),
+        wait_seconds=options["hoodie.write.lock.wait_time_ms"] / 1000,
+        retries=options["hoodie.write.num.retries.on.conflict.failures"],
+        keeps_index=options[FILE_INDEX],
+        index=IndexUpkeep(
+            columns=None if wanted is None else tuple(wanted),
+            columns_limit=options[INDEX_COLUMNS_LIMIT],
+            partition_fields=config.partition_fields,
+            commits=options[INDEX_COMMITS],
+            shard_files=options[INDEX_SHARD_FILES],
+        ),
+    )
