@@ -75,7 +75,7 @@ def changed_snapshot(
             raise InstantNotAvailableError(
                 f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
             ) from None
-        snapshot = engine.snapshot(as_of, config, unseen)
+        snapshot, found = engine.snapshot(as_of, config, unseen), replace(found, before_merging=False)
     return replace(snapshot, changes=found)
 
 

@@ -50,11 +50,13 @@ class ChangeRange:
         since: where the range begins, exclusive: a completion time in timeline layout 2, an instant time in layout 1.
         until: the last commit of the range, in the same unit; ``since`` of an empty one. The next range begins there.
         rows: bound to the commit time of rows.
+        before_merging: whether rows of slices are chosen before they are merged, or after.
     """
 
     since: str
     until: str
     rows: Predicate
+    before_merging: bool = True
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class Snapshot:
         shape = self._shapes[piece.group.partition_path] if self._is_shaped else None
         if self.config.has_virtual_keys:
             shape = replace(shape or StoredShape(), key=self._key)
-        only = self.changes.rows if self.changes else None
+        only = self.changes.rows if self.changes and self.changes.before_merging else None
         return SliceMerging(self._rule, self._visible.since(piece.base_instant), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
