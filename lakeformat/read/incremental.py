@@ -64,12 +64,12 @@ def changed_snapshot(
     whole = whole if as_of is None else whole.as_of(as_of)
     whole, held = _unhollowed(engine, options, whole)
     found = _range(engine, whole, bounds)
-    hidden = (
-        unseen | held | {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
-    )
+    wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
+    later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
+    hidden = unseen | held | later
     try:
         _check_reach(engine, whole, bounds)
-        snapshot = engine.snapshot(as_of, config, hidden)
+        snapshot = engine.snapshot(as_of, config, hidden, wanted)
     except InstantNotAvailableError as error:
         if not options[FULL_SCAN]:
             raise InstantNotAvailableError(

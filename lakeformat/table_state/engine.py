@@ -40,10 +40,16 @@ class Engine:
         return TimelineStore(self.storage)
 
     def snapshot(
-        self, as_of: str | None = None, config: TableConfig | None = None, unseen: frozenset[str] = frozenset()
+        self,
+        as_of: str | None = None,
+        config: TableConfig | None = None,
+        unseen: frozenset[str] = frozenset(),
+        wanted: frozenset[str] | None = None,
     ) -> Snapshot:
         """The table now or at an instant time, by the file index or by listing; see `load_snapshot`."""
-        return load_snapshot(self.store, as_of=as_of, unseen=unseen, config=config, use_index=self.use_index)
+        return load_snapshot(
+            self.store, as_of=as_of, unseen=unseen, wanted=wanted, config=config, use_index=self.use_index
+        )
 
     def writable(self) -> Snapshot:
         """The table as it stands, refused if it cannot be written to."""

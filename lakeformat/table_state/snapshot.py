@@ -176,12 +176,19 @@ class _Shapes(dict[str, StoredShape]):
 
 
 def list_snapshot(
-    store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None = None, *, travelling: bool = False
+    store: TimelineStore,
+    config: TableConfig,
+    whole: Timeline,
+    as_of: str | None = None,
+    *,
+    travelling: bool = False,
+    wanted: frozenset[str] | None = None,
 ) -> Snapshot:
     """The table at a timeline, by listing every partition folder.
 
     Args:
         travelling: the timeline does not end now, so that files may have been cleaned away since.
+        wanted: times of the commits whose files must be there; None for all.
         whole: loaded before: a file of a commit that completes in between is then not yet visible, and a listed
             file is never missing because its commit was not yet known.
 
@@ -198,16 +205,17 @@ def list_snapshot(
         for partition, ids in metadata.replaced.items()
         for file_id in ids
     )
+    promised = [(time, said) for time, said in commits if wanted is None or time in wanted]
     listing = list_files(store.storage)
     files = visible_files(listing.bases, timeline, replaced, _Names(dict(commits)))
-    check_complete(files, commits, replaced, location=location, travelling=travelling)
+    check_complete(files, promised, replaced, location=location, travelling=travelling)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
     live: ListedFiles | ListedSlices = ListedFiles(files)
     if listing.logs and config.table_type is TableType.MERGE_ON_READ:
         counts_from = _counting(store, timeline, listing.logs)
         slices = slices_of(files, listing.logs, replaced, counts_from)
-        check_logs(slices, commits, counts_from, location=location, travelling=travelling)
+        check_logs(slices, promised, counts_from, location=location, travelling=travelling)
         live = ListedSlices(slices) if any(each.logs for each in slices) else live
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
         schema = _with_operation(store.storage, schema, live)

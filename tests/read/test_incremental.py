@@ -123,6 +123,23 @@ def test_a_commit_that_others_have_overtaken_ends_the_range_or_fails_it(tmp_path
         lakeformat.open(tmp_path / "t", **{HOLES: "FAIL"}).changes("000")
 
 
+def test_what_has_been_cleaned_away_since_matters_only_to_those_whose_rows_it_held(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64()), ("p", pa.string())])
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p")
+    first, second, _ = (
+        table.upsert(pa.table({"id": [key], "v": [value], "p": [part]}, schema=schema)).instant_time
+        for key, value, part in (("a", 1, "x"), ("b", 2, "y"), ("a", 3, "x"))
+    )
+    (old,) = (tmp_path / "t" / "x").glob(f"*_{first}.parquet")
+    old.unlink()
+    assert table.changes(first, second).to_arrow()["id"].to_pylist() == ["b"]
+    assert sorted(table.changes("000").to_arrow()["id"].to_pylist()) == ["a", "b"]
+    with pytest.raises(InstantNotAvailableError, match=f"{old.name}.*cleaned away.*{FULL_SCAN}=true"):
+        table.changes("000", second)
+    fallback = lakeformat.open(tmp_path / "t", **{FULL_SCAN: "true"})
+    assert fallback.changes("000", second).to_arrow()["id"].to_pylist() == ["b"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -35,6 +35,7 @@ def load_snapshot(
     *,
     as_of: str | None = None,
     unseen: frozenset[str] = frozenset(),
+    wanted: frozenset[str] | None = None,
     config: TableConfig | None = None,
     use_index: bool = True,
 ) -> Snapshot:
@@ -42,6 +43,7 @@ def load_snapshot(
 
     Args:
         unseen: times of instants that count as pending, whatever has become of them.
+        wanted: times of the commits whose rows are wanted, None for all: files of others may have been cleaned away.
         use_index: whether the file index may be asked instead of listing every folder. With it a file that is
             missing or cut short is found when it is opened.
 
@@ -52,22 +54,28 @@ def load_snapshot(
     config = config or store.config()
     config.check_readable(store.storage.location)
     try:
-        return _loaded(store, config, as_of, unseen, use_index)
+        return _loaded(store, config, as_of, unseen, wanted, use_index)
     except FileNotFoundError as error:
         _LOG.info("%s was archived while the timeline was read, which is read again", error)
-        return _loaded(store, config, as_of, unseen, use_index)
+        return _loaded(store, config, as_of, unseen, wanted, use_index)
 
 
 def _loaded(
-    store: TimelineStore, config: TableConfig, as_of: str | None, unseen: frozenset[str], use_index: bool
+    store: TimelineStore,
+    config: TableConfig,
+    as_of: str | None,
+    unseen: frozenset[str],
+    wanted: frozenset[str] | None,
+    use_index: bool,
 ) -> Snapshot:
     # Before anything else is looked at: see `list_snapshot`.
     whole = store.load(config.archive_folder if use_index else None).without(unseen)
     if as_of is not None:
         check_horizon(store, whole, as_of)
-    use_index = use_index and config.table_type is TableType.COPY_ON_WRITE
+    ends_in_past = wanted is not None and bool(unseen)  # Listing tells by name what has been cleaned away.
+    use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
     found = _indexed(store, config, whole, as_of) if use_index else None
-    return found or list_snapshot(store, config, whole, as_of, travelling=bool(unseen))
+    return found or list_snapshot(store, config, whole, as_of, travelling=bool(unseen), wanted=wanted)
 
 
 def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:
