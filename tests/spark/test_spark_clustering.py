@@ -92,7 +92,7 @@ def test_attempts_that_fail_leave_nothing(task_bytes: int, spark: SparkSession, 
     try:
         before = seen(path)
         table = table_at(spark, path)
-        engine = Engine(Failing(str(path)), table.engine.clock, table.engine.ids, table.engine.view, True)
+        engine = Engine(Failing(str(path)), table.engine.clock, table.engine.ids, True)
         session = ClusterSession(engine, table.options, SparkRewriter(spark, task_bytes=task_bytes))
         session.cluster(request_of(table.options, ["x", "ts"], "z-order", target_file_bytes=2000))
         assert seen(path) == before
