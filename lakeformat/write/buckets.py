@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import mmh3
 import numpy as np
@@ -243,11 +243,17 @@ def _grouped(rows: Ints, owners: Ints) -> dict[int, Ints]:
     return dict(zip(known.tolist(), np.split(rows[order], starts[1:]), strict=True)) if len(rows) else {}
 
 
+#: Bits that make the first digit of an id one of a, b, e and f.
+_LETTER_FIRST: Final = 0xA << 124
+
+
 def derive_file_id(write_id: str, task: int, index: int) -> str:
     """The same id for the same work: a task that runs again names its files as before.
+
+    It begins with a letter: eight digits would make a bucket's file of it (`lakeformat.index.bucket.bucket_of`).
 
     >>> derive_file_id("w", 0, 1) == derive_file_id("w", 0, 1)
     True
     """
     digest = mmh3.hash128(f"{write_id}/{task}/{index}".encode(), signed=False)
-    return f"{uuid.UUID(int=digest)}-0"
+    return f"{uuid.UUID(int=digest | _LETTER_FIRST)}-0"

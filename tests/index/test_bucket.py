@@ -26,6 +26,7 @@ from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteCo
 from lakeformat.index.bucket import bucket_ids, bucket_of, only_bucket_count
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage
+from lakeformat.write.buckets import derive_file_id
 from lakeformat.write.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
@@ -205,6 +206,12 @@ def test_a_write_that_would_mix_other_files_among_buckets_is_refused(way: str, t
             WAYS[way](lakeformat.open(table.engine.storage.location, **options), rows(MORE))
         assert stored(table) == before
         assert len(table.history()) == 1
+
+
+def test_no_file_id_of_ours_passes_for_a_buckets_by_chance() -> None:
+    ids = [derive_file_id("w", task, index) for task in range(100) for index in range(100)]
+    assert {bucket_of(each) for each in ids} == {None}
+    assert len(set(ids)) == len(ids)
 
 
 def test_what_opens_no_file_beside_buckets_needs_no_index(tmp_path: Path) -> None:
