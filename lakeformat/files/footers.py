@@ -34,6 +34,7 @@ __all__ = [
     "read_footers",
     "read_metadata",
     "row_batches",
+    "vanished",
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.index")
@@ -157,6 +158,13 @@ def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
         raise CorruptTableError(f"{file.path} is missing; restore it from a copy") from None
     with source as opened:
         yield opened
+
+
+def vanished(path: str) -> CorruptTableError:
+    """For a file that was planned to be read, and is not there."""
+    return CorruptTableError(
+        f"{path} vanished while it was read; read again, or keep more history (hoodie.cleaner.commits.retained)"
+    )
 
 
 def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:

@@ -16,6 +16,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.data_block import avro_rows, parquet_rows
 from lakeformat.files.delete_block import deletes
+from lakeformat.files.footers import vanished
 from lakeformat.merge.log_records import LogPart
 from lakeformat.model.files import LogFile
 from lakeformat.storage.port import Storage
@@ -107,6 +108,4 @@ def _opened(storage: Storage, path: str) -> Any:
     try:
         return storage.open_input(path)
     except FileNotFoundError:
-        raise CorruptTableError(
-            f"{path} vanished while it was read; read again, or keep more history (hoodie.cleaner.commits.retained)"
-        ) from None
+        raise vanished(path) from None

@@ -15,9 +15,8 @@ import pyarrow as pa
 from lakeformat.codec.conform import conform
 from lakeformat.codec.log_block import LogBlock
 from lakeformat.codec.row_bytes import pieces
-from lakeformat.errors import CorruptTableError
 from lakeformat.files.batch_rows import OpenParquet
-from lakeformat.files.footers import group_bytes, open_parquet, row_batches
+from lakeformat.files.footers import group_bytes, open_parquet, row_batches, vanished
 from lakeformat.files.log_reader import decode_blocks, plan_blocks
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
 from lakeformat.files.stored_shape import StoredShape
@@ -32,7 +31,7 @@ from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import Predicate, mask
 from lakeformat.storage.port import Storage
 
-__all__ = ["SliceLeft", "SliceMerging", "look_at_slice", "read_slice", "vanished"]
+__all__ = ["SliceLeft", "SliceMerging", "look_at_slice", "read_slice"]
 
 _AS_STORED = StoredShape()
 
@@ -225,10 +224,3 @@ def _chosen(part: LogPart, only: Predicate) -> LogPart | None:
         return replace(part, rows=part.rows.filter(mask(only, part.rows)))
     block = pa.record_batch({COMMIT_TIME: pa.array([part.instant_time])})
     return part if mask(only, block)[0].as_py() else None
-
-
-def vanished(path: str) -> CorruptTableError:
-    """For a file that was planned to be read, and is not there."""
-    return CorruptTableError(
-        f"{path} vanished while it was read; read again, or keep more history (hoodie.cleaner.commits.retained)"
-    )

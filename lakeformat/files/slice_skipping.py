@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.codec.log_block import BlockKind, LogBlock
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.merge.order import any_within
 from lakeformat.merge.versions import Versions
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_match, path_parts
@@ -110,8 +110,7 @@ def groups_left(told: Footers, skipping: Skipping, logs: Versions, *, keys_known
         lows, highs = ranges[RECORD_KEY].minimum, ranges[RECORD_KEY].maximum
         for group in np.flatnonzero(~wanted).tolist():
             low, high = lows[group], highs[group]
-            inside = pc.and_(pc.greater_equal(risky, low), pc.less_equal(risky, high))
-            wanted[group] = not (low.is_valid and high.is_valid) or pc.any(inside).as_py()
+            wanted[group] = not (low.is_valid and high.is_valid) or any_within(risky, low, high)
     kept: list[int] = np.flatnonzero(wanted).tolist()
     return kept
 

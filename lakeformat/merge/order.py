@@ -10,11 +10,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["deleted_rows", "key_codes", "last_of_each", "latest_rows", "ordering_ranks", "stored_wins"]
+__all__ = ["any_within", "deleted_rows", "key_codes", "last_of_each", "latest_rows", "ordering_ranks", "stored_wins"]
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
+
+
+def any_within(keys: pa.Array | pa.ChunkedArray, lowest: Any, highest: Any) -> bool:
+    """Whether a key lies in a range, ends included: in that of a row group, say."""
+    inside = pc.and_(pc.greater_equal(keys, lowest), pc.less_equal(keys, highest))
+    return bool(pc.any(inside, min_count=0).as_py())
 
 
 def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> Ints | None:

@@ -106,14 +106,6 @@ class SliceMerge:
         for at in runs(rows, left, most_rows, most_bytes):
             yield gather(rows, at)
 
-    def meets(self, lowest: str, highest: str) -> bool:
-        """Whether the log files say something of a key in a range, ends included: of a row group, say.
-
-        Rows of the base file may be passed over, whatever is asked for, only where they do not.
-        """
-        within = pc.and_(pc.greater_equal(self._keys, lowest), pc.less_equal(self._keys, highest))
-        return bool(pc.any(within, min_count=0).as_py())
-
     def _base_wins(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> Mask:
         if not self._rule.ordering:
             return np.zeros(len(hit), bool)

@@ -57,23 +57,32 @@ class FileGroupId:
     file_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class BaseFile:
-    """One version of a file group: a Parquet file that stands in a partition's folder."""
+class _OfGroup:
+    """A file that stands in a partition's folder, named after its file group."""
+
+    __slots__ = ()
 
     partition_path: str
-    name: BaseFileName
-    size_bytes: int
+    name: BaseFileName | LogFileName
 
     @property
     def group(self) -> FileGroupId:
-        """The file group this file is a version of."""
+        """The file group this file belongs to."""
         return FileGroupId(self.partition_path, self.name.file_id)
 
     @property
     def path(self) -> str:
         """Path relative to the table."""
         return join_path(self.partition_path, str(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile(_OfGroup):
+    """One version of a file group: a Parquet file that stands in a partition's folder."""
+
+    partition_path: str
+    name: BaseFileName
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +121,12 @@ class LogFileName:
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(_OfGroup):
     """What was appended to a file group: a file of blocks in a partition's folder."""
 
     partition_path: str
     name: LogFileName
     size_bytes: int
-
-    @property
-    def group(self) -> FileGroupId:
-        """The file group this file belongs to."""
-        return FileGroupId(self.partition_path, self.name.file_id)
-
-    @property
-    def path(self) -> str:
-        """Path relative to the table."""
-        return join_path(self.partition_path, str(self.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,8 +142,8 @@ _AS_OF: Final = re.compile(
 )
 
 
-def parse_as_of(asked: AsOf, zone: tzinfo | None) -> str:
-    """The instant time that ``as.of.instant`` means.
+def parse_as_of(asked: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant") -> str:
+    """The instant time that ``as.of.instant``, or a bound of a range, means.
 
     ``yyyyMMddHHmmss[SSS]`` stays as it is (14 digits compare as text, so they leave out that second);
     ``yyyy-MM-dd HH:mm:ss`` means the end of that second, a bare date the start of that day
@@ -153,6 +153,7 @@ def parse_as_of(asked: AsOf, zone: tzinfo | None) -> str:
         asked: a text, date or datetime; without a zone of its own (``Z``, ``+hh:mm``, ``tzinfo``) it is read in the
             timeline's.
         zone: the timeline's; None is that of this process.
+        name: of what is asked, for messages.
 
     Raises:
         InvalidOptionError: for anything else.
@@ -180,7 +181,7 @@ def parse_as_of(asked: AsOf, zone: tzinfo | None) -> str:
             moment = None
     if moment is None:
         raise InvalidOptionError(
-            f"as.of.instant={asked!r} is no instant; give a datetime, or write yyyyMMddHHmmss[SSS], "
+            f"{name}={asked!r} is no instant; give a datetime, or write yyyyMMddHHmmss[SSS], "
             "yyyy-MM-dd HH:mm:ss[.SSS] or yyyy-MM-dd"
         )
     millis = 999 if to_the_second else moment.microsecond // 1000

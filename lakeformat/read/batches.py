@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import open_parquet, row_batches
-from lakeformat.files.slice_reader import read_slice, vanished
+from lakeformat.files.footers import open_parquet, row_batches, vanished
+from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
 from lakeformat.predicate.nodes import leaves
@@ -94,51 +94,62 @@ def _batches(
     filtered = query.predicate != Always(True)
     for part in split.parts:
         if isinstance(part, SlicePart):
-            merged = read_slice(
+            rows = read_slice(
                 storage, part.slice, part.merging, full, needed.names,
                 most_rows=BATCH_ROWS, most_bytes=_MOST_BYTES, threads=threads,
                 skipping=Skipping(query.predicate, full) if filtered and query.skipping else None,
             )  # fmt: skip
-            for batch in merged:
-                shaped = conform(batch, needed)
-                if filtered:
-                    shaped = shaped.filter(mask(query.predicate, shaped))
-                if shaped.num_rows:
-                    yield shaped.select(query.schema.names) if len(needed) > len(query.schema) else shaped
-            continue
-        try:
-            known = footers.get(part.path)
-            with storage.open_input(part.path) as source, open_parquet(source, part.path, metadata=known) as parquet:
-                present = set(parquet.schema_arrow.names)
-                shape = part.shape
-                asked = needed.names if shape is None else shape.asked(needed.names, part.instant_time)
-                columns = [name for name in asked if name in present]
-                groups: Sequence[int] | None = part.row_groups
-                footer = parquet.metadata
-                if filtered and query.skipping:
-                    groups = _may_match(footer, part, query, full)
-                    if not groups:
-                        continue
-                repeated = _repeated_texts(footer, columns)
-                again = open_parquet(source, part.path, metadata=footer, read_dictionary=repeated)
-                batches = row_batches(
-                    again,
-                    part.path,
-                    BATCH_ROWS,
-                    columns=columns,
-                    row_groups=groups,
-                    threads=threads,
-                    most_bytes=_MOST_BYTES,
-                )
-                for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
-                    named = batch if shape is None else shape.restored(batch, needed.names, part.instant_time)
-                    shaped = conform(named, needed)
-                    if filtered:
-                        shaped = shaped.filter(mask(query.predicate, shaped))
-                    if shaped.num_rows:
-                        yield shaped.select(query.schema.names) if len(needed) > len(query.schema) else shaped
-        except FileNotFoundError:
-            raise vanished(part.path) from None
+        else:
+            rows = _rows_of_file(storage, part, query, full, needed.names, footers.get(part.path), threads=threads)
+        for batch in rows:
+            shaped = conform(batch, needed)
+            if filtered:
+                shaped = shaped.filter(mask(query.predicate, shaped))
+            if shaped.num_rows:
+                yield shaped.select(query.schema.names) if len(needed) > len(query.schema) else shaped
+
+
+def _rows_of_file(
+    storage: Storage,
+    part: FilePart,
+    query: ReadQuery,
+    table: pa.Schema,
+    names: Sequence[str],
+    known: pq.FileMetaData | None,
+    *,
+    threads: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a base file, of its row groups that may hold a match; columns as the file types them.
+
+    Args:
+        names: of the columns wanted.
+        known: the footer, if it is at hand.
+    """
+    try:
+        with storage.open_input(part.path) as source, open_parquet(source, part.path, metadata=known) as parquet:
+            present, footer, shape = set(parquet.schema_arrow.names), parquet.metadata, part.shape
+            asked = names if shape is None else shape.asked(names, part.instant_time)
+            columns = [name for name in asked if name in present]
+            groups: Sequence[int] | None = part.row_groups
+            if query.predicate != Always(True) and query.skipping:
+                groups = _may_match(footer, part, query, table)
+                if not groups:
+                    return
+            repeated = _repeated_texts(footer, columns)
+            again = open_parquet(source, part.path, metadata=footer, read_dictionary=repeated)
+            batches = row_batches(
+                again,
+                part.path,
+                BATCH_ROWS,
+                columns=columns,
+                row_groups=groups,
+                threads=threads,
+                most_bytes=_MOST_BYTES,
+            )
+            for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
+                yield batch if shape is None else shape.restored(batch, names, part.instant_time)
+    except FileNotFoundError:
+        raise vanished(part.path) from None
 
 
 def _repeated_texts(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:

@@ -10,10 +10,10 @@ import pyarrow as pa
 from lakeformat.config.resolve import Options
 from lakeformat.predicate import Where
 from lakeformat.read.everything import read_all
-from lakeformat.read.query import resolve_query, shown
+from lakeformat.read.query import question
 from lakeformat.read.session import plan_read
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.table_state.snapshot import ChangeRange, Snapshot
 
 __all__ = ["Changes"]
 
@@ -25,15 +25,24 @@ class Changes:
     Deleted rows are not among them. Nothing is read before it is asked for.
 
     Attributes:
-        since: where the range begins, exclusive.
-        until: the last commit that it covers: what the next call's ``since`` should be. ``since`` of an empty range.
+        snapshot: the table at the range's end.
+        range: the commits whose rows count.
     """
 
     storage: Storage
     snapshot: Snapshot
     options: Options
-    since: str
-    until: str
+    range: ChangeRange
+
+    @property
+    def since(self) -> str:
+        """Where the range begins, exclusive."""
+        return self.range.since
+
+    @property
+    def until(self) -> str:
+        """The last commit that it covers: what the next call's ``since`` should be. ``since`` of an empty range."""
+        return self.range.until
 
     def __repr__(self) -> str:
         return f"Changes(since={self.since!r}, until={self.until!r})"
@@ -47,9 +56,7 @@ class Changes:
     ) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow batches; arguments and errors as of `lakeformat.Table.to_batches`."""
         options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
-        schema = self.snapshot.columns(self.storage.location)
-        query = resolve_query(schema, shown(options, self.snapshot), columns=columns, where=where)
-        query = query.within(self.snapshot)
+        query = question(self.snapshot, self.storage.location, options, columns=columns, where=where)
         plan = plan_read(self.storage, self.snapshot, query, split_bytes=options["lakeformat.read.split.bytes"])
         return pa.RecordBatchReader.from_batches(query.schema, read_all(self.storage, self.snapshot, query, plan))
 

@@ -10,8 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.files.footers import group_bytes, open_parquet
-from lakeformat.files.slice_reader import vanished
+from lakeformat.files.footers import group_bytes, open_parquet, vanished
 from lakeformat.read.ahead import in_order
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, LakeformatError
+from lakeformat.errors import InstantNotAvailableError, InvalidOptionError
 from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import COMMIT_TIME
+from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import ChangeRange, Snapshot
@@ -56,10 +57,7 @@ def changed_snapshot(
         InstantNotAvailableError: the range ends in the past, and its files have been cleaned away or archived.
     """
     config = engine.store.config()
-    bounds = _Bounds(
-        _begin(options[BEGIN] if since is None else since, engine),
-        _bound(options[END] if until is None else until, engine),
-    )
+    bounds = _bounds(options[BEGIN] if since is None else since, options[END] if until is None else until, config)
     whole = engine.store.load().without(unseen)
     whole = whole if as_of is None else whole.as_of(as_of)
     whole, held = _unhollowed(engine, options, whole)
@@ -79,21 +77,14 @@ def changed_snapshot(
     return replace(snapshot, changes=found)
 
 
-def _begin(asked: AsOf | None, engine: Engine) -> str:
-    if asked is None:
+def _bounds(since: AsOf | None, until: AsOf | None, config: TableConfig) -> _Bounds:
+    if since is None:
         raise InvalidOptionError(f"an incremental query begins after an instant: set {BEGIN}, or 000 for everything")
-    if isinstance(asked, str) and (asked.strip().lower() == _EVERYTHING or not asked.strip().strip("0")):
-        return ""
-    return _bound(asked, engine) or ""
-
-
-def _bound(asked: AsOf | None, engine: Engine) -> str | None:
-    if asked is None or asked == "":
-        return None
-    try:
-        return parse_as_of(asked, engine.store.config().zone)
-    except LakeformatError as error:
-        raise InvalidOptionError(str(error).replace("as.of.instant", "bound of an incremental query")) from None
+    everything = isinstance(since, str) and (since.strip().lower() == _EVERYTHING or not since.strip().strip("0"))
+    return _Bounds(
+        "" if everything else parse_as_of(since, config.zone, name=BEGIN),
+        None if until is None or until == "" else parse_as_of(until, config.zone, name=END),
+    )
 
 
 def _unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:

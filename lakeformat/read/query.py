@@ -18,7 +18,7 @@ from lakeformat.read.incremental import changed_snapshot
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["ReadQuery", "asked_snapshot", "of_query_type", "readable_schema", "resolve_query", "shown"]
+__all__ = ["ReadQuery", "asked_snapshot", "of_query_type", "question", "readable_schema", "resolve_query"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
     return snapshot.read_optimized() if options[QUERY_TYPE] == "read_optimized" else snapshot
 
 
-def shown(options: Options, snapshot: Snapshot) -> Options:
+def _shown(options: Options, snapshot: Snapshot) -> Options:
     """The options, where meta columns are shown only if asked for of tables that store none (virtual keys)."""
     if snapshot.config.has_virtual_keys and not options.given("meta_columns"):
         return options.with_values(meta_columns=False)
@@ -82,6 +82,23 @@ def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:
     """What a read of all columns returns: the meta columns first, then the table's."""
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS] if meta_columns else []
     return pa.schema([*meta, *read_schema(table)])
+
+
+def question(
+    snapshot: Snapshot,
+    location: str,
+    options: Options,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Where | None = None,
+) -> ReadQuery:
+    """What options and arguments ask of a snapshot, of all rows that it gives; see `resolve_query`.
+
+    Args:
+        location: of the table, for messages.
+    """
+    table = snapshot.columns(location)
+    return resolve_query(table, _shown(options, snapshot), columns=columns, where=where).within(snapshot)
 
 
 def resolve_query(

@@ -15,7 +15,7 @@ from lakeformat.read.changes import Changes
 from lakeformat.read.everything import read_all
 from lakeformat.read.incremental import changed_snapshot
 from lakeformat.read.layout_report import report_layout
-from lakeformat.read.query import ReadQuery, asked_snapshot, resolve_query, shown
+from lakeformat.read.query import ReadQuery, asked_snapshot, question
 from lakeformat.read.session import ReadPlan, plan_read
 from lakeformat.read.verify import read_verified
 from lakeformat.table_state.engine import Engine
@@ -45,9 +45,7 @@ class Reading:
     ) -> tuple[Snapshot, ReadQuery]:
         snapshot = self.snapshot(as_of)
         options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
-        schema = snapshot.columns(self.engine.storage.location)
-        query = resolve_query(schema, shown(options, snapshot), columns=columns, where=where)
-        return snapshot, query.within(snapshot)
+        return snapshot, question(snapshot, self.engine.storage.location, options, columns=columns, where=where)
 
     def _plan(self, snapshot: Snapshot, query: ReadQuery) -> ReadPlan:
         return plan_read(self.engine.storage, snapshot, query, split_bytes=self.options["lakeformat.read.split.bytes"])
@@ -112,8 +110,7 @@ class Reading:
         """
         snapshot = changed_snapshot(self.engine, self.options, since=since, until=until)
         assert snapshot.changes is not None  # noqa: S101  Just made.
-        found = snapshot.changes
-        return Changes(self.engine.storage, snapshot, self.options, found.since, found.until)
+        return Changes(self.engine.storage, snapshot, self.options, snapshot.changes)
 
     def explain(
         self, columns: Sequence[str] | None = None, where: Where | None = None, *, as_of: AsOf | None = None

@@ -211,7 +211,7 @@ def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: b
         )
         merged = merged_rows(portion)
         if doubted.any():
-            flags[np.flatnonzero(doubted)[~_own(storage, snapshot, portion, doubted)]] = True
+            flags[np.flatnonzero(doubted)[~_own(storage, snapshot, portion, doubted, merged)]] = True
         kept.files_by_name += int(flags.sum())
         kept.bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
         flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())
@@ -227,9 +227,8 @@ def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: b
     return kept
 
 
-def _own(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags) -> Flags:
+def _own(storage: Storage, snapshot: Snapshot, portion: Portion, doubted: Flags, merged: Flags) -> Flags:
     """Which of the doubted slices hold nothing but rows that lie in the folder they name."""
-    merged = merged_rows(portion)
     alone = file_objects(portion.files.filter(pa.array(doubted & ~merged)))
     pieces = {at: each for at, each in enumerate(portion.slices or ()) if each is not None and doubted[at]}
     for at, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):

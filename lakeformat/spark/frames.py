@@ -14,7 +14,7 @@ from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import column_path, refused_where
-from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
+from lakeformat.read.query import ReadQuery, question, readable_schema
 from lakeformat.spark.columns import implied
 from lakeformat.spark.conditions import column_of
 from lakeformat.spark.guarded import guarded_frame
@@ -151,13 +151,12 @@ def read_table(
     if not isinstance(where, str | Column | None):
         raise refused_where(where, "Spark SQL text or a Spark column")
     snapshot = Table(engine.storage, options).snapshot(as_of)
-    schema = snapshot.columns(engine.storage.location)
     if not isinstance(where, Column):
-        query = resolve_query(schema, options, columns=columns, where=where).within(snapshot)
+        query = question(snapshot, engine.storage.location, options, columns=columns, where=where)
         return _frame(spark, engine, options, snapshot, query, options["where"] if where is None else where, via)
     plain = options.with_values(where=None)
-    names = resolve_query(schema, plain, columns=columns).schema.names
-    full = readable_schema(schema, meta_columns=True)
+    names = question(snapshot, engine.storage.location, plain, columns=columns).schema.names
+    full = readable_schema(snapshot.columns(engine.storage.location), meta_columns=True)
     whole = ReadQuery(full, implied(where, full), options["hoodie.enable.data.skipping"]).within(snapshot)
     frame = _frame(spark, engine, plain, snapshot, whole, None, via).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from lakeformat.config.resolve import Options
 from lakeformat.predicate import Always, And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
-from lakeformat.read.query import ReadQuery, readable_schema, resolve_query, shown
+from lakeformat.read.query import ReadQuery, question, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split
 from lakeformat.read.verify import VerifiedSplit, plan_verified, read_verified_split
@@ -195,9 +195,7 @@ def table_schema(options: Mapping[str, str], relation: Relation | None = None) -
     """The columns a read returns."""
     with plain_errors():
         engine, snapshot, resolved = open_snapshot(options, relation)
-        schema = spark_schema(
-            resolve_query(snapshot.columns(engine.storage.location), shown(resolved, snapshot)).schema
-        )
+        schema = spark_schema(question(snapshot, engine.storage.location, resolved).schema)
         return guarded_schema(schema) if is_guarded(options) else schema
 
 
@@ -206,7 +204,7 @@ def make_reader(options: Mapping[str, str], schema: StructType, relation: Relati
     with plain_errors():
         engine, snapshot, resolved = open_snapshot(options, relation)
         columns = snapshot.columns(engine.storage.location)
-        query = resolve_query(columns, shown(resolved, snapshot)).within(snapshot)
+        query = question(snapshot, engine.storage.location, resolved)
         guarded = is_guarded(options)
         asked = unguarded_schema(schema) if guarded else schema
         if asked == spark_schema(query.schema):
