@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from lakeformat.transaction.callbacks import CommitMessage
     from lakeformat.transaction.result import WriteResult
     from lakeformat.transaction.validators import ProposedWrite
-    from lakeformat.write.clauses import Merge
-    from lakeformat.write.plan import WritePlan
+    from lakeformat.write.preview import WritePlan
+    from lakeformat.write.statements.clauses import Merge
 
 __version__: Final = "0.1.0"
 
@@ -72,10 +72,10 @@ __all__ = [
 _PLACES: Final = {
     "CommitMessage": ("lakeformat.transaction.callbacks", "CommitMessage"),
     "HistoryEntry": ("lakeformat.timeline.history", "HistoryEntry"),
-    "Merge": ("lakeformat.write.clauses", "Merge"),
+    "Merge": ("lakeformat.write.statements.clauses", "Merge"),
     "ProposedWrite": ("lakeformat.transaction.validators", "ProposedWrite"),
     "Table": ("lakeformat.table", "Table"),
-    "WritePlan": ("lakeformat.write.plan", "WritePlan"),
+    "WritePlan": ("lakeformat.write.preview", "WritePlan"),
     "WriteResult": ("lakeformat.transaction.result", "WriteResult"),
     "create": ("lakeformat.table", "create"),
     "open": ("lakeformat.table", "open_table"),

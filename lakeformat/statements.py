@@ -18,16 +18,16 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.hooks import HookArguments, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.validators import check_validators
-from lakeformat.write.arrow_input import fitted
-from lakeformat.write.assign import plan_assignments
-from lakeformat.write.clauses import Clause
+from lakeformat.write.decide.job import WriteJob, rewrite_job
 from lakeformat.write.intake import taken_in
-from lakeformat.write.job import WriteJob, rewrite_job
-from lakeformat.write.memory import reused_memory
-from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
-from lakeformat.write.rewrite import Handle, Rewrite, rewrite
-from lakeformat.write.schema import optional_within
+from lakeformat.write.rows.arrow_input import fitted
+from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.schema import optional_within
 from lakeformat.write.session import WriteSession
+from lakeformat.write.statements.assign import plan_assignments
+from lakeformat.write.statements.clauses import Clause
+from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge
+from lakeformat.write.statements.rewrite import Handle, Rewrite, rewrite
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

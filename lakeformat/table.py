@@ -34,18 +34,18 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import HookArguments, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.validators import check_validators
-from lakeformat.write.arrow_input import arrow_reader, fitted, without_index
-from lakeformat.write.clauses import Merge
+from lakeformat.write.decide.job import plan_job
+from lakeformat.write.decide.merging import upsert_options
+from lakeformat.write.decide.table_settings import check_options, create_table
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.intake import taken_in
-from lakeformat.write.job import plan_job
-from lakeformat.write.layout import PARTITIONER, SORT_COLUMNS, Partitioner
-from lakeformat.write.memory import reused_memory
-from lakeformat.write.merging import upsert_options
-from lakeformat.write.plan import WritePlan, plan_write
-from lakeformat.write.schema import incoming_schema
+from lakeformat.write.preview import WritePlan, plan_write
+from lakeformat.write.rows.arrow_input import arrow_reader, fitted, without_index
+from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.layout import PARTITIONER, SORT_COLUMNS, Partitioner
+from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.session import WriteSession
-from lakeformat.write.table_settings import check_options, create_table
+from lakeformat.write.statements.clauses import Merge
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -39,9 +39,9 @@ from lakeformat.spark.jobs import (
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.transaction.written import Written
-from lakeformat.write.memory import reused_memory
-from lakeformat.write.route import bundle
-from lakeformat.write.stage import Run
+from lakeformat.write.place.route import bundle
+from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.stage import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,18 +24,18 @@ from lakeformat.spark.writer import DirectSparkWriter, StagedWriter
 from lakeformat.table_state.engine import Engine
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
-from lakeformat.write.buckets import Bucket
+from lakeformat.write.decide.job import WriteJob
 from lakeformat.write.exchanged import TASK_BYTES, RouteTasks
-from lakeformat.write.handles import HandleSettings
-from lakeformat.write.job import WriteJob
-from lakeformat.write.layout import Layout
-from lakeformat.write.memory import reused_memory
-from lakeformat.write.rewrite import rewritten
-from lakeformat.write.route import TagResult, TagUnit, bundle, shuffle_values
-from lakeformat.write.sorted_runs import lay_down
-from lakeformat.write.stage import Run, StagedTask
-from lakeformat.write.tag_units import tag_unit
+from lakeformat.write.make.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
+from lakeformat.write.make.handles import HandleSettings
+from lakeformat.write.make.sorted_runs import lay_down
+from lakeformat.write.place.buckets import Bucket
+from lakeformat.write.place.route import TagResult, TagUnit, bundle, shuffle_values
+from lakeformat.write.place.tag_units import tag_unit
+from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.layout import Layout
+from lakeformat.write.rows.stage import Run, StagedTask
+from lakeformat.write.statements.rewrite import rewritten
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

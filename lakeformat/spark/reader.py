@@ -27,7 +27,7 @@ from lakeformat.spark.relation import Relation, keeps_plans_by_scan, open_snapsh
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.storage import Storage
 from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.write.memory import reused_memory
+from lakeformat.write.rows.arrow_pool import reused_memory
 
 __all__ = ["LakehouseReader", "SplitPartition", "make_reader", "table_schema"]
 

@@ -29,19 +29,19 @@ from lakeformat.table import HistoryEntry, Table
 from lakeformat.table_state.engine import Engine, open_engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.assign import settable
-from lakeformat.write.clauses import Clause, Kind, Merge
+from lakeformat.write.decide.job import WriteJob, plan_job
+from lakeformat.write.decide.merging import upsert_options
+from lakeformat.write.decide.table_settings import check_options, create_table, open_or_create
 from lakeformat.write.direct_session import closed_to
 from lakeformat.write.exchanged import ExchangedSession
-from lakeformat.write.job import WriteJob, plan_job
-from lakeformat.write.memory import reused_memory
-from lakeformat.write.merge_into import check_distinct, merge_into, plan_merge
-from lakeformat.write.merging import upsert_options
-from lakeformat.write.rewrite import Handle
-from lakeformat.write.schema import incoming_schema
+from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.schema import incoming_schema
+from lakeformat.write.rows.stage import StageReader
 from lakeformat.write.session import WriteSession
-from lakeformat.write.stage import StageReader
-from lakeformat.write.table_settings import check_options, create_table, open_or_create
+from lakeformat.write.statements.assign import settable
+from lakeformat.write.statements.clauses import Clause, Kind, Merge
+from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge
+from lakeformat.write.statements.rewrite import Handle
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

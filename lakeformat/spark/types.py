@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from lakeformat.codec.conform import read_schema
 from lakeformat.codec.stored_types import Place, unstorable
 from lakeformat.errors import SchemaMismatchError, nearest
-from lakeformat.write.schema import evolve
+from lakeformat.write.rows.schema import evolve
 
 __all__ = ["arrow_schema", "requested_schema", "spark_schema"]
 

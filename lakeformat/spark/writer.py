@@ -23,17 +23,17 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.heartbeat import Pulse
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.direct import DirectSettings, DirectWriter
+from lakeformat.write.decide.job import WriteJob, plan_job
+from lakeformat.write.decide.table_settings import open_existing, open_or_create
 from lakeformat.write.direct_session import closed_to
-from lakeformat.write.job import WriteJob, plan_job
-from lakeformat.write.layout import Layout
-from lakeformat.write.memory import reused_memory
-from lakeformat.write.schema import incoming_schema
+from lakeformat.write.make.direct import DirectSettings, DirectWriter
+from lakeformat.write.make.sorted_runs import lay_down, stage_runs, take_rows
+from lakeformat.write.place.tails import tail_bytes
+from lakeformat.write.rows.arrow_pool import reused_memory
+from lakeformat.write.rows.layout import Layout
+from lakeformat.write.rows.schema import incoming_schema
+from lakeformat.write.rows.stage import StagedTask, StageReader, StageWriter
 from lakeformat.write.session import WriteSession
-from lakeformat.write.sorted_runs import lay_down, stage_runs, take_rows
-from lakeformat.write.stage import StagedTask, StageReader, StageWriter
-from lakeformat.write.table_settings import open_existing, open_or_create
-from lakeformat.write.tails import tail_bytes
 
 __all__ = ["make_writer"]
 

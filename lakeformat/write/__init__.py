@@ -1,1 +1,1 @@
-"""The write path, one module per step: keys, combining, tagging, bucketing, merging, committing."""
+"""The write path, a room per step: rows, decide, place, make; statements on top; sessions carry it out."""

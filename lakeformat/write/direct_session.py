@@ -12,10 +12,10 @@ from lakeformat.model.operation import Operation
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import stage_folder
-from lakeformat.write.direct import DirectSettings, DirectWriter
+from lakeformat.write.make.direct import DirectSettings, DirectWriter
+from lakeformat.write.make.sorted_runs import take_rows
+from lakeformat.write.place.tails import tail_bytes
 from lakeformat.write.session import WriteSession
-from lakeformat.write.sorted_runs import take_rows
-from lakeformat.write.tails import tail_bytes
 
 __all__ = ["closed_to", "write_direct"]
 

@@ -22,16 +22,17 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.bucket_tasks import BucketSettings
-from lakeformat.write.buckets import FileSizing
-from lakeformat.write.job import WriteJob
-from lakeformat.write.late_check import new_file_check
-from lakeformat.write.profile import check_opened, false_positives, workload_profile
-from lakeformat.write.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
+from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.make.bucket_tasks import BucketSettings
+from lakeformat.write.make.handles import HandleSettings
+from lakeformat.write.place.buckets import FileSizing
+from lakeformat.write.place.new_key_check import new_file_check
+from lakeformat.write.place.profile import check_opened, false_positives, workload_profile
+from lakeformat.write.place.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
+from lakeformat.write.place.sizing import encoded_bytes, file_sizing, measured_row_bytes
+from lakeformat.write.place.tag_units import TagFile
+from lakeformat.write.rows.stage import StagedTask, rows_by_partition, staged_batches
 from lakeformat.write.session import AFTER_TASKS, WriteSession
-from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes
-from lakeformat.write.stage import StagedTask, rows_by_partition, staged_batches
-from lakeformat.write.tag_units import TagFile
 
 __all__ = ["TASK_BYTES", "Exchange", "ExchangedSession", "RouteTasks"]
 
@@ -134,7 +135,7 @@ class ExchangedSession:
         commit = session.transaction.inflight(
             commit, profile, snapshot, session.transaction.overwritten(touched, snapshot)
         )
-        handles = replace(job.handles(commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
+        handles = replace(HandleSettings.of(job, commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
         written = [*written]
         with session.transaction.report.step("write") as counted:
             if plan.buckets:

@@ -14,9 +14,9 @@ from lakeformat.errors import LakeformatError
 from lakeformat.storage.mapped import mapped_storage
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import stage_folder
-from lakeformat.write.job import WriteJob
-from lakeformat.write.prepare import prepare
-from lakeformat.write.stage import StageReader, StageWriter
+from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.rows.prepare import prepare
+from lakeformat.write.rows.stage import StageReader, StageWriter
 
 __all__ = ["taken_in"]
 

@@ -26,12 +26,12 @@ from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import Transaction
 from lakeformat.transaction.written import Written
-from lakeformat.write.buckets import Bucket
-from lakeformat.write.handles import HandleSettings, create, merge
-from lakeformat.write.job import WriteJob
-from lakeformat.write.late_check import late_check
-from lakeformat.write.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
-from lakeformat.write.repack import choose_small, read_back
+from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.make.handles import HandleSettings, create, merge
+from lakeformat.write.make.repack import choose_small, read_back
+from lakeformat.write.place.buckets import Bucket
+from lakeformat.write.place.new_key_check import late_check
+from lakeformat.write.place.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
 
 __all__ = ["AFTER_TASKS", "WriteSession"]
 
@@ -119,7 +119,7 @@ class WriteSession:
             overwritten = self.transaction.overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
             commit = self.transaction.inflight(commit, profile, snapshot, overwritten)
-            handles = self.job.handles(commit.time, schema)
+            handles = HandleSettings.of(self.job, commit.time, schema)
             with self.transaction.report.step("write") as counted:
                 written = self.handle(plan, handles)
                 counted.update(buckets=len(plan.buckets), **false_positives(self.job, written))
@@ -214,7 +214,7 @@ class WriteSession:
             commit, profile, snapshot, self.transaction.overwritten(partitions, snapshot)
         )
         with self.transaction.report.step("write") as counted:
-            placed = self.handle(plan, self.job.handles(commit.time, schema), AFTER_TASKS)
+            placed = self.handle(plan, HandleSettings.of(self.job, commit.time, schema), AFTER_TASKS)
             placed += self.place(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
         partitions = {file.stat.partition_path for file in placed}

@@ -20,7 +20,7 @@ from lakeformat.table_state.file_index.stored import FOLDER
 from lakeformat.table_state.live import file_objects
 from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("t", pa.string())])
 #: No packing, so that files multiply; snapshots of the index often, and in many shards.

@@ -13,7 +13,7 @@ from lakeformat.predicate import ColumnBounds
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.table_state.file_index.columns import add_up, bounds_schema, together, with_bounds
 from lakeformat.table_state.live import file_columns
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 FAR = 400_000_000_000_000_000  # Microseconds: the year 14645, which Spark has and Python has not.
 

@@ -26,8 +26,8 @@ from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteCo
 from lakeformat.index.bucket import bucket_ids, bucket_of, only_bucket_count
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage
-from lakeformat.write.buckets import derive_file_id
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
+from lakeformat.write.place.buckets import derive_file_id
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
 Rows = dict[tuple[str, str], int]

@@ -22,7 +22,7 @@ from lakeformat.codec import properties
 from lakeformat.config.resolve import resolve
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.merge import MergeRule
-from lakeformat.write.job import plan_job
+from lakeformat.write.decide.job import plan_job
 
 PAYLOAD = "hoodie.datasource.write.payload.class"
 FOLD, NON_DEFAULTS = "PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"

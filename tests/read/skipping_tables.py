@@ -12,7 +12,7 @@ from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.storage.port import own_path
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 __all__ = ["Reads", "batch", "edit_footers", "new_table", "rows"]
 

@@ -14,7 +14,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.storage import SystemClock
 from lakeformat.storage.port import HOODIE, own_path
 from lakeformat.table_state.folder_values import OFF_FOLDER
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("q", pa.int64()), ("v", pa.int64())])
 FILTERS = [

@@ -14,8 +14,8 @@ from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.transaction.written import Written
-from lakeformat.write.job import plan_job
-from lakeformat.write.prepare import prepare
+from lakeformat.write.decide.job import plan_job
+from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession
 
 __all__ = ["cluster_overtaken_by", "make"]

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat.spark import LakehouseTable
-from lakeformat.write.route import shuffle_values
+from lakeformat.write.place.route import shuffle_values
 
 pytestmark = pytest.mark.spark
 

@@ -14,13 +14,13 @@ from lakeformat.index.tagging import TagSettings
 from lakeformat.model.operation import Operation
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.transaction.written import stage_folder
-from lakeformat.write.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
+from lakeformat.write.decide.job import WriteJob, plan_job
 from lakeformat.write.exchanged import ExchangedSession, RouteTasks
-from lakeformat.write.job import WriteJob, plan_job
-from lakeformat.write.route import TagResult, TagUnit
+from lakeformat.write.make.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
+from lakeformat.write.place.route import TagResult, TagUnit
+from lakeformat.write.place.tag_units import tag_unit
+from lakeformat.write.rows.stage import StagedTask, StageWriter
 from lakeformat.write.session import Written
-from lakeformat.write.stage import StagedTask, StageWriter
-from lakeformat.write.tag_units import tag_unit
 
 __all__ = ["HereExchange", "exchanged"]
 

@@ -20,7 +20,7 @@ from lakeformat.files.key_range import KeyRange
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 

@@ -18,7 +18,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.transaction.batch_ids import BATCHES_KEY
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 OPERATIONS = [Operation.UPSERT, Operation.INSERT, Operation.BULK_INSERT, Operation.DELETE]

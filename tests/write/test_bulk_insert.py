@@ -19,7 +19,7 @@ import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("w", pa.binary())]

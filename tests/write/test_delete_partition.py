@@ -16,7 +16,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.publish import Outcome
-from lakeformat.write.job import plan_job
+from lakeformat.write.decide.job import plan_job
 from lakeformat.write.session import WriteSession
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("place", pa.string())])

@@ -18,9 +18,9 @@ import lakeformat
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.operation import Operation
 from lakeformat.table_state.file_index.load import load_snapshot
+from lakeformat.write.decide.job import WriteJob, plan_job
 from lakeformat.write.exchanged import ExchangedSession, RouteTasks
-from lakeformat.write.job import WriteJob, plan_job
-from lakeformat.write.route import bundle, key_ranges
+from lakeformat.write.place.route import bundle, key_ranges
 from lakeformat.write.session import Written
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("x", pa.float64())])

@@ -20,7 +20,7 @@ from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.binary()), ("word", pa.string())])
 KINDS = ("random", "constant", "few words")

@@ -18,7 +18,7 @@ from lakeformat import InvalidOptionError, Table, UnsupportedTableError
 from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 SCHEMA = pa.schema([("p", pa.string()), ("v", pa.int64())])
 KEY = re.compile(r"(\d{17})_(\d+)_(\d+)")

@@ -17,7 +17,7 @@ from lakeformat import DuplicateKeyError, InvalidOptionError, Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.table_settings import create_table
+from lakeformat.write.decide.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 POLICY = "hoodie.datasource.insert.dup.policy"

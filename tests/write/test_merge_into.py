@@ -21,10 +21,10 @@ import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, Merge, SchemaMismatchError, Table
 from lakeformat.predicate import parse_where
 from lakeformat.transaction.conflict import OverlapError
-from lakeformat.write.clauses import Clause, Kind
-from lakeformat.write.merge_into import merge_into, plan_merge
-from lakeformat.write.prepare import prepare
+from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession
+from lakeformat.write.statements.clauses import Clause, Kind
+from lakeformat.write.statements.merge_into import merge_into, plan_merge
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("t", pa.string())])
 SOURCE = SCHEMA.append(pa.field("op", pa.string()))

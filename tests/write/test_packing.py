@@ -17,7 +17,8 @@ from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.write.buckets import (
+from lakeformat.write.decide.table_settings import create_table
+from lakeformat.write.place.buckets import (
     FileSizing,
     SmallFile,
     assign,
@@ -25,7 +26,6 @@ from lakeformat.write.buckets import (
     split_evenly,
     spread_inserts,
 )
-from lakeformat.write.table_settings import create_table
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.binary())])
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from lakeformat.write.memory import reused_memory
+from lakeformat.write.rows.arrow_pool import reused_memory
 
 
 def backend() -> str:

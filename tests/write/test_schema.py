@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import InvalidOptionError, SchemaMismatchError
 from lakeformat.codec.conform import conform_array
-from lakeformat.write.schema import evolve
+from lakeformat.write.rows.schema import evolve
 
 LEAVES = [
     pa.int32(),

@@ -20,7 +20,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.written import Written
-from lakeformat.write.memory import reused_memory
+from lakeformat.write.rows.arrow_pool import reused_memory
 
 __all__ = ["Group", "GroupRewrite", "groups_of", "rewrite_here"]
 

@@ -30,9 +30,9 @@ from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
-from lakeformat.write.sizing import measured_row_bytes
-from lakeformat.write.sorted_runs import RunCursor, merged
-from lakeformat.write.stage import BLOCK_BYTES, Run, in_blocks
+from lakeformat.write.make.sorted_runs import RunCursor, merged
+from lakeformat.write.place.sizing import measured_row_bytes
+from lakeformat.write.rows.stage import BLOCK_BYTES, Run, in_blocks
 
 __all__ = ["Ranges", "Spilled", "divide", "merge_range", "spill"]
 

@@ -30,8 +30,8 @@ from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
-from lakeformat.write.buckets import derive_file_id, split_evenly
-from lakeformat.write.sizing import measured_row_bytes
+from lakeformat.write.place.buckets import derive_file_id, split_evenly
+from lakeformat.write.place.sizing import measured_row_bytes
 
 __all__ = ["FileMaker", "MemoryRewrite", "TooLargeError", "gathered", "rows_per_file", "stream_group"]
 

@@ -55,7 +55,7 @@ from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import revert_run, roll_back
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.job import rewrite_job
+from lakeformat.write.decide.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
 __all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of", "rows_are_bound"]

@@ -21,7 +21,7 @@ from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.base_file import FileSettings
 from lakeformat.layout import Build, Curve, Positions, Strategy, fit
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.write.layout import sort_order
+from lakeformat.write.rows.layout import sort_order
 
 __all__ = [
     "Ordering",

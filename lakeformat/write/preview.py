@@ -12,9 +12,9 @@ from lakeformat.config.resolve import Options
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.report import Report, steps_table
-from lakeformat.write.job import plan_job
-from lakeformat.write.prepare import prepare
-from lakeformat.write.profile import BucketPlan, plan_buckets
+from lakeformat.write.decide.job import plan_job
+from lakeformat.write.place.profile import BucketPlan, plan_buckets
+from lakeformat.write.rows.prepare import prepare
 
 __all__ = ["PlannedFile", "WritePlan", "plan_write"]
 

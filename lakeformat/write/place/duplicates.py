@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakeformat.errors import DuplicateKeyError
 from lakeformat.index.port import Tagged
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.write.prepare import ANY_PARTITION
+from lakeformat.write.rows.prepare import ANY_PARTITION
 
 __all__ = ["doubled_keys", "refuse_doubled", "without_stored"]
 

@@ -39,13 +39,16 @@ from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule, deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, join_path
+from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
-from lakeformat.write.buckets import Bucket
-from lakeformat.write.incoming import Incoming
+from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.place.buckets import Bucket
+from lakeformat.write.rows.delete_marker import deleted_rows_of
+from lakeformat.write.rows.incoming import Incoming
 
-__all__ = ["HandleSettings", "Merger", "create", "deleted_rows_of", "merge", "put_rows", "without"]
+__all__ = ["HandleSettings", "Merger", "create", "merge", "put_rows", "without"]
 
 #: A stored filter for more than this many times the rows is not worth carrying on.
 _OVERSIZED: Final = 4
@@ -72,6 +75,11 @@ class HandleSettings:
     write_token: str | None = None
     idle_cores: bool = False
     merger: Callable[[Bucket, BaseFile, pa.Table, int, HandleSettings], Merger] | None = None
+
+    @classmethod
+    def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:
+        """Those of a write, in a table with this schema."""
+        return cls(instant_time, job.files(schema), job.rule, job.operation is Operation.DELETE)
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
         """The name of a bucket's file."""
@@ -306,11 +314,6 @@ def _deleted(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray
         return deleted_rows_of(rows)
     flags = rows.column(IS_DELETED, rows.num_rows) if IS_DELETED in rows.rows.schema.names else None
     return deleted_rows(flags, rows.num_rows)
-
-
-def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
-    """Rows that their ``_hoodie_is_deleted`` column marks."""
-    return deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)
 
 
 def _inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile, FileGroupId
-from lakeformat.write.buckets import FileSizing, SmallFile, derive_file_id, spread_inserts
-from lakeformat.write.prepare import ANY_PARTITION
+from lakeformat.write.place.buckets import FileSizing, SmallFile, derive_file_id, spread_inserts
+from lakeformat.write.rows.prepare import ANY_PARTITION
 
 __all__ = [
     "PartitionRoute",

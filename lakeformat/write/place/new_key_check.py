@@ -17,8 +17,8 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit import NewKeyCheck
 from lakeformat.transaction.written import Written
-from lakeformat.write.job import WriteJob
-from lakeformat.write.profile import BucketPlan
+from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.place.profile import BucketPlan
 
 __all__ = ["late_check", "new_file_check"]
 

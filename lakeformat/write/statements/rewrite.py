@@ -29,12 +29,12 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written
-from lakeformat.write.assign import Assignment
-from lakeformat.write.buckets import Bucket
-from lakeformat.write.handles import HandleSettings, merge, put_rows, without
-from lakeformat.write.profile import BucketPlan, workload_profile
-from lakeformat.write.schema import optional_within
+from lakeformat.write.make.handles import HandleSettings, merge, put_rows, without
+from lakeformat.write.place.buckets import Bucket
+from lakeformat.write.place.profile import BucketPlan, workload_profile
+from lakeformat.write.rows.schema import optional_within
 from lakeformat.write.session import WriteSession
+from lakeformat.write.statements.assign import Assignment
 
 __all__ = ["Handle", "Rewrite", "check_columns", "readable", "rewrite", "rewritten", "with_names"]
 
@@ -91,7 +91,7 @@ def _attempt(
     with session.transaction.running(commit):
         commit = session.transaction.inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
         handles = replace(
-            session.job.handles(commit.time, change.schema),
+            HandleSettings.of(session.job, commit.time, change.schema),
             merger=lambda _, base, __, task, settings: _Changes(change, base, task, settings),
         )
         with session.transaction.report.step("write") as counted:

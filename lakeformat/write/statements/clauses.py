@@ -33,7 +33,7 @@ from lakeformat.predicate import (
     resolve,
 )
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.assign import Assignment, plan_assignments, settable
+from lakeformat.write.statements.assign import Assignment, plan_assignments, settable
 
 __all__ = ["SOURCE", "TARGET", "BoundClause", "Clause", "Kind", "Merge", "bind_clauses", "looked_at"]
 

@@ -34,21 +34,22 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.assign import Assignment, check_type
-from lakeformat.write.buckets import Bucket
-from lakeformat.write.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
-from lakeformat.write.duplicates import doubled_keys
-from lakeformat.write.handles import HandleSettings, deleted_rows_of, put_rows, without
-from lakeformat.write.incoming import Incoming
-from lakeformat.write.indexing import with_buckets_kept
-from lakeformat.write.job import WriteJob, check_unpartitioned, spelt_columns
-from lakeformat.write.late_check import late_check
-from lakeformat.write.prepare import PrepareSettings
-from lakeformat.write.profile import false_positives, plan_buckets, workload_profile
-from lakeformat.write.rewrite import check_columns, readable, with_names
-from lakeformat.write.schema import check_key_types, evolve, incoming_schema
+from lakeformat.write.decide.indexing import with_buckets_kept
+from lakeformat.write.decide.job import WriteJob, check_unpartitioned, spelt_columns
+from lakeformat.write.decide.table_settings import key_settings, probe_keys
+from lakeformat.write.make.handles import HandleSettings, put_rows, without
+from lakeformat.write.place.buckets import Bucket
+from lakeformat.write.place.duplicates import doubled_keys
+from lakeformat.write.place.new_key_check import late_check
+from lakeformat.write.place.profile import false_positives, plan_buckets, workload_profile
+from lakeformat.write.rows.delete_marker import deleted_rows_of
+from lakeformat.write.rows.incoming import Incoming
+from lakeformat.write.rows.prepare import PrepareSettings
+from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema
 from lakeformat.write.session import WriteSession
-from lakeformat.write.table_settings import key_settings, probe_keys
+from lakeformat.write.statements.assign import Assignment, check_type
+from lakeformat.write.statements.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
+from lakeformat.write.statements.rewrite import check_columns, readable, with_names
 
 __all__ = ["MergePlan", "check_distinct", "merge_into", "plan_merge"]
 
@@ -220,7 +221,7 @@ def _attempt(
         profile = workload_profile(job.operation, buckets.buckets, ())
         commit = session.transaction.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
-            job.handles(commit.time, plan.schema),
+            HandleSettings.of(job, commit.time, plan.schema),
             merger=lambda bucket, base, source, task, settings: _Clauses(plan, bucket, base, source, task, settings),
         )
         with session.transaction.report.step("write") as counted:

@@ -17,7 +17,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.keys.record_keys import field_column
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.write.schema import field_type
+from lakeformat.write.rows.schema import field_type
 
 __all__ = ["PARTITIONER", "SORT_COLUMNS", "Layout", "Partitioner", "SortMode", "plan_layout", "sort_order"]
 

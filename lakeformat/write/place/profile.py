@@ -25,14 +25,14 @@ from lakeformat.timeline.report import Report
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.folders import check_new_folders
 from lakeformat.transaction.written import Written
-from lakeformat.write.buckets import Bucket, BucketLoad, FileSizing, assign, assign_to_buckets, derive_file_id
-from lakeformat.write.duplicates import refuse_doubled, without_stored
-from lakeformat.write.handles import deleted_rows_of
-from lakeformat.write.job import WriteJob
-from lakeformat.write.prepare import ANY_PARTITION, combine, winning
-from lakeformat.write.route import RoutedBucket
-from lakeformat.write.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
-from lakeformat.write.spread import own_partitions, spread
+from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.place.buckets import Bucket, BucketLoad, FileSizing, assign, assign_to_buckets, derive_file_id
+from lakeformat.write.place.duplicates import refuse_doubled, without_stored
+from lakeformat.write.place.route import RoutedBucket
+from lakeformat.write.place.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
+from lakeformat.write.place.spread import SpreadSettings, own_partitions, spread
+from lakeformat.write.rows.delete_marker import deleted_rows_of
+from lakeformat.write.rows.prepare import ANY_PARTITION, combine, winning
 
 __all__ = ["BucketPlan", "check_opened", "false_positives", "plan_buckets", "workload_profile"]
 
@@ -98,7 +98,7 @@ def plan_buckets(
             counted["dropped"] = sum(len(np.unique(found.keys)) for found in tagged.values())
             tagged = without_stored(rows, tagged, fail=job.dup_policy == "fail")
         if job.prepare.whole and ANY_PARTITION in rows:
-            settings = job.spreading(schema, may_move=insertable is None)
+            settings = SpreadSettings.of(job, schema, may_move=insertable is None)
             whole, tagged = spread(storage, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings)
             rows = dict.fromkeys(tagged, whole)
             counted["moved"] = sum(len(np.unique(found.keys[found.leaving])) for found in tagged.values())

@@ -25,8 +25,9 @@ from lakeformat.merge import MergeRule, stored_wins
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.write.handles import deleted_rows_of
-from lakeformat.write.prepare import split_by_partition
+from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.rows.delete_marker import deleted_rows_of
+from lakeformat.write.rows.prepare import split_by_partition
 
 __all__ = ["SpreadSettings", "own_partitions", "spread"]
 
@@ -48,6 +49,12 @@ class SpreadSettings:
     rule: MergeRule
     partition_fields: tuple[str, ...]
     moves: bool
+
+    @classmethod
+    def of(cls, job: WriteJob, schema: pa.Schema, *, may_move: bool) -> SpreadSettings:
+        """Those of a write, in a table with this schema."""
+        moves = may_move and job.index_settings.update_partition
+        return cls(schema, job.rule, job.config.partition_fields, moves)
 
 
 def own_partitions(rows: pa.Table) -> Mapping[str, pa.Table]:

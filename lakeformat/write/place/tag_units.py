@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from lakeformat.index.port import TagCounts
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.storage.port import Storage
-from lakeformat.write.route import TagResult, TagUnit
-from lakeformat.write.stage import StagedTask, staged_batches
+from lakeformat.write.place.route import TagResult, TagUnit
+from lakeformat.write.rows.stage import StagedTask, staged_batches
 
 __all__ = ["TagFile", "read_hits", "tag_unit"]
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
-from lakeformat.merge import marked_rows
+from lakeformat.merge import deleted_rows, marked_rows
 from lakeformat.model.record import IS_DELETED
 
-__all__ = ["DeleteMarker", "delete_marker"]
+__all__ = ["DeleteMarker", "delete_marker", "deleted_rows_of"]
 
 _FIELD: Final = "hoodie.payload.delete.field"
 _MARKER: Final = "hoodie.payload.delete.marker"
@@ -69,3 +71,8 @@ def delete_marker(options: Options, rows: pa.Schema, table: pa.Schema | None) ->
             f"the delete field {field!r} of option {_FIELD} is {kind}; name a column of text, numbers or booleans"
         )
     return DeleteMarker(field, marker)
+
+
+def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Rows that their ``_hoodie_is_deleted`` column marks."""
+    return deleted_rows(rows.column(IS_DELETED) if IS_DELETED in rows.schema.names else None, rows.num_rows)

@@ -22,9 +22,9 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
-from lakeformat.write.buckets import derive_file_id
-from lakeformat.write.handles import deleted_rows_of
-from lakeformat.write.prepare import PrepareSettings, prepare
+from lakeformat.write.place.buckets import derive_file_id
+from lakeformat.write.rows.delete_marker import deleted_rows_of
+from lakeformat.write.rows.prepare import PrepareSettings, prepare
 
 __all__ = ["DirectSettings", "DirectWriter"]
 

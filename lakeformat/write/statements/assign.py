@@ -21,7 +21,7 @@ from lakeformat.codec.stored_types import arrow_type_for_storage
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 from lakeformat.model.table_config import TableConfig
-from lakeformat.write.schema import evolve
+from lakeformat.write.rows.schema import evolve
 
 __all__ = ["Assignment", "Computed", "check_type", "fitted", "plan_assignments", "settable"]
 

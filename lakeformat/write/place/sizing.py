@@ -21,7 +21,7 @@ from lakeformat.codec.gather import gather
 from lakeformat.config.resolve import Options
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamped
 from lakeformat.model.files import BaseFileName
-from lakeformat.write.buckets import FileSizing
+from lakeformat.write.place.buckets import FileSizing
 
 __all__ = ["encoded_bytes", "file_sizing", "measured_row_bytes", "most_bytes"]
 

@@ -36,7 +36,7 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import MergeMode, TableConfig, table_checksum
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.schema import check_ordering, field_type
+from lakeformat.write.rows.schema import check_ordering, field_type
 
 __all__ = [
     "check_options",

@@ -17,10 +17,10 @@ import pyarrow as pa
 from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.storage.port import Storage
-from lakeformat.write.direct import DirectSettings, DirectWriter
-from lakeformat.write.layout import Layout, sort_order
-from lakeformat.write.prepare import PrepareSettings
-from lakeformat.write.stage import Run, StagedTask, StageWriter
+from lakeformat.write.make.direct import DirectSettings, DirectWriter
+from lakeformat.write.rows.layout import Layout, sort_order
+from lakeformat.write.rows.prepare import PrepareSettings
+from lakeformat.write.rows.stage import Run, StagedTask, StageWriter
 
 __all__ = ["Order", "RunCursor", "lay_down", "merge_runs", "merged", "stage_runs", "take_rows"]
 

@@ -23,15 +23,13 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.purpose import Purpose, purpose_of
-from lakeformat.write.delete_marker import delete_marker
-from lakeformat.write.handles import HandleSettings
-from lakeformat.write.indexing import check_index, index_settings, with_buckets_kept
-from lakeformat.write.layout import Layout, plan_layout
-from lakeformat.write.merging import merge_rule
-from lakeformat.write.prepare import PrepareSettings
-from lakeformat.write.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
-from lakeformat.write.spread import SpreadSettings
-from lakeformat.write.table_settings import key_settings, probe_keys
+from lakeformat.write.decide.indexing import check_index, index_settings, with_buckets_kept
+from lakeformat.write.decide.merging import merge_rule
+from lakeformat.write.decide.table_settings import key_settings, probe_keys
+from lakeformat.write.rows.delete_marker import delete_marker
+from lakeformat.write.rows.layout import Layout, plan_layout
+from lakeformat.write.rows.prepare import PrepareSettings
+from lakeformat.write.rows.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
 
 __all__ = ["WriteJob", "check_unpartitioned", "plan_job", "rewrite_job", "spelt_columns"]
 
@@ -96,11 +94,6 @@ class WriteJob:
         exact = self.dup_policy != "none"  # No merge follows that would find a guess out.
         return replace(index_settings(self.config, self.options), exact=exact)
 
-    def spreading(self, schema: pa.Schema, *, may_move: bool) -> SpreadSettings:
-        """How rows of a global index find their partition, in a table with this schema."""
-        moves = may_move and self.index_settings.update_partition
-        return SpreadSettings(schema, self.rule, self.config.partition_fields, moves)
-
     @property
     def rule(self) -> MergeRule:
         """How rows with one key become one."""
@@ -151,10 +144,6 @@ class WriteJob:
         fields = self.prepare.keys.record_fields
         is_copy = len(fields) == 1 and fields[0] in schema.names and pa.types.is_string(schema.field(fields[0]).type)
         return fields if is_copy else ()
-
-    def handles(self, instant_time: str, schema: pa.Schema) -> HandleSettings:
-        """Settings of merge and create handles."""
-        return HandleSettings(instant_time, self.files(schema), self.rule, self.operation is Operation.DELETE)
 
 
 def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:

@@ -18,8 +18,8 @@ from lakeformat.codec.gather import one_chunk
 from lakeformat.codec.row_bytes import decoded_bytes, pieces
 from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.storage.port import Storage
-from lakeformat.write.layout import Layout
-from lakeformat.write.prepare import PrepareSettings, combine, prepare
+from lakeformat.write.rows.layout import Layout
+from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 
 __all__ = [
     "BLOCK_BYTES",

@@ -17,7 +17,7 @@ from lakeformat.keys.record_keys import field_column, record_keys
 from lakeformat.merge import MergeRule, folded_rows, latest_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
-from lakeformat.write.delete_marker import DeleteMarker
+from lakeformat.write.rows.delete_marker import DeleteMarker
 
 __all__ = ["ANY_PARTITION", "PrepareSettings", "combine", "prepare", "split_by_partition", "winning"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lakeformat.model.operation import Operation
-from lakeformat.write.job import WriteJob
+from lakeformat.write.decide.job import WriteJob
 
 __all__ = ["tail_bytes"]
 

@@ -22,12 +22,12 @@ from lakeformat.codec.row_bytes import pieces
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
-from lakeformat.write.buckets import Bucket
-from lakeformat.write.handles import HandleSettings, create, merge
-from lakeformat.write.prepare import PrepareSettings, combine
-from lakeformat.write.route import PartitionRoute, RoutedBucket
-from lakeformat.write.stage import StagedTask, staged_batches
-from lakeformat.write.tag_units import TagFile, read_hits
+from lakeformat.write.make.handles import HandleSettings, create, merge
+from lakeformat.write.place.buckets import Bucket
+from lakeformat.write.place.route import PartitionRoute, RoutedBucket
+from lakeformat.write.place.tag_units import TagFile, read_hits
+from lakeformat.write.rows.prepare import PrepareSettings, combine
+from lakeformat.write.rows.stage import StagedTask, staged_batches
 
 __all__ = ["ARRIVAL", "BUCKET", "LOOKUP", "TASK", "BucketSettings", "route_rows", "routed_schema", "write_buckets"]
 

@@ -1,0 +1,1 @@
+"""What a write means, decided before anything is done: pure."""

@@ -1,0 +1,1 @@
+"""Files are made: handles, the direct way, the tasks of the exchange."""

@@ -1,0 +1,1 @@
+"""Where rows go: tagged, counted, put into buckets; decided from facts."""

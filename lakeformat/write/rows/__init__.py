@@ -1,0 +1,1 @@
+"""Rows on their way in: taken from the user, keyed, staged."""
