@@ -25,11 +25,11 @@ from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import ChangeRange, Snapshot
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["changed_snapshot"]
+__all__ = ["EVERYTHING", "changed_snapshot", "unhollowed"]
 
 _LOG: Final = logging.getLogger("lakeformat.read")
 #: What means "from the first commit on", but for any number of zeros.
-_EVERYTHING: Final = "earliest"
+EVERYTHING: Final = "earliest"
 _COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
 
 
@@ -84,7 +84,7 @@ def _changed(
     loaded = engine.timeline(config)  # Once: what completes from here on is no part of the range, nor of its rows.
     whole = loaded.without(unseen)
     whole = whole if as_of is None else whole.as_of(as_of)
-    whole, held = _unhollowed(engine, options, whole)
+    whole, held = unhollowed(engine, options, whole)
     found = _range(engine, whole, bounds)
     wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
     later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
@@ -105,14 +105,14 @@ def _changed(
 def _bounds(since: AsOf | None, until: AsOf | None, config: TableConfig) -> _Bounds:
     if since is None:
         raise InvalidOptionError(f"an incremental query begins after an instant: set {BEGIN}, or 000 for everything")
-    everything = isinstance(since, str) and (since.strip().lower() == _EVERYTHING or not since.strip().strip("0"))
+    everything = isinstance(since, str) and (since.strip().lower() == EVERYTHING or not since.strip().strip("0"))
     return _Bounds(
         "" if everything else parse_as_of(since, config.zone, name=BEGIN),
         None if until is None or until == "" else parse_as_of(until, config.zone, name=END),
     )
 
 
-def _unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
+def unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
     """The timeline up to the oldest commit that may still complete in the past, and what that hides (layout 1)."""
     plans = frozenset(engine.store.pending_clustering(whole).values())
     hollow = whole.hollow_commit(plans)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
     from pyspark.sql.types import StructType
 
     from lakeformat.spark.relation import Relation
@@ -85,9 +85,12 @@ class LakehouseSource(DataSource):
                 "view ... using lakehouse options (path '...')"
             )
 
-    def streamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name.
-        """Refused by name."""
-        return self._no_stream()
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name.
+        """A reader of a stream."""
+        from lakeformat.spark.stream_reader import make_stream_reader
+
+        self._refuse_catalog()
+        return make_stream_reader(dict(self.options), schema, self._relation)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802  Spark's name.
         """Refused by name."""
@@ -102,6 +105,6 @@ class LakehouseSource(DataSource):
         from lakeformat.errors import UnsupportedTableError
 
         raise UnsupportedTableError(
-            'streaming with format("lakehouse") is not supported; write each batch by foreachBatch and '
+            'a stream into format("lakehouse") is not supported; write each batch by foreachBatch and '
             'format("lakehouse").mode("append")'
         )
