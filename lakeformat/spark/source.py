@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from lakeformat.spark.relation import Relation
@@ -92,19 +97,9 @@ class LakehouseSource(DataSource):
         self._refuse_catalog()
         return make_stream_reader(dict(self.options), schema, self._relation)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802  Spark's name.
-        """Refused by name."""
-        return self._no_stream()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A writer of one batch of a stream."""
+        from lakeformat.spark.stream_writer import make_stream_writer
 
-    def simpleStreamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name.
-        """Refused by name."""
-        return self._no_stream()
-
-    @staticmethod
-    def _no_stream() -> Any:
-        from lakeformat.errors import UnsupportedTableError
-
-        raise UnsupportedTableError(
-            'a stream into format("lakehouse") is not supported; write each batch by foreachBatch and '
-            'format("lakehouse").mode("append")'
-        )
+        self._refuse_catalog()
+        return make_stream_writer(dict(self.options), schema, overwrite)

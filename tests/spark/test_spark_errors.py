@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from fixture_tables import unpack
 from lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -172,13 +171,3 @@ def test_sql_reads_by_a_view(spark: SparkSession, table: Path) -> None:
         ("p1", 2, 1.5),
     ]
     spark.catalog.dropTempView("by_view")
-
-
-def test_a_stream_into_a_table_is_refused_by_name(spark: SparkSession, table: Path, tmp_path: Path) -> None:
-    text = 'a stream into format("lakehouse") is not supported; write each batch by foreachBatch and'
-    ticks = spark.readStream.format("rate").load().selectExpr("value id", "'p' part", "value ts", "0D x")
-    sink = ticks.writeStream.format("lakehouse").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    before = commits(table)
-    with pytest.raises(PySparkException, match=re.escape(text)):
-        sink.option("path", str(table)).start().awaitTermination(60)
-    assert commits(table) == before
