@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from lakeformat.config.resolve import resolve
-from lakeformat.errors import InvalidOptionError
+from lakeformat.errors import CorruptTableError, InvalidOptionError
+from lakeformat.model.compaction import CompactionOperation
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
+from lakeformat.services.compact.plans import slice_to_merge
 from lakeformat.services.compact.trigger import Trigger, is_due
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout
 from lakeformat.timeline.timeline import Timeline
@@ -161,3 +163,52 @@ def test_in_layout_2_completion_counts() -> None:
     ]
     timeline = a_timeline(*names, layout=LAYOUT_2)
     assert is_due(Trigger("NUM_COMMITS", 1, 1), timeline, NOW, timezone.utc)
+
+
+PLANNED = "20251120080100000"
+LATER = "20251120080200000"
+GROUP = FileGroupId("", "f")
+BASE = BaseFile("", BaseFileName("f", "0-0-0", T0), MB)
+
+
+def a_log(version: int, instant: str = T0) -> LogFile:
+    return LogFile("", LogFileName("f", instant, version, "0-0-0"), 1)
+
+
+def merged(live: FileSlice | None, *, by_name: bool = True, replaced: bool = False) -> list[str] | None:
+    """Names of the files that a plan of one log file merges with what is live."""
+    operation = CompactionOperation("", "f", T0, str(BASE.name), (str(a_log(1).name),))
+    found = slice_to_merge(
+        operation, {GROUP: live} if live else {}, {GROUP} if replaced else (), PLANNED, by_name=by_name
+    )
+    return found and [str(found.base and found.base.name), *(str(log.name) for log in found.logs)]
+
+
+def test_what_a_run_merges() -> None:
+    planned = [str(BASE.name), str(a_log(1).name)]
+    beside = (a_log(1), a_log(2), a_log(1, PLANNED))
+    assert merged(FileSlice(GROUP, T0, BASE, (a_log(1),))) == planned
+    assert merged(FileSlice(GROUP, T0, BASE, (a_log(1), a_log(1, PLANNED)))) == planned
+    # A file of the old slice that the plan does not know: in layout 1 it would be lost with it.
+    assert merged(FileSlice(GROUP, T0, BASE, beside)) == [*planned, str(a_log(2).name)]
+    assert merged(FileSlice(GROUP, T0, BASE, beside), by_name=False) == planned
+
+
+def test_what_a_run_leaves_out() -> None:
+    newer = BaseFile("", BaseFileName("f", "0-0-0", LATER), MB)
+    assert merged(FileSlice(GROUP, LATER, newer)) is None
+    assert merged(None, replaced=True) is None
+
+
+@pytest.mark.parametrize(
+    ("live", "named"),
+    [
+        (None, BASE),
+        (FileSlice(GROUP, T0, None, (a_log(1),)), BASE),
+        (FileSlice(GROUP, T0, BaseFile("", BaseFileName("f", "0-0-0", "20251120080050000"), 1), (a_log(1),)), BASE),
+        (FileSlice(GROUP, T0, BASE, (a_log(2),)), a_log(1)),
+    ],
+)
+def test_what_a_run_refuses(live: FileSlice | None, named: BaseFile | LogFile) -> None:
+    with pytest.raises(CorruptTableError, match=str(named.name).replace(".", "[.]")):
+        merged(live)

@@ -177,7 +177,7 @@ class CompactSession:
         )
         visible = _visible_to(snapshot.timeline, commit.time)
         slices = [
-            SliceToCompact(at, piece, replace(snapshot.merging(piece), visible=visible.since(piece.base_instant)))
+            SliceToCompact(at, piece, replace(snapshot.merging(piece), visible=visible.since(piece.earliest)))
             for at, piece in enumerate(merged.values())
         ]
         with transaction.report.step("rewrite") as counted:
