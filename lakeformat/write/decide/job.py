@@ -260,7 +260,7 @@ def plan_job(
     rule = MergeRule() if delete else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
     if rule.ordering:
         check_ordering(schema, rule.ordering)
-    marker = None if delete else delete_marker(options, schema, snapshot.schema)
+    marker = None if delete else delete_marker(options, config.merge_settings, schema, snapshot.schema)
     if not delete and operation is not Operation.INSERT_OVERWRITE_TABLE:
         options = with_buckets_kept(store.storage, snapshot, options)
     index = index_settings(config, options)
