@@ -1,4 +1,4 @@
-"""What writes a stream's batch dies at every one of its calls to storage; Spark sends the batch again, once or twice."""
+"""What writes a stream's batch dies at every one of its calls to storage; Spark sends the batch again, and again."""
 
 from __future__ import annotations
 
