@@ -21,7 +21,8 @@ class WriteStat:
     Attributes:
         path: of a base file or a log file, relative to the table; "" in a profile, where none is written yet.
         prev_commit: instant of the base file before; of a log file, of its slice; None for a new file group.
-        base_name: of a log file's slice, the base file's bare name; "" if it has none, or nobody said.
+        base_name: of a log file's slice, the base file's bare name; of a base file, that of the one before it; "" if
+            there is none, or nobody said.
         log_names: bare names of the slice's log files when this one was written.
         cdc_stats: path and size of each change data file.
     """
