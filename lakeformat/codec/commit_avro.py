@@ -37,7 +37,7 @@ _STAT: Final[Mapping[str, Any]] = {
     "tempPath": TEXT,
     "numUpdates": "long",
 }
-#: Counts that only the Avro form has, as Hudi writes them.
+#: Counts that only this form has, as Hudi writes them; beside them the base file before.
 _BEYOND_JSON: Final = {"totalLogReadTimeMs": 0, "numUpdates": 0}
 #: What `WriteStat` keeps. Of older releases more may be missing.
 _READ: Final = (
@@ -75,7 +75,7 @@ def encode_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
     document = {**document_of(metadata, replace=replace), "version": None}
     for path, stats in metadata.stats.items():
         for record, stat in zip(document["partitionToWriteStats"][path], stats, strict=True):
-            record.update(_BEYOND_JSON, prevBaseFile=None if stat.log_names else stat.base_name or None)
+            record.update(_BEYOND_JSON, prevBaseFile=None if "baseFile" in record else stat.base_name or None)
     return encode_record(REPLACE_METADATA if replace else COMMIT_METADATA, document)
 
 

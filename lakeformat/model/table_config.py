@@ -73,6 +73,7 @@ _READ_VERSIONS: Final = (6, 8, 9)
 _READ_TYPES: Final = frozenset(TableType)
 _WRITTEN_VERSIONS: Final = (6, 8, 9)
 _WRITTEN_TYPES: Final = frozenset({TableType.COPY_ON_WRITE})
+_COMPACTED_TYPES: Final = frozenset({TableType.MERGE_ON_READ})
 
 
 class MergeMode:
@@ -290,14 +291,24 @@ class TableConfig:
         if self.layout_version != _LAYOUT_OF[self.version]:
             raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
 
+    def check_compactable(self, location: str) -> None:
+        """Refuse, by name, tables whose log files cannot be merged into base files. Includes `check_readable`."""
+        self.check_readable(location)
+        where = f"{location}/{PROPERTIES_PATH}"
+        self._check_kind(where, _READ_VERSIONS, _COMPACTED_TYPES, "compaction with ")
+        self._check_features(where, "compaction")
+
+    def _check_features(self, where: str, doing: str) -> None:
+        for key, supported, default in _WRITABLE:
+            if self.get(key, default).lower() not in supported:
+                raise UnsupportedTableError(f"{where}: {doing} with {key}={self.get(key)} is not supported")
+
     def check_writable(self, location: str) -> None:
         """Refuse, by name, what only readers may meet. Includes `check_readable`."""
         self.check_readable(location)
         where = f"{location}/{PROPERTIES_PATH}"
         self._check_kind(where, _WRITTEN_VERSIONS, _WRITTEN_TYPES, "writing with ")
-        for key, supported, default in _WRITABLE:
-            if self.get(key, default).lower() not in supported:
-                raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported")
+        self._check_features(where, "writing")
         if len(self.ordering_fields) > 1:
             key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
             raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported, only one field")

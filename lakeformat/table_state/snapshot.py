@@ -118,7 +118,7 @@ class Snapshot:
         if self.config.has_virtual_keys:
             shape = replace(shape or StoredShape(), key=self._key)
         only = self.changes.rows if self.changes and self.changes.before_merging else None
-        return SliceMerging(self._rule, self._visible.since(piece.base_instant), shape, only)
+        return SliceMerging(self._rule, self._visible.since(piece.earliest), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
         """How the columns of a base file that is read alone become the table's; None where they are."""
