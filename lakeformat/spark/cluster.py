@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import pickle
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -30,8 +29,8 @@ from lakeformat.spark.jobs import (
     answers,
     attempt,
     collected,
-    context_of,
     cores,
+    has_executors,
     numbered,
     numbers,
     written,
@@ -52,8 +51,6 @@ __all__ = ["SparkRewriter", "rewriter_for"]
 _TASK_BYTES: Final = 64 << 20
 #: Share of the sort buffer that a task has.
 _SHARE: Final = 4
-#: Masters ``local`` and ``local[2]``; ``local-cluster`` has executors of its own.
-_LOCAL: Final = re.compile(r"local(\[.*\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +155,8 @@ class SparkRewriter:
 
 
 def rewriter_for(spark: SparkSession) -> Rewriter:
-    """Executors, unless they are threads of this process's JVM: then Python workers would only add to the work."""
-    context = context_of(spark)
-    return rewrite_here if context is not None and _LOCAL.fullmatch(context.master) else SparkRewriter(spark)
+    """Executors, where there are any; else this process."""
+    return SparkRewriter(spark) if has_executors(spark) else rewrite_here
 
 
 def _grouped(tasks: Sequence[int]) -> list[list[int]]:

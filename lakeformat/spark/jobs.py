@@ -32,6 +32,7 @@ __all__ = [
     "collected",
     "context_of",
     "cores",
+    "has_executors",
     "numbered",
     "numbers",
     "task_errors",
@@ -42,6 +43,8 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 #: Schema of what tasks answer.
 ANSWER: Final = "answer string"
+#: Masters ``local`` and ``local[2]``; ``local-cluster`` has executors of its own.
+_LOCAL: Final = re.compile(r"local(\[.*\])?")
 _OURS: Final = re.compile(r"^lakeformat\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
@@ -72,6 +75,12 @@ def cores(spark: SparkSession) -> int:
     here: int = pa.cpu_count()
     context = context_of(spark)
     return here if context is None else max(here, context.defaultParallelism)
+
+
+def has_executors(spark: SparkSession) -> bool:
+    """Whether tasks run elsewhere; else executors are threads of this process's JVM, and only add to its work."""
+    context = context_of(spark)
+    return context is None or not _LOCAL.fullmatch(context.master)
 
 
 def numbered(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
