@@ -21,7 +21,7 @@ from lakeformat.codec.avro_records import (
 )
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.model.files import join_path
-from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path, own_path
 from lakeformat.table_state.file_groups import list_base_files
@@ -35,7 +35,7 @@ __all__ = ["recover", "revert_run", "roll_back", "was_rolled_back"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Of whose dead writers something is undone: of a compaction the run alone.
-_UNDONE: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
+_UNDONE: Final = REPLACE_ACTIONS | {Action.COMMIT, Action.COMPACTION}
 _STAGE_KEPT_MS: Final = 24 * 3600 * 1000
 
 
