@@ -21,7 +21,7 @@ from lakeformat.codec.avro_records import (
 )
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.model.files import join_path
-from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path, own_path
 from lakeformat.table_state.file_groups import list_base_files
@@ -35,7 +35,7 @@ __all__ = ["recover", "revert_run", "roll_back", "was_rolled_back"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Of whose dead writers something is undone: of a compaction the run alone.
-_UNDONE: Final = REPLACE_ACTIONS | {Action.COMMIT, Action.COMPACTION}
+_UNDONE: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
 _STAGE_KEPT_MS: Final = 24 * 3600 * 1000
 
 
@@ -104,6 +104,9 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
         return False  # A plan that waits, or another program's run: others write beside both.
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
         return False  # A plan of clustering waits for its run; it is nobody's failure.
+    if instant.action is Action.DELTA_COMMIT and store.layout.tells_completion:
+        # Its log files belong to whatever slices stand when it completes: others write beside it.
+        return not claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS)
     _refuse_if_alive(store, instant, clock)
     return True
 
