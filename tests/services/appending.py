@@ -22,9 +22,11 @@ __all__ = ["Append", "slices"]
 
 
 def slices(table: lakeformat.Table) -> tuple[FileSlice, ...]:
-    live = table.snapshot().live
-    assert isinstance(live, ListedSlices)
-    return live.slices
+    """The newest slice of each file group."""
+    snapshot = table.snapshot()
+    if isinstance(snapshot.live, ListedSlices):
+        return snapshot.live.slices
+    return tuple(FileSlice(file.group, file.name.instant_time, file) for file in snapshot.files)
 
 
 @dataclass
