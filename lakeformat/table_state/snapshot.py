@@ -146,6 +146,11 @@ class Snapshot:
                 f"{location}: writing to a table whose columns go by ids (hoodie.schema.on.read.enable) is not "
                 "supported; use Apache Hudi for it"
             )
+        if self.schema is not None and OPERATION in self.schema.names:
+            raise UnsupportedTableError(
+                f"{location}: writing to a table whose rows tell their operation ({OPERATION}, of "
+                "hoodie.allow.operation.metadata.field) is not supported; use Apache Hudi for it"
+            )
 
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:

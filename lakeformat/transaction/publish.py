@@ -97,7 +97,7 @@ class Publication:
             last = last_batches(self.engine.store, outcome.snapshot.timeline)
             batches = with_batch(last, self.purpose.batch)
             metadata = self._metadata(outcome, stats, replaced, batches)
-            self.protocol.publish(
+            instant = self.protocol.publish(
                 commit,
                 metadata,
                 touched=frozenset(merged | hidden),
@@ -107,6 +107,7 @@ class Publication:
             )
         published = Published(
             commit=commit,
+            instant=instant,
             schema=outcome.schema,
             written=outcome.written,
             base=outcome.snapshot,
@@ -115,7 +116,7 @@ class Publication:
                 commit.time,
                 self.purpose.config.name,
                 self.engine.storage.location,
-                commit.instant.action.value,
+                instant.action.value,
                 self.purpose.operation.value,
                 tuple(metadata.all_stats()),
                 {**self.hooks.extra_metadata, **batches},

@@ -15,7 +15,6 @@ from lakeformat.config.write_options import (
     INDEX_SHARD_FILES,
 )
 from lakeformat.files.facts import indexed_columns
-from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.predicate import column_path
@@ -71,11 +70,6 @@ class Purpose:
     retries: int
     keeps_index: bool
     index: IndexUpkeep
-
-    @property
-    def action(self) -> Action:
-        """The timeline action it commits as."""
-        return self.operation.action
 
 
 def purpose_of(operation: Operation, config: TableConfig, options: Options, write_id: str) -> Purpose:
