@@ -20,8 +20,11 @@ from lakeformat.model.operation import Operation
 from lakeformat.predicate import Where, refused_where
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
+from lakeformat.services.compact.rewrite import Compactor
+from lakeformat.services.compaction import Compaction
 from lakeformat.services.inline import check_services, with_services
 from lakeformat.spark.cluster import rewriter_for
+from lakeformat.spark.compact import compactor_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
@@ -53,7 +56,7 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
-class LakehouseTable(Clustering):
+class LakehouseTable(Clustering, Compaction):
     """A Hudi table, written by all executors. Make one with `forPath` or `create`.
 
     Each verb runs a few Spark jobs and returns when the commit is visible. The process that calls plans and
@@ -213,9 +216,12 @@ class LakehouseTable(Clustering):
     def _rewriter(self) -> Rewriter:
         return rewriter_for(self._spark)
 
+    def _compactor(self) -> Compactor:
+        return compactor_for(self._spark)
+
     def _served(self, result: WriteResult) -> WriteResult:
         """The result of a write, with what services after it did."""
-        return with_services(result, self._engine, self._options, self._rewriter())
+        return with_services(result, self._engine, self._options, self._rewriter(), self._compactor())
 
     def _runner(self, job: WriteJob) -> Handle:
         return SparkExchange(self._spark, self._engine, job).rewrite
