@@ -32,7 +32,7 @@ from lakeformat.spark.jobs import (
     collected,
     cores,
     grouped,
-    is_local,
+    has_executors,
     numbered,
     numbers,
     written,
@@ -157,8 +157,8 @@ class SparkRewriter:
 
 
 def rewriter_for(spark: SparkSession) -> Rewriter:
-    """Executors, unless they are threads of this process's JVM: then Python workers would only add to the work."""
-    return rewrite_here if is_local(spark) else SparkRewriter(spark)
+    """Executors, where there are any; else this process."""
+    return SparkRewriter(spark) if has_executors(spark) else rewrite_here
 
 
 def _rows(spilled: Sequence[Spilled], number: int) -> int:

@@ -18,7 +18,7 @@ from lakeformat.spark.jobs import (
     attempt,
     bundled,
     collected,
-    is_local,
+    has_executors,
     numbered,
     numbers,
     written,
@@ -60,5 +60,5 @@ class SparkCompactor:
 
 
 def compactor_for(spark: SparkSession) -> Compactor:
-    """Executors, unless they are threads of this process's JVM: then Python workers would only add to the work."""
-    return compact_here if is_local(spark) else SparkCompactor(spark)
+    """Executors, where there are any; else this process."""
+    return SparkCompactor(spark) if has_executors(spark) else compact_here

@@ -35,7 +35,7 @@ __all__ = [
     "context_of",
     "cores",
     "grouped",
-    "is_local",
+    "has_executors",
     "numbered",
     "numbers",
     "task_errors",
@@ -80,10 +80,10 @@ def cores(spark: SparkSession) -> int:
     return here if context is None else max(here, context.defaultParallelism)
 
 
-def is_local(spark: SparkSession) -> bool:
-    """Whether the executors are threads of this process's JVM."""
+def has_executors(spark: SparkSession) -> bool:
+    """Whether tasks run elsewhere; else executors are threads of this process's JVM, and only add to its work."""
     context = context_of(spark)
-    return context is not None and _LOCAL.fullmatch(context.master) is not None
+    return context is None or not _LOCAL.fullmatch(context.master)
 
 
 def bundled(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -> list[list[int]]:

@@ -17,6 +17,7 @@ from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.table_state.live import ListedSlices
+from lakeformat.transaction.claims import release, take_instant
 
 __all__ = ["Append", "slices"]
 
@@ -45,12 +46,12 @@ class Append:
 
     def begin(self) -> Append:
         engine = self.table.engine
-        timeline = engine.store.load()
-        config = engine.store.config()
-        self.time = next_instant_time(engine.clock.now_ms(), timeline.last_time, config.zone)
-        self.planned = engine.store.pending_compactions(timeline)
-        for state, data in ((State.REQUESTED, b""), (State.INFLIGHT, self._encoded({}))):
-            engine.storage.create(engine.store.path(Instant(self.time, Action.DELTA_COMMIT, state)), data)
+        self.planned = engine.store.pending_compactions(engine.store.load())
+        taken = take_instant(
+            engine.store, engine.store.config(), engine.clock, Action.DELTA_COMMIT, kind="heartbeat", token="0" * 32
+        )
+        self.time = taken.time
+        engine.storage.create(engine.store.path(taken.at(State.INFLIGHT)), self._encoded({}))
         return self
 
     def finish(self) -> Append:
@@ -76,6 +77,7 @@ class Append:
         done = Instant(self.time, Action.DELTA_COMMIT, State.COMPLETED, end)
         stats = {piece.group.partition_path: (stat,)}
         engine.storage.create(store.path(done), self._encoded(stats))
+        release(engine.storage, self.time)
         return self
 
     def run(self) -> Append:
