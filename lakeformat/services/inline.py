@@ -8,30 +8,41 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.life_options import CLEANS
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError
+from lakeformat.model.table_config import TableType
 from lakeformat.services.clean.retention import retention_of
 from lakeformat.services.clean.run import CleanSession, Deleter
 from lakeformat.services.cluster.plans import pending_plans
 from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of, rows_are_bound
+from lakeformat.services.compact.plans import pending_compactions
+from lakeformat.services.compact.rewrite import Compactor
+from lakeformat.services.compact.run import CompactSession
+from lakeformat.services.compact.trigger import Trigger, is_due
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.result import WriteResult
 
-__all__ = ["after_write", "check_services", "with_services"]
+__all__ = ["Hands", "after_write", "check_services", "with_services"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 
 
 def _clusters(options: Options) -> bool:
     return bool(options[INLINE] or options[SCHEDULE_INLINE])
+
+
+def _compacts(options: Options) -> bool:
+    return bool(options[compaction.INLINE] or options[compaction.SCHEDULE_INLINE])
 
 
 def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> None:
@@ -45,10 +56,11 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
         InvalidOptionError: options that exclude each other, or a table that cannot be clustered.
         InvalidInputError, SchemaMismatchError: a sort column is missing or has no order.
     """
+    for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
+        if options[inline] and options[apart]:
+            raise InvalidOptionError(f"{inline}=true runs what {apart}=true leaves to others; set one of them")
     if not _clusters(options):
         return
-    if options[INLINE] and options[SCHEDULE_INLINE]:
-        raise InvalidOptionError(f"{INLINE}=true runs what {SCHEDULE_INLINE}=true leaves to others; set one of them")
     if rows_are_bound(options, snapshot):
         raise InvalidOptionError(
             f"hoodie.index.type=BUCKET finds rows by the names of their files, which clustering changes; leave out "
@@ -57,19 +69,29 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
     request_of(options).ordering.check(schema)
 
 
-def after_write(
-    engine: Engine, options: Options, rewriter: Rewriter | None = None, deleter: Deleter | None = None
-) -> dict[str, Any] | None:
-    """Run the services that are due: cleaning, then clustering.
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What carries services out in other processes; None for this one."""
+
+    rewriter: Rewriter | None = None
+    compactor: Compactor | None = None
+    deleter: Deleter | None = None
+
+
+def after_write(engine: Engine, options: Options, hands: Hands | None = None) -> dict[str, Any] | None:
+    """Run the services that are due: compaction, clustering, then cleaning.
 
     Returns:
         what the services did, for the write's report; None if none was due.
     """
+    hands = hands or Hands()
     services: list[tuple[str, Callable[[], str | None]]] = []
-    if options[CLEANS]:
-        services.append(("clean", lambda: _cleaned(engine, options, deleter)))
+    if _compacts(options):
+        services.append(("compaction", lambda: _compacted(engine, options, hands.compactor)))
     if _clusters(options):
-        services.append(("clustering", lambda: _clustered(engine, options, rewriter)))
+        services.append(("clustering", lambda: _clustered(engine, options, hands.rewriter)))
+    if options[CLEANS]:
+        services.append(("clean", lambda: _cleaned(engine, options, hands.deleter)))
     done: dict[str, Any] = {}
     for name, run in services:
         try:
@@ -99,15 +121,28 @@ def _clustered(engine: Engine, options: Options, rewriter: Rewriter | None) -> s
     return f"scheduled {planned}" if planned else "nothing to schedule"
 
 
-def with_services(
-    result: WriteResult,
-    engine: Engine,
-    options: Options,
-    rewriter: Rewriter | None = None,
-    deleter: Deleter | None = None,
-) -> WriteResult:
+def _compacted(engine: Engine, options: Options, compactor: Compactor | None) -> str | None:
+    """Hudi: ``runAnyPendingCompactions``, then ``inlineCompaction``; or ``inlineScheduleCompaction``."""
+    config = engine.store.config()
+    if config.table_type is not TableType.MERGE_ON_READ:
+        return None
+    results = []
+    if options[compaction.INLINE]:
+        while not (result := CompactSession(engine, options, compactor).run()).skipped:
+            results.append(str(result))
+    timeline = engine.store.load()
+    if is_due(Trigger.of_options(options), timeline, engine.clock.now_ms(), config.zone):
+        if options[compaction.INLINE]:
+            results.append(str(CompactSession(engine, options, compactor).run(plans=True)))
+        elif not pending_compactions(engine.store, timeline):
+            planned = CompactSession(engine, options, compactor).schedule()
+            results.append(f"scheduled {planned}" if planned else "nothing to schedule")
+    return "; ".join(results) or None
+
+
+def with_services(result: WriteResult, engine: Engine, options: Options, hands: Hands | None = None) -> WriteResult:
     """The result of a write, after its services; what they did stands in the report under ``services``."""
-    done = None if result.skipped else after_write(engine, options, rewriter, deleter)
+    done = None if result.skipped else after_write(engine, options, hands)
     if done is None:
         return result
     return WriteResult(result.instant_time, result.operation, {**result.report, "services": done})

@@ -21,7 +21,7 @@ from lakeformat.predicate import Where, refused_where
 from lakeformat.services.clean.run import Deleter
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
-from lakeformat.services.inline import check_services, with_services
+from lakeformat.services.inline import Hands, check_services, with_services
 from lakeformat.services.life import Life
 from lakeformat.spark.clean import deleter_for
 from lakeformat.spark.cluster import rewriter_for
@@ -221,7 +221,8 @@ class LakehouseTable(Clustering, Life):
 
     def _served(self, result: WriteResult) -> WriteResult:
         """The result of a write, with what services after it did."""
-        return with_services(result, self._engine, self._options, self._rewriter(), self._deleter())
+        hands = Hands(self._rewriter(), deleter=self._deleter())
+        return with_services(result, self._engine, self._options, hands)
 
     def _runner(self, job: WriteJob) -> Handle:
         return SparkExchange(self._spark, self._engine, job).rewrite

@@ -113,6 +113,10 @@ class TimelineStore:
             f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); check the path, or write to it first"
         )
 
+    def exists(self) -> bool:
+        """Whether there is a table: its properties, or the backup that stands in for them."""
+        return any(self.storage.info(path) is not None for path in (PROPERTIES_PATH, f"{PROPERTIES_PATH}.backup"))
+
     @property
     def layout(self) -> TimelineLayout:
         """How instants lie on storage, as properties or listing told last; else the properties are read.

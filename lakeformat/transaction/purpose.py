@@ -15,9 +15,8 @@ from lakeformat.config.write_options import (
     INDEX_SHARD_FILES,
 )
 from lakeformat.files.facts import indexed_columns
-from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
-from lakeformat.model.table_config import TableConfig
+from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.predicate import column_path
 from lakeformat.transaction.batch_ids import BatchId, batch_of
 
@@ -60,7 +59,7 @@ class Purpose:
         batch: the batch it brings, if it names one.
         wait_seconds: for the table's lock.
         retries: after a conflict.
-        keeps_index: whether the file index is told.
+        keeps_index: whether the file index is told, which knows no log files.
     """
 
     operation: Operation
@@ -71,11 +70,6 @@ class Purpose:
     retries: int
     keeps_index: bool
     index: IndexUpkeep
-
-    @property
-    def action(self) -> Action:
-        """The timeline action it commits as."""
-        return self.operation.action
 
 
 def purpose_of(operation: Operation, config: TableConfig, options: Options, write_id: str) -> Purpose:
@@ -92,7 +86,7 @@ def purpose_of(operation: Operation, config: TableConfig, options: Options, writ
         batch=batch_of(options),
         wait_seconds=options["hoodie.write.lock.wait_time_ms"] / 1000,
         retries=options["hoodie.write.num.retries.on.conflict.failures"],
-        keeps_index=options[FILE_INDEX],
+        keeps_index=options[FILE_INDEX] and config.table_type is TableType.COPY_ON_WRITE,
         index=IndexUpkeep(
             columns=None if wanted is None else tuple(wanted),
             columns_limit=options[INDEX_COLUMNS_LIMIT],

@@ -123,10 +123,10 @@ class Transaction:
         Args:
             plan: what the requested file holds, if not what every instant of the action has.
         """
-        purpose = self.purpose
-        return self.protocol.begin(
-            purpose.config, purpose.action, known, token=purpose.write_id, lives_by=lives_by, plan=plan
-        )
+        purpose, action = self.purpose, self.purpose.operation.action
+        if purpose.operation is Operation.CLUSTER:
+            action = self.store.layout.clustering
+        return self.protocol.begin(purpose.config, action, known, token=purpose.write_id, lives_by=lives_by, plan=plan)
 
     def inflight(
         self,

@@ -1,4 +1,4 @@
-"""Tables of kinds that are not built: refused by name, and left as they were."""
+"""Tables of kinds that are not written to: refused by name, and left as they were."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from refusal import named, tree
 import lakeformat
 from lakeformat import LakeformatError, UnsupportedTableError
 
-OTHERS = [*names("hudi_v8_v9"), *names("hudi_mor_v6")]
+OTHERS = [name for name in (*names("hudi_v8_v9"), *names("hudi_mor_v6")) if "_cow_" not in name]
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_versions_and_types(name: str, tmp_path: Path) -> None:
+def test_other_types(name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     before = tree(folder)
     rows = pa.table({"id": ["a"], "ts": [1]})
