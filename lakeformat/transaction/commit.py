@@ -123,7 +123,7 @@ class CommitProtocol:
         planned = {group.partition_path for group in self.store.pending_clustering(snapshot.timeline)}
         closed: dict[str, str] = {}
         for path in sorted(planned):
-            live = frozenset(file.group for file in snapshot.by_partition.get(path, ()))
+            live = frozenset(piece.group for piece in snapshot.slices.get(path, ()))
             try:
                 self.check_plans(snapshot.timeline, live)
             except WriteConflictError as error:

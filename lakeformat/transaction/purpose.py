@@ -75,7 +75,8 @@ class Purpose:
     @property
     def action(self) -> Action:
         """The timeline action it commits as."""
-        return self.operation.action
+        action = self.operation.action
+        return Action.DELTA_COMMIT if action is Action.COMMIT and self.config.takes_logs else action
 
 
 def purpose_of(operation: Operation, config: TableConfig, options: Options, write_id: str) -> Purpose:
@@ -92,7 +93,7 @@ def purpose_of(operation: Operation, config: TableConfig, options: Options, writ
         batch=batch_of(options),
         wait_seconds=options["hoodie.write.lock.wait_time_ms"] / 1000,
         retries=options["hoodie.write.num.retries.on.conflict.failures"],
-        keeps_index=options[FILE_INDEX],
+        keeps_index=options[FILE_INDEX] and not config.takes_logs,  # Its files are base files.
         index=IndexUpkeep(
             columns=None if wanted is None else tuple(wanted),
             columns_limit=options[INDEX_COLUMNS_LIMIT],

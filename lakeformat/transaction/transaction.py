@@ -147,7 +147,7 @@ class Transaction:
             WriteConflictError: a pending clustering has one of them.
         """
         touched = {FileGroupId(one.partition_path, one.file_id) for one in profile.all_stats() if one.file_id}
-        replaced = {file.group for path in overwritten or () for file in snapshot.by_partition.get(path, ())}
+        replaced = {piece.group for path in overwritten or () for piece in snapshot.slices.get(path, ())}
         self.protocol.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
         return self.protocol.inflight(commit, profile)
 
@@ -156,7 +156,7 @@ class Transaction:
         if not self.purpose.operation.overwrites:
             return None
         whole = self.purpose.operation is Operation.INSERT_OVERWRITE_TABLE
-        return frozenset({*snapshot.by_partition, *partitions} if whole else partitions)
+        return frozenset({*snapshot.slices, *partitions} if whole else partitions)
 
     # --- work -----------------------------------------------------------------------------------------
 

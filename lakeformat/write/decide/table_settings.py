@@ -55,6 +55,7 @@ _GENERATOR: Final = _W + "keygenerator.class"
 _GENERATOR_TYPE: Final = _W + "keygenerator.type"
 _NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
 _ORDERING: Final = "hoodie.table.ordering.fields"
+_TYPE: Final = _W + "table.type"
 _MODE: Final = "hoodie.write.record.merge.mode"
 _PAYLOAD: Final = _W + "payload.class"
 
@@ -118,7 +119,7 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
     values = {
         names.NAME: name,
         names.DATABASE: database,
-        names.TYPE: "COPY_ON_WRITE",
+        names.TYPE: options[_TYPE],
         names.VERSION: "6",
         names.LAYOUT: "1",
         names.CHECKSUM: table_checksum(name, database),
@@ -201,6 +202,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         _RECORD: ",".join(options[_RECORD]),
         _PARTITION: ",".join(parsed),
         _ORDERING: options[_ORDERING],
+        _TYPE: options[_TYPE],
         "hoodie.table.name": options["hoodie.table.name"],
         "hoodie.database.name": options["hoodie.database.name"],
         names.HIVE_STYLE: str(options[names.HIVE_STYLE]).lower(),
@@ -210,6 +212,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         _RECORD: ",".join(config.record_fields),
         _PARTITION: ",".join(config.partition_fields),
         _ORDERING: config.ordering_field or "",
+        _TYPE: config.get(names.TYPE).upper(),
         "hoodie.table.name": config.name,
         "hoodie.database.name": config.get(names.DATABASE),
         names.HIVE_STYLE: str(config.hive_style).lower(),
