@@ -25,6 +25,7 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
 from lakeformat.read.reading import Reading
 from lakeformat.services.clustering import Clustering
+from lakeformat.services.compaction import Compaction
 from lakeformat.services.inline import check_services, with_services
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
@@ -115,7 +116,7 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     return Table(storage, resolved)
 
 
-class Table(Reading, Clustering):
+class Table(Reading, Clustering, Compaction):
     """A Hudi table. Cheap to make: nothing is read before it is asked for, and nothing is kept but settings."""
 
     def __init__(

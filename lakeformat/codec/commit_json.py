@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.commit import CommitMetadata, LogsMerged, WriteStat
 from lakeformat.model.files import LogFileName
 
 __all__ = ["MAX_BYTES", "commit_of", "decode_commit", "decode_json", "document_of", "encode_commit"]
@@ -16,6 +16,7 @@ __all__ = ["MAX_BYTES", "commit_of", "decode_commit", "decode_json", "document_o
 MAX_BYTES: Final = 64 << 20
 
 _NULL_COMMIT: Final = "null"
+_NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
 
 
 def encode_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
@@ -44,6 +45,9 @@ def _stat(stat: WriteStat) -> dict[str, Any]:
     delta: dict[str, Any] = {}
     if log is not None:
         delta = {"logVersion": log.version, "logOffset": 0, "baseFile": stat.base_name, "logFiles": [*stat.log_names]}
+    elif stat.base_name:
+        delta = {"prevBaseFile": stat.base_name}
+    merged = stat.merged or _NOTHING_MERGED
     return {
         "fileId": stat.file_id,
         "path": stat.path or None,
@@ -57,11 +61,11 @@ def _stat(stat: WriteStat) -> dict[str, Any]:
         "totalWriteErrors": 0,
         "tempPath": None,
         "partitionPath": stat.partition_path,
-        "totalLogRecords": 0,
-        "totalLogFilesCompacted": 0,
-        "totalLogSizeCompacted": 0,
-        "totalUpdatedRecordsCompacted": 0,
-        "totalLogBlocks": 0,
+        "totalLogRecords": merged.records,
+        "totalLogFilesCompacted": merged.files,
+        "totalLogSizeCompacted": merged.size_bytes,
+        "totalUpdatedRecordsCompacted": merged.records,
+        "totalLogBlocks": merged.blocks,
         "totalCorruptLogBlock": 0,
         "totalRollbackBlocks": 0,
         "fileSizeInBytes": stat.size_bytes,

@@ -130,7 +130,7 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.precommit.validators.streaming.*
     """,
     "it counts only with queries that are refused by hoodie.datasource.query.type": """
-        hoodie.datasource.read.streaming.table.version hoodie.datasource.streaming.startoffset
+        hoodie.datasource.read.streaming.table.version
         hoodie.datasource.read.table.valued.function.*
     """,
     "it changes the cost of an incremental query alone, which opens few files": """

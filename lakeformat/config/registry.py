@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
+from lakeformat.config.compaction_options import COMPACTION_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
 from lakeformat.config.table_options import TABLE_OPTIONS
@@ -12,7 +13,13 @@ from lakeformat.config.write_options import WRITE_OPTIONS
 
 __all__ = ["OPTIONS", "options_table"]
 
-OPTIONS: Final[tuple[Option, ...]] = (*TABLE_OPTIONS, *WRITE_OPTIONS, *CLUSTERING_OPTIONS, *READ_OPTIONS)
+OPTIONS: Final[tuple[Option, ...]] = (
+    *TABLE_OPTIONS,
+    *WRITE_OPTIONS,
+    *CLUSTERING_OPTIONS,
+    *COMPACTION_OPTIONS,
+    *READ_OPTIONS,
+)
 
 
 def options_table() -> str:

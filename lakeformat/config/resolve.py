@@ -18,7 +18,7 @@ __all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve"]
 _LOG: Final = logging.getLogger("lakeformat.config")
 
 #: What Spark itself puts among the options of a source.
-_SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema"})
+_SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema", "checkpointlocation", "queryname"})
 #: How alike two of Hudi's long names are (0 to 1) of which one must be meant for the other.
 _MISSPELT: Final = 0.9
 #: What a table is made without if the option's name is misspelt -> the option, and what a name like it contains.

@@ -76,9 +76,9 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.write.table.version",
-        "Only table version 6 so far.",
+        "Table version of a new table: 6 (Hudi 0.14 to 1.2 read it), 8 (1.0 and later) or 9 (1.1 and later).",
         Effect.TABLE,
-        one_of("6"),
+        one_of("6", "8", "9"),
         "6",
         ("hoodie.table.version",),
     ),

@@ -7,7 +7,7 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from lakeformat.files.stored_shape import StoredShape
 from lakeformat.merge.fold import folded_parts
 from lakeformat.merge.log_records import LogPart, LogRows
 from lakeformat.merge.read_rule import ReadRule
-from lakeformat.merge.slice_merge import SliceMerge
+from lakeformat.merge.slice_merge import MergeCounts, SliceMerge
 from lakeformat.merge.versions import Versions
 from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import VisibleInstants
@@ -31,7 +31,7 @@ from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import Predicate, mask
 from lakeformat.storage.port import Storage
 
-__all__ = ["SliceLeft", "SliceMerging", "look_at_slice", "read_slice"]
+__all__ = ["MergedSlice", "SliceLeft", "SliceMerging", "look_at_slice", "merged_slice", "read_slice"]
 
 _AS_STORED = StoredShape()
 
@@ -109,6 +109,45 @@ def read_slice(
             yield from conform(opened.shown(rows), wanted).combine_chunks().to_batches()
 
 
+@contextmanager
+def merged_slice(
+    storage: Storage, piece: FileSlice, merging: SliceMerging, table: pa.Schema, columns: Sequence[str]
+) -> Iterator[MergedSlice]:
+    """All rows of a slice, on their way into another file. Arguments and errors as of `read_slice`."""
+    with ExitStack() as stack:
+        yield MergedSlice(_Opened(storage, piece, merging, table, columns, stack), table, columns)
+
+
+class MergedSlice:
+    """A slice of which every row is wanted.
+
+    Attributes:
+        most_rows: that it can have.
+        blocks: of its log files that count.
+    """
+
+    def __init__(self, opened: _Opened, table: pa.Schema, columns: Sequence[str]) -> None:
+        self._opened, logs = opened, opened.logs()
+        self._merge = SliceMerge(logs, opened.rule)
+        self._wanted = pa.schema([table.field(name) for name in columns])
+        self.blocks = opened.blocks
+        self.most_rows = len(logs) + (opened.parquet.metadata.num_rows if opened.parquet else 0)
+
+    @property
+    def counts(self) -> MergeCounts:
+        """When `batches` is through."""
+        return self._merge.counts
+
+    def batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
+        """The base file's rows in its order, then those of the logs alone. Memory: as `read_slice`."""
+        if self._opened.parquet is not None:
+            stored = self._opened.base_batches(most_rows, most_bytes, None, threads=threads)
+            for batch in self._merge.merge(stored):
+                yield conform(batch, self._wanted)
+        for rows in self._merge.remaining(most_rows, most_bytes):
+            yield from conform(rows, self._wanted).combine_chunks().to_batches()
+
+
 def look_at_slice(
     storage: Storage,
     piece: FileSlice,
@@ -162,6 +201,11 @@ class _Opened:
             except FileNotFoundError:
                 raise vanished(piece.base.path) from None
             self.parquet = stack.enter_context(open_parquet(source, piece.base.path))
+
+    @property
+    def blocks(self) -> int:
+        """Of the log files, those that count."""
+        return len(self._blocks)
 
     @property
     def _instant(self) -> str:

@@ -22,7 +22,7 @@ from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions, field_values, known_values
 from lakeformat.model.record import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
-__all__ = ["SliceMerge"]
+__all__ = ["MergeCounts", "SliceMerge"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -32,6 +32,22 @@ _SAME: Final = frozenset({RECORD_KEY, PARTITION_PATH})
 #: Looking keys up begins with a table of those of the logs: it pays to look up some times as many at once.
 _ROWS_PER_KEY: Final = 4
 _HELD_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCounts:
+    """What the log files did to the base file's rows, in records.
+
+    Attributes:
+        records: of the log files, one version of each.
+        updated, deleted: of those that the base file holds; one that the base file's own row wins over counts, too.
+        added: that no base file holds.
+    """
+
+    records: int
+    updated: int
+    deleted: int
+    added: int
 
 
 class SliceMerge:
@@ -49,6 +65,14 @@ class SliceMerge:
         self._logs, self._rule = logs, rule
         self._keys = logs.keys.combine_chunks()
         self._met = np.zeros(len(logs), bool)
+
+    @property
+    def counts(self) -> MergeCounts:
+        """So far; of the whole slice when the last batch has been merged."""
+        met, deleted = self._met, self._logs.deleted
+        return MergeCounts(
+            len(met), int((met & ~deleted).sum()), int((met & deleted).sum()), int((~met & ~deleted).sum())
+        )
 
     def merge_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are left of a batch of the base file, each in its place.

@@ -8,10 +8,24 @@ from typing import Final
 
 from lakeformat.model.files import BaseFile, BaseFileName
 
-__all__ = ["FILES_SCHEMA", "CommitMetadata", "WriteStat"]
+__all__ = ["FILES_SCHEMA", "CommitMetadata", "LogsMerged", "WriteStat"]
 
 #: Key of ``extraMetadata``: the columns that the files have, where they are not those of the table.
 FILES_SCHEMA: Final = "lakeformat.files.schema"
+
+
+@dataclass(frozen=True, slots=True)
+class LogsMerged:
+    """What a compaction has merged into a base file; of other programs' files nobody asks.
+
+    Attributes:
+        records: of the log files, one version of each.
+    """
+
+    files: int
+    size_bytes: int
+    blocks: int
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +35,11 @@ class WriteStat:
     Attributes:
         path: of a base file or a log file, relative to the table; "" in a profile, where none is written yet.
         prev_commit: instant of the base file before; of a log file, of its slice; None for a new file group.
-        base_name: of a log file's slice, the base file's bare name; "" if it has none, or nobody said.
+        base_name: of a log file's slice, the base file's bare name; of a base file, that of the one before, where
+            commits tell (timeline layout 2); "" if it has none, or nobody said.
         log_names: bare names of the slice's log files when this one was written.
         cdc_stats: path and size of each change data file.
+        merged: by a compaction of ours.
     """
 
     file_id: str
@@ -38,6 +54,7 @@ class WriteStat:
     base_name: str = ""
     log_names: tuple[str, ...] = ()
     cdc_stats: tuple[tuple[str, int], ...] = ()
+    merged: LogsMerged | None = None
 
     @property
     def base_file(self) -> BaseFile:

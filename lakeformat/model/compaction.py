@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lakeformat.model.files import FileGroupId
 
@@ -17,6 +18,7 @@ class CompactionOperation:
         base_instant: of the slice.
         base_name: bare name of its base file; "" where it has none.
         log_names: bare names of the log files that are to be merged, in order.
+        metrics: what it costs, under Hudi's names.
     """
 
     partition_path: str
@@ -24,6 +26,7 @@ class CompactionOperation:
     base_instant: str
     base_name: str = ""
     log_names: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def group(self) -> FileGroupId:

@@ -145,6 +145,11 @@ class FileSlice:
     logs: tuple[LogFile, ...] = ()
 
     @property
+    def earliest(self) -> str:
+        """No block of its log files is of an earlier instant: one that began before the slice may end in it."""
+        return min((self.base_instant, *(log.name.instant_time for log in self.logs)))
+
+    @property
     def size_bytes(self) -> int:
         """Of all its files."""
         return sum(log.size_bytes for log in self.logs) + (self.base.size_bytes if self.base else 0)

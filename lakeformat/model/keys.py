@@ -41,6 +41,11 @@ class KeyGeneratorKind(Enum):
         """As it stands in ``hoodie.table.keygenerator.class``."""
         return _PACKAGE + self.value
 
+    @property
+    def type_name(self) -> str:
+        """As it stands in ``hoodie.table.keygenerator.type``."""
+        return "NON_PARTITION" if self is KeyGeneratorKind.NON_PARTITIONED else self.name
+
     @classmethod
     def parse(cls, name: str) -> KeyGeneratorKind:
         """From a class name, full or short, or a ``keygenerator.type`` (``SIMPLE``, ``NON_PARTITION`` ...).

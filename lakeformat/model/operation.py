@@ -23,6 +23,7 @@ class Operation(enum.Enum):
     INSERT_OVERWRITE_TABLE = "insert_overwrite_table"
     DELETE_PARTITION = "delete_partition"
     CLUSTER = "cluster"
+    COMPACT = "compact"
 
     @property
     def traits(self) -> OperationTraits:
@@ -45,6 +46,11 @@ class Operation(enum.Enum):
         return self.traits.overwrites
 
     @property
+    def shares(self) -> bool:
+        """Whether others may write to its file groups meanwhile: what they add belongs to the slices that it opens."""
+        return self.traits.shares
+
+    @property
     def removes(self) -> bool:
         """Whether no row is stored, so that the table keeps its columns."""
         return self.traits.removes
@@ -62,6 +68,7 @@ class OperationTraits:
     tags: bool = False
     joins: bool = False
     overwrites: bool = False
+    shares: bool = False
     removes: bool = False
     action: Action = Action.COMMIT
 
@@ -76,4 +83,5 @@ _TRAITS: Final[Mapping[Operation, OperationTraits]] = {
     Operation.INSERT_OVERWRITE_TABLE: OperationTraits(overwrites=True, action=_REPLACE),
     Operation.DELETE_PARTITION: OperationTraits(removes=True, action=_REPLACE),
     Operation.CLUSTER: OperationTraits(joins=True, action=_REPLACE),
+    Operation.COMPACT: OperationTraits(joins=True, shares=True, action=Action.COMPACTION),
 }

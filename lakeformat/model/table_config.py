@@ -11,7 +11,7 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError, nearest
 from lakeformat.model.keys import KeyGeneratorKind
-from lakeformat.model.merge_settings import MergeSettings, merge_settings
+from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, merge_settings
 
 __all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "TableType", "table_checksum"]
 
@@ -43,6 +43,17 @@ DROPS_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns
 POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
+INDEX_DEFS: Final = "hoodie.table.index.defs.path"
+#: Names that versions 8 and 9 have beside these.
+INITIAL_VERSION: Final = "hoodie.table.initial.version"
+TABLE_FORMAT: Final = "hoodie.table.format"
+SEVERAL_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
+MERGE_STRATEGY: Final = "hoodie.record.merge.strategy.id"
+PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
+#: Before the name of a setting that belongs to merging.
+MERGE_PROPERTY: Final = "hoodie.record.merge.property."
+LEGACY_PAYLOAD: Final = "hoodie.table.legacy.payload.class"
+EXTRACTOR: Final = "hoodie.table.partition_extractor_class"
 
 _CUSTOM: Final = "CUSTOM"
 _BY_HUDI: Final = "use Apache Hudi for this table"
@@ -60,8 +71,9 @@ _LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
 #: What is read, and what is written: versions and types.
 _READ_VERSIONS: Final = (6, 8, 9)
 _READ_TYPES: Final = frozenset(TableType)
-_WRITTEN_VERSIONS: Final = (6,)
+_WRITTEN_VERSIONS: Final = (6, 8, 9)
 _WRITTEN_TYPES: Final = frozenset(TableType)
+_COMPACTED_TYPES: Final = frozenset({TableType.MERGE_ON_READ})
 
 
 class MergeMode:
@@ -145,7 +157,12 @@ class TableConfig:
     @property
     def partition_fields(self) -> tuple[str, ...]:
         """Columns of the partition path; types a custom generator may have appended are cut off."""
-        return tuple(field.partition(":")[0] for field in self._fields(PARTITION_FIELDS))
+        return tuple(field.partition(":")[0] for field in self.typed_partition_fields)
+
+    @property
+    def typed_partition_fields(self) -> tuple[str, ...]:
+        """The same as stored: from version 8 on ``name:TYPE`` where the generator is a custom one."""
+        return self._fields(PARTITION_FIELDS)
 
     @property
     def ordering_field(self) -> str | None:
@@ -223,7 +240,7 @@ class TableConfig:
         if mode and not (mode == _CUSTOM and beyond):  # So Hudi 1.x calls payload classes beyond its modes.
             if mode not in {MergeMode.COMMIT_TIME, MergeMode.EVENT_TIME}:
                 raise UnsupportedTableError(f"{MERGE_MODE}={mode} in {PROPERTIES_PATH} is not supported for writing")
-            return mode
+            return self._with_partial_updates(mode)
         if payload:
             if payload not in MergeMode.OF_PAYLOAD:
                 raise UnsupportedTableError(
@@ -232,6 +249,17 @@ class TableConfig:
                 )
             return MergeMode.OF_PAYLOAD[payload]
         return MergeMode.EVENT_TIME if self.ordering_field else MergeMode.COMMIT_TIME
+
+    def _with_partial_updates(self, mode: str) -> str:
+        """The mode of version 9 that fills columns of the winner has a name of its own with us."""
+        said = self.get(PARTIAL_UPDATE_MODE).strip().upper()
+        if not said:
+            return mode
+        if said != PartialUpdate.IGNORE_DEFAULTS:
+            raise UnsupportedTableError(
+                f"{PARTIAL_UPDATE_MODE}={said} in {PROPERTIES_PATH} is not supported for writing"
+            )
+        return MergeMode.PARTIAL_UPDATE if mode == MergeMode.EVENT_TIME else MergeMode.NON_DEFAULTS
 
     def check_readable(self, location: str) -> None:
         """Refuse, by name, what readers do not know.
@@ -268,14 +296,24 @@ class TableConfig:
         if self.layout_version != _LAYOUT_OF[self.version]:
             raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
 
+    def check_compactable(self, location: str) -> None:
+        """Refuse, by name, tables whose log files cannot be merged into base files. Includes `check_readable`."""
+        self.check_readable(location)
+        where = f"{location}/{PROPERTIES_PATH}"
+        self._check_kind(where, _READ_VERSIONS, _COMPACTED_TYPES, "compaction with ")
+        self._check_features(where, "compaction")
+
+    def _check_features(self, where: str, doing: str) -> None:
+        for key, supported, default in _WRITABLE:
+            if self.get(key, default).lower() not in supported:
+                raise UnsupportedTableError(f"{where}: {doing} with {key}={self.get(key)} is not supported")
+
     def check_writable(self, location: str) -> None:
         """Refuse, by name, what only readers may meet. Includes `check_readable`."""
         self.check_readable(location)
         where = f"{location}/{PROPERTIES_PATH}"
         self._check_kind(where, _WRITTEN_VERSIONS, _WRITTEN_TYPES, "writing with ")
-        for key, supported, default in _WRITABLE:
-            if self.get(key, default).lower() not in supported:
-                raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported")
+        self._check_features(where, "writing")
         if len(self.ordering_fields) > 1:
             key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
             raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported, only one field")
@@ -292,8 +330,8 @@ def _number(text: str) -> int:
 
 _READABLE: Final = (
     ("hoodie.table.base.file.format", {"PARQUET"}, "PARQUET"),
-    ("hoodie.table.multiple.base.file.formats.enable", {"FALSE"}, "false"),
-    ("hoodie.table.format", {"NATIVE"}, "native"),
+    (SEVERAL_FORMATS, {"FALSE"}, "false"),
+    (TABLE_FORMAT, {"NATIVE"}, "native"),
     (DROPS_PARTITION_COLUMNS, {"TRUE", "FALSE"}, "false"),
     (POPULATES_META_FIELDS, {"TRUE", "FALSE"}, "true"),
 )

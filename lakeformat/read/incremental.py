@@ -8,6 +8,7 @@ slices with log files base rows and log records are chosen before they are merge
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InstantNotAvailableError, InvalidOptionError
+from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, UnsupportedTableError
 from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import COMMIT_TIME
 from lakeformat.model.table_config import TableConfig
@@ -24,10 +25,11 @@ from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import ChangeRange, Snapshot
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["changed_snapshot"]
+__all__ = ["EVERYTHING", "changed_snapshot", "unhollowed"]
 
+_LOG: Final = logging.getLogger("lakeformat.read")
 #: What means "from the first commit on", but for any number of zeros.
-_EVERYTHING: Final = "earliest"
+EVERYTHING: Final = "earliest"
 _COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
 
 
@@ -55,39 +57,62 @@ def changed_snapshot(
     Raises:
         InvalidOptionError: no begin, or a bound that is none.
         InstantNotAvailableError: the range ends in the past, and its files have been cleaned away or archived.
+        UnsupportedTableError: rows of the table do not tell their commit.
     """
     config = engine.store.config()
+    if config.has_virtual_keys:
+        raise UnsupportedTableError(
+            f"rows of {engine.storage.location} do not tell which commit wrote them "
+            "(hoodie.populate.meta.fields=false), so there are no incremental queries of it; read snapshots"
+        )
     bounds = _bounds(options[BEGIN] if since is None else since, options[END] if until is None else until, config)
-    whole = engine.store.load().without(unseen)
+    try:
+        return _changed(engine, options, config, bounds, as_of, unseen)
+    except FileNotFoundError as error:
+        _LOG.info("%s was archived while the timeline was read, which is read again", error)
+        return _changed(engine, options, config, bounds, as_of, unseen)
+
+
+def _changed(
+    engine: Engine,
+    options: Options,
+    config: TableConfig,
+    bounds: _Bounds,
+    as_of: str | None,
+    unseen: frozenset[str],
+) -> Snapshot:
+    loaded = engine.timeline(config)  # Once: what completes from here on is no part of the range, nor of its rows.
+    whole = loaded.without(unseen)
     whole = whole if as_of is None else whole.as_of(as_of)
-    whole, held = _unhollowed(engine, options, whole)
+    whole, held = unhollowed(engine, options, whole)
     found = _range(engine, whole, bounds)
     wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
     later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
     hidden = unseen | held | later
     try:
         _check_reach(engine, whole, bounds)
-        snapshot = engine.snapshot(as_of, config, hidden, wanted)
+        snapshot = engine.snapshot(as_of, config, hidden, wanted, loaded)
     except InstantNotAvailableError as error:
         if not options[FULL_SCAN]:
             raise InstantNotAvailableError(
                 f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
             ) from None
-        snapshot, found = engine.snapshot(as_of, config, unseen), replace(found, before_merging=False)
+        snapshot = engine.snapshot(as_of, config, unseen, timeline=loaded)
+        found = replace(found, before_merging=False)
     return replace(snapshot, changes=found)
 
 
 def _bounds(since: AsOf | None, until: AsOf | None, config: TableConfig) -> _Bounds:
     if since is None:
         raise InvalidOptionError(f"an incremental query begins after an instant: set {BEGIN}, or 000 for everything")
-    everything = isinstance(since, str) and (since.strip().lower() == _EVERYTHING or not since.strip().strip("0"))
+    everything = isinstance(since, str) and (since.strip().lower() == EVERYTHING or not since.strip().strip("0"))
     return _Bounds(
         "" if everything else parse_as_of(since, config.zone, name=BEGIN),
         None if until is None or until == "" else parse_as_of(until, config.zone, name=END),
     )
 
 
-def _unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
+def unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
     """The timeline up to the oldest commit that may still complete in the past, and what that hides (layout 1)."""
     plans = frozenset(engine.store.pending_clustering(whole).values())
     hollow = whole.hollow_commit(plans)
@@ -112,7 +137,9 @@ def _range(engine: Engine, whole: Timeline, bounds: _Bounds) -> ChangeRange:
             times |= {i.time for i in engine.store.archived().completed_in(bounds.since, bounds.until)}
         rows = In(COMMIT_TIME, tuple(sorted(times))) if times else Always(False)
     else:
-        rows = And((Comparison(COMMIT_TIME, ">", bounds.since), Comparison(COMMIT_TIME, "<=", bounds.until or "~")))
+        newest = max(whole.commit_times, default=bounds.since)
+        last = newest if bounds.until is None else min(bounds.until, newest)
+        rows = And((Comparison(COMMIT_TIME, ">", bounds.since), Comparison(COMMIT_TIME, "<=", last)))
     return ChangeRange(bounds.since, max(covered, bounds.since), bind(rows, _COMMIT_TIMES))
 
 

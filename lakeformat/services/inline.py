@@ -7,15 +7,22 @@ fails is logged, and tried again after the next write.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError
+from lakeformat.model.table_config import TableType
 from lakeformat.services.cluster.plans import pending_plans
 from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of, rows_are_bound
+from lakeformat.services.compact.plans import pending_compactions
+from lakeformat.services.compact.rewrite import Compactor
+from lakeformat.services.compact.run import CompactSession
+from lakeformat.services.compact.trigger import Trigger, is_due
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -26,8 +33,12 @@ __all__ = ["after_write", "check_services", "with_services"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 
 
-def _wanted(options: Options) -> bool:
+def _clusters(options: Options) -> bool:
     return bool(options[INLINE] or options[SCHEDULE_INLINE])
+
+
+def _compacts(options: Options) -> bool:
+    return bool(options[compaction.INLINE] or options[compaction.SCHEDULE_INLINE])
 
 
 def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> None:
@@ -41,10 +52,11 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
         InvalidOptionError: options that exclude each other, or a table that cannot be clustered.
         InvalidInputError, SchemaMismatchError: a sort column is missing or has no order.
     """
-    if not _wanted(options):
+    for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
+        if options[inline] and options[apart]:
+            raise InvalidOptionError(f"{inline}=true runs what {apart}=true leaves to others; set one of them")
+    if not _clusters(options):
         return
-    if options[INLINE] and options[SCHEDULE_INLINE]:
-        raise InvalidOptionError(f"{INLINE}=true runs what {SCHEDULE_INLINE}=true leaves to others; set one of them")
     if rows_are_bound(options, snapshot):
         raise InvalidOptionError(
             f"hoodie.index.type=BUCKET finds rows by the names of their files, which clustering changes; leave out "
@@ -53,33 +65,71 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
     request_of(options).ordering.check(schema)
 
 
-def after_write(engine: Engine, options: Options, rewriter: Rewriter | None = None) -> dict[str, Any] | None:
-    """Run the services that are due.
+def after_write(
+    engine: Engine, options: Options, rewriter: Rewriter | None = None, compactor: Compactor | None = None
+) -> dict[str, Any] | None:
+    """Run the services that are due: compaction, then clustering.
 
     Returns:
-        what the service did, for the write's report; None if none was due.
+        what the services did, for the write's report; None if none was due.
     """
-    if not _wanted(options):
+    services: list[tuple[str, Callable[[], str | None]]] = []
+    if _compacts(options):
+        services.append(("compaction", lambda: _compacted(engine, options, compactor)))
+    if _clusters(options):
+        services.append(("clustering", lambda: _clustered(engine, options, rewriter)))
+    done: dict[str, Any] = {}
+    for name, run in services:
+        try:
+            said = run()
+        except Exception as error:  # The write is visible: nothing that happens now may look like its failure.
+            _LOG.warning(
+                "%s after the write failed, the write itself stands: %s: %s", name, type(error).__name__, error
+            )
+            said = f"failed: {type(error).__name__}: {error}"
+        if said is not None:
+            done[name] = said
+    return done or None
+
+
+def _clustered(engine: Engine, options: Options, rewriter: Rewriter | None) -> str | None:
+    if commits_since_clustering(engine.store) < options[INLINE_COMMITS]:
         return None
-    try:
-        if commits_since_clustering(engine.store) < options[INLINE_COMMITS]:
-            return None
-        session = ClusterSession(engine, options, rewriter)
-        if options[INLINE]:
-            result = session.cluster(request_of(options))
-            return {"clustering": str(result)}
-        planned = session.schedule(request_of(options))
-        return {"clustering": f"scheduled {planned}" if planned else "nothing to schedule"}
-    except Exception as error:  # The write is visible: nothing that happens now may look like its failure.
-        _LOG.warning("clustering after the write failed, the write itself stands: %s: %s", type(error).__name__, error)
-        return {"clustering": f"failed: {type(error).__name__}: {error}"}
+    session = ClusterSession(engine, options, rewriter)
+    if options[INLINE]:
+        return str(session.cluster(request_of(options)))
+    planned = session.schedule(request_of(options))
+    return f"scheduled {planned}" if planned else "nothing to schedule"
+
+
+def _compacted(engine: Engine, options: Options, compactor: Compactor | None) -> str | None:
+    """Hudi: ``runAnyPendingCompactions``, then ``inlineCompaction``; or ``inlineScheduleCompaction``."""
+    config = engine.store.config()
+    if config.table_type is not TableType.MERGE_ON_READ:
+        return None
+    results = []
+    if options[compaction.INLINE]:
+        while not (result := CompactSession(engine, options, compactor).run()).skipped:
+            results.append(str(result))
+    timeline = engine.store.load()
+    if is_due(Trigger.of_options(options), timeline, engine.clock.now_ms(), config.zone):
+        if options[compaction.INLINE]:
+            results.append(str(CompactSession(engine, options, compactor).run(plans=True)))
+        elif not pending_compactions(engine.store, timeline):
+            planned = CompactSession(engine, options, compactor).schedule()
+            results.append(f"scheduled {planned}" if planned else "nothing to schedule")
+    return "; ".join(results) or None
 
 
 def with_services(
-    result: WriteResult, engine: Engine, options: Options, rewriter: Rewriter | None = None
+    result: WriteResult,
+    engine: Engine,
+    options: Options,
+    rewriter: Rewriter | None = None,
+    compactor: Compactor | None = None,
 ) -> WriteResult:
     """The result of a write, after its services; what they did stands in the report under ``services``."""
-    done = None if result.skipped else after_write(engine, options, rewriter)
+    done = None if result.skipped else after_write(engine, options, rewriter, compactor)
     if done is None:
         return result
     return WriteResult(result.instant_time, result.operation, {**result.report, "services": done})

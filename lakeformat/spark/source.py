@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from lakeformat.spark.relation import Relation
@@ -85,23 +90,16 @@ class LakehouseSource(DataSource):
                 "view ... using lakehouse options (path '...')"
             )
 
-    def streamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name.
-        """Refused by name."""
-        return self._no_stream()
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name.
+        """A reader of a stream."""
+        from lakeformat.spark.stream_reader import make_stream_reader
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802  Spark's name.
-        """Refused by name."""
-        return self._no_stream()
+        self._refuse_catalog()
+        return make_stream_reader(dict(self.options), schema, self._relation)
 
-    def simpleStreamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name.
-        """Refused by name."""
-        return self._no_stream()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A writer of one batch of a stream."""
+        from lakeformat.spark.stream_writer import make_stream_writer
 
-    @staticmethod
-    def _no_stream() -> Any:
-        from lakeformat.errors import UnsupportedTableError
-
-        raise UnsupportedTableError(
-            'streaming with format("lakehouse") is not supported; write each batch by foreachBatch and '
-            'format("lakehouse").mode("append")'
-        )
+        self._refuse_catalog()
+        return make_stream_writer(dict(self.options), schema, overwrite)

@@ -14,6 +14,7 @@ from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Engine", "open_engine"]
 
@@ -45,11 +46,22 @@ class Engine:
         config: TableConfig | None = None,
         unseen: frozenset[str] = frozenset(),
         wanted: frozenset[str] | None = None,
+        timeline: Timeline | None = None,
     ) -> Snapshot:
         """The table now or at an instant time, by the file index or by listing; see `load_snapshot`."""
         return load_snapshot(
-            self.store, as_of=as_of, unseen=unseen, wanted=wanted, config=config, use_index=self.use_index
+            self.store,
+            as_of=as_of,
+            unseen=unseen,
+            wanted=wanted,
+            config=config,
+            timeline=timeline,
+            use_index=self.use_index,
         )
+
+    def timeline(self, config: TableConfig) -> Timeline:
+        """All active instants, with what `snapshot` wants to know of the archive."""
+        return self.store.load(config.archive_folder if self.use_index else None)
 
     def writable(self) -> Snapshot:
         """The table as it stands, refused if it cannot be written to."""

@@ -121,7 +121,7 @@ class Snapshot:
         if self.config.has_virtual_keys:
             shape = replace(shape or StoredShape(), key=self._key)
         only = self.changes.rows if self.changes and self.changes.before_merging else None
-        return SliceMerging(self._rule, self._visible.since(piece.base_instant), shape, only)
+        return SliceMerging(self._rule, self._visible.since(piece.earliest), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
         """How the columns of a base file that is read alone become the table's; None where they are."""
@@ -148,6 +148,11 @@ class Snapshot:
             raise UnsupportedTableError(
                 f"{location}: writing to a table whose columns go by ids (hoodie.schema.on.read.enable) is not "
                 "supported; use Apache Hudi for it"
+            )
+        if self.schema is not None and OPERATION in self.schema.names:
+            raise UnsupportedTableError(
+                f"{location}: writing to a table whose rows tell their operation ({OPERATION}, of "
+                "hoodie.allow.operation.metadata.field) is not supported; use Apache Hudi for it"
             )
 
     @cached_property

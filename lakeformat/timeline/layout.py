@@ -71,6 +71,11 @@ class TimelineLayout:
         """Path of the instant's file, relative to the table."""
         return f"{self.folder}/{self.file_name(instant)}"
 
+    @property
+    def clustering(self) -> Action:
+        """The action of a clustering that is not completed."""
+        return Action.CLUSTERING if self.tells_completion else Action.REPLACE_COMMIT
+
     def requests(self, instant: Instant) -> tuple[Instant, ...]:
         """What the instant may have been requested as: one that is completed may stem from a plan."""
         own = instant.at(State.REQUESTED)

@@ -17,7 +17,14 @@ STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
         State.INFLIGHT: frozenset({State.COMPLETED}),
         State.COMPLETED: frozenset(),
     }
-    for action in (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT, Action.CLUSTERING, Action.ROLLBACK)
+    for action in (
+        Action.COMMIT,
+        Action.DELTA_COMMIT,
+        Action.REPLACE_COMMIT,
+        Action.COMPACTION,
+        Action.CLUSTERING,
+        Action.ROLLBACK,
+    )
 }
 
 

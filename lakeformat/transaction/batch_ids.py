@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import BATCH_APP, BATCH_ID
 from lakeformat.errors import InvalidOptionError
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -21,8 +22,6 @@ __all__ = ["BATCHES_KEY", "BatchId", "batch_of", "last_batches", "with_batch"]
 
 #: Key of ``extraMetadata``: a JSON object, app -> last id.
 BATCHES_KEY: Final = "lakeformat.batches"
-_APP: Final = "lakeformat.batch.app"
-_ID: Final = "lakeformat.batch.id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,9 @@ class BatchId:
 
 def batch_of(options: Options) -> BatchId | None:
     """The batch the options name, None if they name none. Raises `InvalidOptionError` if they name half of one."""
-    app, number = options[_APP], options[_ID]
+    app, number = options[BATCH_APP], options[BATCH_ID]
     if (not app) != (number is None):
-        raise InvalidOptionError(f"{_APP} and {_ID} need each other; give both or none")
+        raise InvalidOptionError(f"{BATCH_APP} and {BATCH_ID} need each other; give both or none")
     return BatchId(app, number) if app else None
 
 

@@ -82,12 +82,15 @@ def take_instant(
     token: str,
     data: bytes = b"",
 ) -> Instant:
-    """Claim and request a new instant, greater than all there are. Call it under the table's lock."""
+    """Claim and request a new instant, greater than all there are. Call it under the table's lock.
+
+    The plan of a compaction stays, whatever becomes of its writer: others may write for the slices it opens.
+    """
     newest = store.load().last_time
     while True:
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
         newest = instant.time
-        claim = json.dumps({"kind": kind, "lakeformat.token": token}).encode()
+        claim = json.dumps(_claim_of(kind, token, keeps_plan=action is Action.COMPACTION)).encode()
         if not _created(store.storage, claim_path(instant.time), claim):
             continue
         try:
@@ -100,14 +103,18 @@ def take_instant(
         return instant
 
 
+def _claim_of(kind: str, token: str, *, keeps_plan: bool) -> dict[str, object]:
+    return {"kind": kind, "lakeformat.token": token, **({"keeps_plan": True} if keeps_plan else {})}
+
+
 def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
     """Claim an instant that somebody has planned, to run it; the heartbeat begins. Call it under the table's lock.
 
     Raises:
         FileExistsError: it is claimed already.
     """
-    claim = {"kind": PROCESS, "lakeformat.token": token, "keeps_plan": True}
-    storage.create(claim_path(instant_time), json.dumps(claim).encode())
+    claim = json.dumps(_claim_of(PROCESS, token, keeps_plan=True)).encode()
+    storage.create(claim_path(instant_time), claim)
     beat(storage, instant_time)
 
 

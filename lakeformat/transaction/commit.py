@@ -139,8 +139,8 @@ class CommitProtocol:
         overwritten: frozenset[str] | None = None,
         check_new_keys: NewKeyCheck | None = None,
         before: Callable[[], None] | None = None,
-    ) -> None:
-        """Check for conflicts and make the commit visible. Call it under the lock.
+    ) -> Instant:
+        """Check for conflicts and make the commit visible. Call it under the lock. Returns the completed instant.
 
         Args:
             before: called when nothing but the completed file is missing; what it raises stops the commit.
@@ -163,23 +163,26 @@ class CommitProtocol:
             check_new_keys(others)
         if before is not None:
             before()
-        self._complete(commit, replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token}))
+        return self._complete(commit, replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token}))
 
-    def _complete(self, commit: OpenCommit, metadata: CommitMetadata) -> None:
+    def _complete(self, commit: OpenCommit, metadata: CommitMetadata) -> Instant:
         try:
-            self.store.complete(commit.instant.at(State.INFLIGHT), metadata, self.clock)
+            return self.store.complete(commit.instant.at(State.INFLIGHT), metadata, self.clock)
         except FileExistsError:
-            if not self._is_ours(commit):
+            ours = self._completed_by_us(commit)
+            if ours is None:
                 raise WriteConflictError(
                     f"instant {commit.time} was completed by another writer; run the write again"
                 ) from None
         except StorageError as error:
-            if not self._is_ours(commit):
+            ours = self._completed_by_us(commit)
+            if ours is None:
                 raise
             _LOG.warning("commit %s is visible although storage reported: %s", commit.time, error)
+        return ours
 
-    def _is_ours(self, commit: OpenCommit) -> bool:
-        """Read back what stands there: ours, another's, or nothing.
+    def _completed_by_us(self, commit: OpenCommit) -> Instant | None:
+        """Read back what stands there: ours, or None for another's or nothing.
 
         Raises:
             CommitStateUnknownError: it cannot be read.
@@ -189,10 +192,10 @@ class CommitProtocol:
             try:
                 standing = self.store.load().find(commit.time)
                 if standing is None or standing.state is not State.COMPLETED:
-                    return False
-                return self.store.commit(standing).extra.get(TOKEN_KEY) == commit.token
+                    return None
+                return standing if self.store.commit(standing).extra.get(TOKEN_KEY) == commit.token else None
             except FileNotFoundError:
-                return False
+                return None
             except (StorageError, CorruptTableError) as error:
                 reason = error
         path = self.store.path(commit.instant.at(State.COMPLETED))

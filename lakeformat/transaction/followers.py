@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import State
+from lakeformat.model.instant import Instant
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_index.keep import IndexWriter
 from lakeformat.table_state.snapshot import Snapshot
@@ -35,12 +35,14 @@ class Published:
     """A commit that is visible.
 
     Attributes:
+        instant: completed.
         schema: the table's columns after it.
         base: the table before, as the write saw it.
         hidden: file groups that it replaces.
     """
 
     commit: OpenCommit
+    instant: Instant
     schema: pa.Schema
     written: Sequence[Written]
     base: Snapshot
@@ -70,7 +72,13 @@ class MetadataTableDropper(Follower):
     def before_publish(self, commit: OpenCommit) -> None:
         """See `drop_metadata_table`."""
         if drop_metadata_table(self.engine.store, self.engine.clock):
-            _LOG.info("dropped the metadata table: it would not know commit %s", commit.time)
+            _LOG.warning(
+                "dropped the metadata table of %s, which would not know commit %s: Hudi lists folders, and reads "
+                "without its statistics and indexes, until a writer with hoodie.metadata.enable=true builds them anew "
+                "from all files; set that to false where both write",
+                self.engine.storage.location,
+                commit.time,
+            )
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,7 @@ class FileIndexFollower(Follower):
                 upkeep.commits,
                 upkeep.shard_files,
             )
-            index.committed(published.base, commit.instant.at(State.COMPLETED), files, published.hidden)
+            index.committed(published.base, published.instant, files, published.hidden)
         except Exception as error:  # Whoever took one for the write's failure would write its rows twice.
             _INDEX_LOG.warning(
                 "the file index of %s does not know commit %s yet, the next write adds it: %s",

@@ -36,7 +36,7 @@ class Outcome:
         schema: the table's columns after the write.
         snapshot: the table that the write started from.
         overwritten: partitions whose contents it replaces; None if it replaces none.
-        check_new_keys: refuses keys that others have written meanwhile.
+        check_new_keys: refuses what others have written meanwhile: the keys of new rows, or into what a plan covers.
         replaced: partition path -> file ids to hide, where it is not all of the partitions ``overwritten``.
         schema_text: the schema as an earlier commit carries it; "" writes ``schema``.
         files_schema: the columns of the files; ``schema`` by default.
@@ -88,18 +88,19 @@ class Publication:
             CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
         """
         stats, replaced = outcome.stats, outcome.replaced_ids
-        opened = [stat for stat in stats if stat.prev_commit in (None, commit.time)]
+        opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
         self._count(stats, len(opened), replaced)
         self._validate(commit, outcome.schema, stats, replaced)
-        merged = {FileGroupId(s.partition_path, s.file_id) for s in stats} - {
-            FileGroupId(s.partition_path, s.file_id) for s in opened
-        }
+        merged = (
+            {FileGroupId(s.partition_path, s.file_id) for s in stats} if not self.purpose.operation.shares else set()
+        )
+        merged -= {FileGroupId(s.partition_path, s.file_id) for s in opened}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
             last = last_batches(self.engine.store, outcome.snapshot.timeline)
             batches = with_batch(last, self.purpose.batch)
             metadata = self._metadata(outcome, stats, replaced, batches)
-            self.protocol.publish(
+            instant = self.protocol.publish(
                 commit,
                 metadata,
                 touched=frozenset(merged | hidden),
@@ -109,6 +110,7 @@ class Publication:
             )
         published = Published(
             commit=commit,
+            instant=instant,
             schema=outcome.schema,
             written=outcome.written,
             base=outcome.snapshot,
@@ -117,7 +119,7 @@ class Publication:
                 commit.time,
                 self.purpose.config.name,
                 self.engine.storage.location,
-                commit.instant.action.value,
+                instant.action.value,
                 self.purpose.operation.value,
                 tuple(metadata.all_stats()),
                 {**self.hooks.extra_metadata, **batches},
@@ -152,7 +154,11 @@ class Publication:
         if outcome.files_schema is not None and not outcome.files_schema.equals(schema):
             extra[FILES_SCHEMA] = to_avro(outcome.files_schema, table_name=config.name)
         return CommitMetadata(
-            self.purpose.operation.name, {p: tuple(s) for p, s in by_partition.items()}, extra, replaced
+            self.purpose.operation.name,
+            {p: tuple(s) for p, s in by_partition.items()},
+            extra,
+            replaced,
+            compacted=self.purpose.operation is Operation.COMPACT,
         )
 
     def _validate(
@@ -171,7 +177,7 @@ class Publication:
             counted["validators"] = len(self.hooks.validators)
 
     def _count(self, stats: Sequence[WriteStat], opened: int, replaced: Mapping[str, tuple[str, ...]]) -> None:
-        if self.purpose.operation is Operation.CLUSTER:
+        if self.purpose.operation in {Operation.CLUSTER, Operation.COMPACT}:
             self.report.rows["rewritten"] = sum(stat.num_writes for stat in stats)
         else:
             self.report.rows.update(

@@ -15,7 +15,6 @@ from lakeformat.config.write_options import (
     INDEX_SHARD_FILES,
 )
 from lakeformat.files.facts import indexed_columns
-from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import column_path
@@ -60,7 +59,7 @@ class Purpose:
         batch: the batch it brings, if it names one.
         wait_seconds: for the table's lock.
         retries: after a conflict.
-        keeps_index: whether the file index is told.
+        keeps_index: whether the file index is told, which knows no log files.
     """
 
     operation: Operation
@@ -71,12 +70,6 @@ class Purpose:
     retries: int
     keeps_index: bool
     index: IndexUpkeep
-
-    @property
-    def action(self) -> Action:
-        """The timeline action it commits as."""
-        action = self.operation.action
-        return Action.DELTA_COMMIT if action is Action.COMMIT and self.config.takes_logs else action
 
 
 def purpose_of(operation: Operation, config: TableConfig, options: Options, write_id: str) -> Purpose:
@@ -93,7 +86,7 @@ def purpose_of(operation: Operation, config: TableConfig, options: Options, writ
         batch=batch_of(options),
         wait_seconds=options["hoodie.write.lock.wait_time_ms"] / 1000,
         retries=options["hoodie.write.num.retries.on.conflict.failures"],
-        keeps_index=options[FILE_INDEX] and not config.takes_logs,  # Its files are base files.
+        keeps_index=options[FILE_INDEX] and not config.takes_logs,
         index=IndexUpkeep(
             columns=None if wanted is None else tuple(wanted),
             columns_limit=options[INDEX_COLUMNS_LIMIT],

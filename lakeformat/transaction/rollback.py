@@ -22,7 +22,7 @@ from lakeformat.codec.avro_records import (
 )
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.model.files import join_path
-from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path, own_path
 from lakeformat.table_state.file_groups import list_files
@@ -36,6 +36,8 @@ from lakeformat.transaction.written import stage_folder
 __all__ = ["recover", "revert_run", "roll_back", "was_rolled_back"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
+#: Of whose dead writers something is undone: of a compaction the run alone.
+_UNDONE: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
 _STAGE_KEPT_MS: Final = 24 * 3600 * 1000
 
 
@@ -56,10 +58,10 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock, *, keeping:
     timeline = store.load() if rollbacks else timeline
     any_dead = False
     for instant in timeline.pending:
-        if instant.action in COMMIT_ACTIONS and _is_dead(store, instant, clock):
+        if instant.action in _UNDONE and _is_dead(store, instant, clock):
             any_dead = True
             claim = claims.read_claim(store.storage, instant.time)
-            if claim is not None and (claim.keeps_plan or (instant.time == keeping and _has_plan(store, instant))):
+            if _keeps_plan(store, instant, claim, is_wanted=instant.time == keeping):
                 _LOG.warning("undoing the run of %s, whose process died; its plan stays", store.path(instant))
                 revert_run(store, instant)
                 continue
@@ -75,9 +77,16 @@ def recover(store: TimelineStore, config: TableConfig, clock: Clock, *, keeping:
     _clear_old_files(store, clock)
 
 
+def _keeps_plan(store: TimelineStore, instant: Instant, claim: claims.Claim | None, *, is_wanted: bool) -> bool:
+    """Whether of a dead run the plan stays. That of a compaction always does: log files may be named after it."""
+    if instant.action is Action.COMPACTION:
+        return True
+    return claim is not None and (claim.keeps_plan or (is_wanted and _has_plan(store, instant)))
+
+
 def _has_plan(store: TimelineStore, instant: Instant) -> bool:
     try:
-        requested = store.requested_replace(instant) if instant.action is Action.REPLACE_COMMIT else None
+        requested = store.requested_replace(instant) if instant.action in REPLACE_ACTIONS else None
     except CorruptTableError:
         return False
     return requested is not None and requested.plan is not None
@@ -93,7 +102,9 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     claim = claims.read_claim(store.storage, instant.time)
     if claim is not None:
         return not claims.is_alive(store, instant, claim, clock)
-    if instant.action is Action.REPLACE_COMMIT and instant.state is State.REQUESTED:
+    if instant.action is Action.COMPACTION:
+        return False  # A plan that waits, or another program's run: others write beside both.
+    if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
         return False  # A plan of clustering waits for its run; it is nobody's failure.
     _refuse_if_alive(store, instant, clock)
     return True

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
@@ -123,10 +124,12 @@ class Transaction:
         Args:
             plan: what the requested file holds, if not what every instant of the action has.
         """
-        purpose = self.purpose
-        return self.protocol.begin(
-            purpose.config, purpose.action, known, token=purpose.write_id, lives_by=lives_by, plan=plan
-        )
+        purpose, action = self.purpose, self.purpose.operation.action
+        if purpose.operation is Operation.CLUSTER:
+            action = self.store.layout.clustering
+        elif action is Action.COMMIT and purpose.config.takes_logs:
+            action = Action.DELTA_COMMIT
+        return self.protocol.begin(purpose.config, action, known, token=purpose.write_id, lives_by=lives_by, plan=plan)
 
     def inflight(
         self,

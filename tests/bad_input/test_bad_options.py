@@ -153,7 +153,7 @@ def test_an_unrelated_option_is_never_proposed(caplog: pytest.LogCaptureFixture)
         ("hoodie.index.type", "RECORD_INDEX", "AUTO, BLOOM, SIMPLE"),
         ("hoodie.parquet.compression.codec", "lzo", "zstd, snappy, gzip"),
         ("table_type", "MERGE_SOMETIMES", "write one of COPY_ON_WRITE, MERGE_ON_READ"),
-        ("hoodie.write.table.version", "9", "write one of 6"),
+        ("hoodie.write.table.version", "7", "write one of 6"),
         ("merge_mode", "NEWEST", "EVENT_TIME_ORDERING"),
         ("hoodie.datasource.query.type", "incrementally", "snapshot"),
         ("merger", "my_rules.largest", "package.module:function"),

@@ -18,8 +18,8 @@ from lakeformat.config.pages import hudi_page
 from lakeformat.config.resolve import resolve
 
 PAGE = Path(__file__).parents[2] / "OPTIONS.md"
-#: What Hudi writes by default and lakeformat does not: to ask for it is refused.
-NEWER = {"hoodie.write.table.version", "hoodie.table.version"}
+#: What Hudi writes by default under a name that no number tells: to ask for it is refused.
+NEWER = {"hoodie.table.version"}
 #: None of any option's values.
 OTHER = "something.else"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,12 @@ from hypothesis import strategies as st
 from test_hudi_fixtures import same
 
 import lakeformat
-from lakeformat import InstantNotAvailableError, InvalidOptionError, Table
+from lakeformat import InstantNotAvailableError, InvalidOptionError, Table, UnsupportedTableError
 from lakeformat.model.instant import Action, Instant, State
+from lakeformat.storage.local import LocalStorage
+from lakeformat.storage.port import FileInfo
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
 
 TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.instanttime"
 END, FULL_SCAN = "hoodie.datasource.read.end.instanttime", "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
@@ -138,6 +144,58 @@ def test_what_has_been_cleaned_away_since_matters_only_to_those_whose_rows_it_he
         table.changes("000", second)
     fallback = lakeformat.open(tmp_path / "t", **{FULL_SCAN: "true"})
     assert fallback.changes("000", second).to_arrow()["id"].to_pylist() == ["b"]
+
+
+@dataclass(frozen=True)
+class Busy(Engine):
+    """A table that somebody writes to whenever a snapshot of it is taken."""
+
+    write: Callable[[], object]
+
+    def snapshot(self, *arguments: Any, **named: Any) -> Snapshot:
+        self.write()
+        return super().snapshot(*arguments, **named)
+
+
+def test_a_commit_that_completes_while_a_range_is_opened_is_of_the_next_range(tmp_path: Path) -> None:
+    table, numbers = new_table(tmp_path), iter(range(9))
+    table.upsert(rows({"first": 0}))
+    engine, writer = table.engine, lakeformat.open(tmp_path / "t")
+    table.engine = Busy(
+        engine.storage, engine.clock, engine.ids, True, lambda: writer.upsert(rows({f"k{next(numbers)}": 1}))
+    )
+    seen, since = [], "000"
+    for _ in range(3):
+        changes = table.changes(since)
+        seen.append(sorted(changes.to_arrow()["id"].to_pylist()))
+        since = changes.until
+    assert seen == [["first"], ["k0"], ["k1"]]
+
+
+@dataclass(frozen=True)
+class Listing(LocalStorage):
+    """Notes the folders it is asked to list."""
+
+    listed: list[str] = field(default_factory=list)
+
+    def list(self, path: str) -> Sequence[FileInfo]:
+        self.listed.append(path)
+        return super().list(path)
+
+
+def test_the_timeline_is_listed_once_for_a_range(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.upsert(rows({"a": 1}))
+    storage = Listing(str(tmp_path / "t"))
+    table.engine = Engine(storage, table.engine.clock, table.engine.ids, use_index=False)
+    table.changes("000")
+    assert storage.listed.count(".hoodie") == 1
+
+
+def test_a_table_whose_rows_tell_no_commit_is_refused(tmp_path: Path) -> None:
+    folder = unpack("own_kinds/v9_virtual_mor", tmp_path)
+    with pytest.raises(UnsupportedTableError, match=r"populate\.meta\.fields=false.*read snapshots"):
+        lakeformat.open(folder).changes("000")
 
 
 @pytest.mark.parametrize(

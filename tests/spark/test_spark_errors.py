@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from fixture_tables import unpack
 from lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -172,15 +171,3 @@ def test_sql_reads_by_a_view(spark: SparkSession, table: Path) -> None:
         ("p1", 2, 1.5),
     ]
     spark.catalog.dropTempView("by_view")
-
-
-def test_streams_are_refused_by_name(spark: SparkSession, table: Path, tmp_path: Path) -> None:
-    text = 'streaming with format("lakehouse") is not supported; write each batch by foreachBatch and'
-    ticks = spark.readStream.format("rate").load().selectExpr("value id", "'p' part", "value ts", "0D x")
-    sink = ticks.writeStream.format("lakehouse").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    source = spark.readStream.format("lakehouse").load(str(table)).writeStream.format("noop")
-    before = commits(table)
-    for stream in (sink.option("path", str(table)), source):
-        with pytest.raises(PySparkException, match=re.escape(text)):
-            stream.start().awaitTermination(60)
-    assert commits(table) == before

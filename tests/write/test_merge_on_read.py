@@ -88,16 +88,16 @@ class Twin:
         return next((place for place in places if place in self.rows), None)
 
 
+@pytest.mark.parametrize("version", [6, 8, 9])
 @pytest.mark.parametrize("index", INDEXES)
-@settings(max_examples=5, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(steps=st.lists(STEP, min_size=3, max_size=9))
 def test_every_operation_under_every_index(
-    index: str, steps: list[tuple[str, list[Key], int]], tmp_path_factory: pytest.TempPathFactory
+    index: str, version: int, steps: list[tuple[str, list[Key], int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("t")
-    table = lakeformat.create(
-        folder / "t", SCHEMA, record_key="id", partition_by="p", ordering="ts", **MERGE_ON_READ, **INDEXES[index]
-    )
+    options = {**MERGE_ON_READ, **INDEXES[index], "hoodie.write.table.version": version}
+    table = lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="p", ordering="ts", **options)
     twin, dead = Twin(anywhere=index.startswith("GLOBAL")), 0
     for number, (operation, places, ts) in enumerate(steps):
         keys = list({key: (path, key) for path, key in places}.values()) if twin.anywhere else places

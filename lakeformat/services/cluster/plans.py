@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from lakeformat.errors import CorruptTableError, InvalidInputError
+from lakeformat.errors import CorruptTableError
 from lakeformat.model.clustering import ClusteringPlan
 from lakeformat.model.instant import REPLACE_ACTIONS, Instant
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["clustered_by", "may_cluster", "not_pending", "pending_plans"]
+__all__ = ["clustered_by", "may_cluster", "pending_plans"]
 
 
 def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
@@ -31,12 +31,6 @@ def clustered_by(store: TimelineStore, timeline: Timeline, instant_time: str) ->
         return None
     requested = store.requested_replace(instant)
     return requested.plan.params if requested is not None and requested.plan is not None else None
-
-
-def not_pending(instant_time: str, pending: Collection[str]) -> InvalidInputError:
-    """The refusal of an instant that is none of the pending clusterings."""
-    known = f"pending are {', '.join(pending)}" if pending else "none is pending"
-    return InvalidInputError(f"no clustering {instant_time} is pending; {known}")
 
 
 def may_cluster(store: TimelineStore, instant: Instant) -> bool:

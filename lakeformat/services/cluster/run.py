@@ -8,8 +8,8 @@ outlives a failed run, and is taken off the timeline only by `ClusterSession.can
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final, TypeAlias
@@ -22,19 +22,17 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import (
     InvalidInputError,
     InvalidOptionError,
-    LakeformatError,
     WriteConflictError,
 )
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import has_bucket_files
 from lakeformat.layout import Strategy
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.model.instant import Instant, State
+from lakeformat.model.instant import Instant
 from lakeformat.model.operation import Operation
-from lakeformat.model.record import COMMIT_TIME
 from lakeformat.services.cluster.here import Group, groups_of, rewrite_here
 from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
-from lakeformat.services.cluster.plans import clustered_by, may_cluster, not_pending, pending_plans
+from lakeformat.services.cluster.plans import clustered_by, may_cluster, pending_plans
 from lakeformat.services.cluster.settings import (
     Ordering,
     RewriteSettings,
@@ -43,17 +41,16 @@ from lakeformat.services.cluster.settings import (
     plan_params,
     target_of_plan,
 )
+from lakeformat.services.planned import PlannedService, carried_schema, not_pending
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.conflict import OverlapError
-from lakeformat.transaction.heartbeat import alive, how_to_wait
+from lakeformat.transaction.heartbeat import alive
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.rollback import revert_run, roll_back
+from lakeformat.transaction.rollback import roll_back
 from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.decide.job import refuse_logs, rewrite_job
 from lakeformat.write.session import WriteSession
@@ -128,6 +125,7 @@ class ClusterSession:
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         job = rewrite_job(snapshot, self.options, Operation.CLUSTER, engine.ids)
         self.session = WriteSession(engine, job, Hooks())
+        self.planned = PlannedService(self.session.transaction, "clustering")
 
     # --- planning -------------------------------------------------------------------------------------
 
@@ -169,13 +167,10 @@ class ClusterSession:
             plan = self.plan(snapshot, request)
             if plan is None:
                 return None
-            commit = self._begin(snapshot, plan)
-            claims.release(self.engine.storage, commit.time)
+            commit = self.planned.begin(snapshot.timeline, encode_clustering(plan))
+            self.planned.leave(commit)
         _LOG.info("clustering %s scheduled: %d file groups", commit.time, len(plan.file_groups))
         return commit.time
-
-    def _begin(self, snapshot: Snapshot, plan: ClusteringPlan) -> OpenCommit:
-        return self.session.transaction.begin(snapshot.timeline.commit_times, plan=encode_clustering(plan))
 
     # --- running --------------------------------------------------------------------------------------
 
@@ -191,12 +186,14 @@ class ClusterSession:
                 snapshot = self.engine.snapshot()
                 plan = self.plan(snapshot, request)
                 if plan is not None:
-                    commit = self._started(self._begin(snapshot, plan), keeps_plan=False)
+                    commit = self.planned.started(
+                        self.planned.begin(snapshot.timeline, encode_clustering(plan)), keeps_plan=False
+                    )
                     life.enter_context(alive(self.engine.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
             if plan is None:
                 return self.session.transaction.nothing(snapshot, "no file groups are worth rewriting")
-            with self._undone_on_failure(commit, keeps_plan=False):
+            with self.planned.undone_on_failure(commit, keeps_plan=False):
                 return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
 
     def run(self, instant_time: str | None = None) -> WriteResult:
@@ -215,70 +212,28 @@ class ClusterSession:
                 snapshot = self.engine.snapshot()
                 found = self._claim_one(snapshot, instant_time)
                 if found is not None:
-                    commit, plan, ordering = found
+                    commit, (plan, ordering) = found
                     life.enter_context(alive(self.engine.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
             if found is None:
                 return self.session.transaction.nothing(snapshot, "no clustering is pending")
-            with self._undone_on_failure(commit, keeps_plan=True):
+            with self.planned.undone_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))
 
     def _claim_one(
         self, snapshot: Snapshot, instant_time: str | None
-    ) -> tuple[OpenCommit, ClusteringPlan, Ordering] | None:
+    ) -> tuple[OpenCommit, tuple[ClusteringPlan, Ordering]] | None:
         """Start this plan, or else the oldest that can be run. If none can, what the oldest lacks is raised."""
-        refusals: list[LakeformatError] = []
-        found = self._find(snapshot.timeline, instant_time)
-        if found:
+        pending = pending_plans(self.engine.store, snapshot.timeline)
+
+        def check(instant: Instant, plan: ClusteringPlan) -> tuple[ClusteringPlan, Ordering]:
             self._check_index(snapshot)
-        for instant, plan in found:
-            try:
-                ordering = ordering_of_plan(plan, self.options, instant.time)
-                ordering.check(snapshot.columns(self.engine.storage.location))
-                self._check_live(instant, plan, snapshot)
-                self._claim(instant)
-                commit = OpenCommit(instant, self.session.job.write_id, snapshot.timeline.commit_times)
-                return self._started(commit, keeps_plan=True), plan, ordering
-            except LakeformatError as error:
-                if instant_time is not None:
-                    raise
-                _LOG.warning("%s", error)
-                refusals.append(error)
-        if refusals:
-            raise refusals[0]
-        return None
+            ordering = ordering_of_plan(plan, self.options, instant.time)
+            ordering.check(snapshot.columns(self.engine.storage.location))
+            self._check_live(instant, plan, snapshot)
+            return plan, ordering
 
-    def _find(self, timeline: Timeline, instant_time: str | None) -> list[tuple[Instant, ClusteringPlan]]:
-        pending = pending_plans(self.engine.store, timeline)
-        if instant_time is None:
-            return [found for found in pending.values() if found[0].state is State.REQUESTED]
-        if instant_time not in pending:
-            raise not_pending(instant_time, pending)
-        return [pending[instant_time]]
-
-    def _claim(self, instant: Instant) -> None:
-        if instant.state is not State.REQUESTED:
-            raise self._runs_elsewhere(instant)
-        try:
-            claims.claim_plan(self.engine.storage, instant.time, token=self.session.job.write_id)
-        except FileExistsError:
-            raise self._runs_elsewhere(instant) from None
-
-    def _started(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
-        """Inflight, under the lock that the claim was put under: who comes next finds both.
-
-        Raises:
-            WriteConflictError: another program, which knows no claims, has begun to run the plan; it is left alone.
-        """
-        try:
-            return self.session.transaction.protocol.inflight(commit, None)
-        except WriteConflictError:
-            claims.release(self.engine.storage, commit.time)
-            raise self._runs_elsewhere(commit.instant) from None
-        except BaseException:
-            with suppress(LakeformatError, OSError):  # Else the next writer does it.
-                self._undo(commit, keeps_plan=keeps_plan)
-            raise
+        return self.planned.claim_one(pending, instant_time, snapshot.timeline, check)
 
     def _check_live(self, instant: Instant, plan: ClusteringPlan, snapshot: Snapshot) -> None:
         """Take a plan off the timeline whose files are no longer those of the table.
@@ -313,7 +268,7 @@ class ClusterSession:
             written = self._rewriter(self.engine, groups_of(plan, snapshot), settings)
             counted.update(order=ordering.strategy.value if ordering.columns else "none", files=len(written))
         with session.transaction.locked():
-            self._check_claim(commit)
+            self.planned.check_claim(commit)
             with session.transaction.report.step("place") as counted:
                 placed = session.place(commit, written)
                 counted["files"] = len(placed)
@@ -322,7 +277,7 @@ class ClusterSession:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
             # A write that began before us may have changed the columns meanwhile.
             now = self.engine.snapshot()
-            text, columns = _carried_schema(self.engine, now), now.columns(location)
+            text, columns = carried_schema(self.engine, now), now.columns(location)
             outcome = Outcome(
                 schema=columns,
                 written=placed,
@@ -341,33 +296,6 @@ class ClusterSession:
             return files
         return replace(files, row_group_rows=_ORDERED_GROUP_ROWS)
 
-    def _check_claim(self, commit: OpenCommit) -> None:
-        """Whoever took us for dead has undone what we did."""
-        claim = claims.read_claim(self.engine.storage, commit.time)
-        if claim is None or claim.write_id != commit.token:
-            raise WriteConflictError(
-                f"clustering {commit.time} was undone by another writer, who took it for dead; run it again"
-            )
-
-    @contextmanager
-    def _undone_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
-        transaction = self.session.transaction
-
-        def undo(error: BaseException) -> None:
-            claim = claims.read_claim(self.engine.storage, commit.time)
-            if claim is not None and claim.write_id == commit.token:
-                # A plan for files that have changed can never be carried out.
-                self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
-
-        with transaction.forgotten_on_failure(), transaction.on_failure(undo, takes_lock=True):
-            yield
-
-    def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:
-        if keeps_plan:
-            revert_run(self.engine.store, commit.instant)
-        else:
-            self.session.transaction.undo(commit)
-
     def cancel(self, instant_time: str) -> None:
         """Take a plan off the timeline.
 
@@ -379,21 +307,7 @@ class ClusterSession:
             store = self.engine.store
             pending = {instant.time: instant for instant in store.load().pending if may_cluster(store, instant)}
             if instant_time not in pending:
-                raise not_pending(instant_time, pending)
+                raise not_pending(self.planned.name, instant_time, pending)
             if claims.read_claim(self.engine.storage, instant_time) is not None:
-                raise self._runs_elsewhere(pending[instant_time])
+                raise self.planned.runs_elsewhere(pending[instant_time])
             roll_back(store, self.session.job.config, self.engine.clock, pending[instant_time])
-
-    def _runs_elsewhere(self, instant: Instant) -> WriteConflictError:
-        storage = self.engine.storage
-        how = how_to_wait(storage, claims.read_claim(storage, instant.time))
-        return WriteConflictError(f"clustering {instant.time} runs in another process; {how}")
-
-
-def _carried_schema(engine: Engine, snapshot: Snapshot) -> str:
-    """The newest schema text, as it stands; "" if there is none fit to be carried on."""
-    for instant in reversed(snapshot.timeline.commits):
-        text = engine.store.commit(instant).schema_text
-        if text:
-            return "" if COMMIT_TIME in text else text
-    return ""

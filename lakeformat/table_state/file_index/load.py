@@ -37,6 +37,7 @@ def load_snapshot(
     unseen: frozenset[str] = frozenset(),
     wanted: frozenset[str] | None = None,
     config: TableConfig | None = None,
+    timeline: Timeline | None = None,
     use_index: bool = True,
 ) -> Snapshot:
     """The table now, or as it was at instant time ``as_of``.
@@ -44,6 +45,7 @@ def load_snapshot(
     Args:
         unseen: times of instants that count as pending, whatever has become of them.
         wanted: times of the commits whose rows are wanted, None for all: files of others may have been cleaned away.
+        timeline: as `Engine.timeline` has loaded it; None loads it here.
         use_index: whether the file index may be asked instead of listing every folder. With it a file that is
             missing or cut short is found when it is opened.
 
@@ -54,8 +56,10 @@ def load_snapshot(
     config = config or store.config()
     config.check_readable(store.storage.location)
     try:
-        return _loaded(store, config, as_of, unseen, wanted, use_index)
+        return _loaded(store, config, as_of, unseen, wanted, use_index, timeline)
     except FileNotFoundError as error:
+        if timeline is not None:
+            raise
         _LOG.info("%s was archived while the timeline was read, which is read again", error)
         return _loaded(store, config, as_of, unseen, wanted, use_index)
 
@@ -67,9 +71,11 @@ def _loaded(
     unseen: frozenset[str],
     wanted: frozenset[str] | None,
     use_index: bool,
+    timeline: Timeline | None = None,
 ) -> Snapshot:
     # Before anything else is looked at: see `list_snapshot`.
-    whole = store.load(config.archive_folder if use_index else None).without(unseen)
+    loaded = timeline or store.load(config.archive_folder if use_index else None)
+    whole = loaded.without(unseen)
     if as_of is not None:
         check_horizon(store, whole, as_of)
     ends_in_past = wanted is not None and bool(unseen)  # Listing tells by name what has been cleaned away.

@@ -31,7 +31,15 @@ from lakeformat.write.rows.layout import Layout, plan_layout
 from lakeformat.write.rows.prepare import PrepareSettings
 from lakeformat.write.rows.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
 
-__all__ = ["WriteJob", "check_unpartitioned", "plan_job", "refuse_logs", "rewrite_job", "spelt_columns"]
+__all__ = [
+    "WriteJob",
+    "check_unpartitioned",
+    "chosen_operation",
+    "plan_job",
+    "refuse_logs",
+    "rewrite_job",
+    "spelt_columns",
+]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _CODEC: Final = "hoodie.parquet.compression.codec"
@@ -193,7 +201,7 @@ def _check_keyless(operation: Operation, options: Options, location: str) -> Non
             )
 
 
-def _operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
+def chosen_operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
     """The operation meant, from the option and Spark's save mode."""
     operation = Operation(said or ("upsert" if has_key else "insert"))
     if operation is Operation.BULK_INSERT and options[_DUP_POLICY] != "none":
@@ -237,7 +245,7 @@ def plan_job(
     config = snapshot.config
     snapshot.check_writable(store.storage.location)
     said = options[_OPERATION]
-    operation = _operation(said, options, has_key=bool(config.record_fields), overwrite=overwrite)
+    operation = chosen_operation(said, options, has_key=bool(config.record_fields), overwrite=overwrite)
     combine = operation.tags or options[_COMBINE] or _drops(operation, options)
     for key in ("hoodie.combine.before.upsert", "hoodie.combine.before.delete"):
         if not options[key]:
@@ -271,7 +279,7 @@ def plan_job(
         refuse_logs(config, store.storage.location, "a merger or a partial update")
     if rule.ordering:
         check_ordering(schema, rule.ordering)
-    marker = None if delete else delete_marker(options, schema, snapshot.schema)
+    marker = None if delete else delete_marker(options, config.merge_settings, schema, snapshot.schema)
     if not delete and operation is not Operation.INSERT_OVERWRITE_TABLE:
         options = with_buckets_kept(store.storage, snapshot, options)
     index = index_settings(config, options)

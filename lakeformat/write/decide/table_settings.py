@@ -34,6 +34,13 @@ from lakeformat.model.keys import (
 )
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import MergeMode, TableConfig, table_checksum
+from lakeformat.model.version_properties import (
+    extractor_of,
+    key_generator_of,
+    layout_of_version,
+    merging_of,
+    ordering_of,
+)
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.rows.schema import check_ordering, field_type
@@ -49,15 +56,17 @@ __all__ = [
 ]
 
 _W: Final = "hoodie.datasource.write."
+_TYPE: Final = _W + "table.type"
 _RECORD: Final = _W + "recordkey.field"
 _PARTITION: Final = _W + "partitionpath.field"
 _GENERATOR: Final = _W + "keygenerator.class"
 _GENERATOR_TYPE: Final = _W + "keygenerator.type"
 _NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
 _ORDERING: Final = "hoodie.table.ordering.fields"
-_TYPE: Final = _W + "table.type"
 _MODE: Final = "hoodie.write.record.merge.mode"
 _PAYLOAD: Final = _W + "payload.class"
+_MARKS_DELETES: Final = ("hoodie.payload.delete.field", "hoodie.payload.delete.marker")
+_VERSION: Final = "hoodie.write.table.version"
 
 
 def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
@@ -116,33 +125,46 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
     mode = merge_mode(None, options)
     if mode == MergeMode.EVENT_TIME and not ordering:
         raise InvalidOptionError(f"merge mode {mode} needs an ordering column; set {_ORDERING} (short: ordering)")
+    version = int(options[_VERSION])
+    types = kind is KeyGeneratorKind.CUSTOM and version != 6
     values = {
         names.NAME: name,
         names.DATABASE: database,
         names.TYPE: options[_TYPE],
-        names.VERSION: "6",
-        names.LAYOUT: "1",
+        **layout_of_version(version),
         names.CHECKSUM: table_checksum(name, database),
         "hoodie.table.base.file.format": "PARQUET",
-        names.PARTITION_FIELDS: ",".join(p.name for p in partitions),
-        names.KEY_GENERATOR: kind.class_name,
+        names.PARTITION_FIELDS: ",".join(f"{p.name}:{p.kind.value}" if types else p.name for p in partitions),
+        **key_generator_of(version, kind),
+        **extractor_of(version, len(partitions), hive_style=options[names.HIVE_STYLE]),
         "hoodie.populate.meta.fields": "true",
         names.HIVE_STYLE: str(options[names.HIVE_STYLE]).lower(),
         names.URL_ENCODE: str(options[names.URL_ENCODE]).lower(),
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.partition.metafile.use.base.format": "false",
-        "hoodie.archivelog.folder": "archived",
         names.ZONE: "UTC",
         "hoodie.table.cdc.enabled": "false",
-        names.PAYLOAD: MergeMode.PAYLOAD_OF[mode],
+        **merging_of(version, mode, _full_name(options[_PAYLOAD]) if version != 6 else ""),
+        **_stored_marker(version, options),
+        **ordering_of(version, ordering or ""),
         names.CREATE_SCHEMA: to_avro(schema, table_name=name),
     }
     if record_fields:
         values[names.RECORD_FIELDS] = ",".join(record_fields)
-    if ordering:
-        values[names.ORDERING] = ordering
-    kept = (".output.dateformat", ".timezone", ".output.timezone")
+    kept = (".output.dateformat", ".timezone", ".output.timezone") if version == 6 else ""
     return {**values, **{key: text for key, text in options.timestamp.items() if key.endswith(kept)}}
+
+
+def _full_name(payload: str | None) -> str:
+    return payload or "" if not payload or "." in payload else f"org.apache.hudi.common.model.{payload}"
+
+
+def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
+    """What marks a row as deleted belongs to the table from version 8 on, if its payload class looks at it."""
+    said = {key: options[key] for key in _MARKS_DELETES}
+    if version == 6 or _full_name(options[_PAYLOAD]) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
+        return {}
+    return {names.MERGE_PROPERTY + key: text for key, text in said.items()} if all(said.values()) else {}
 
 
 def _check_keyless(options: Options, location: str) -> None:
@@ -207,6 +229,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         "hoodie.database.name": options["hoodie.database.name"],
         names.HIVE_STYLE: str(options[names.HIVE_STYLE]).lower(),
         names.URL_ENCODE: str(options[names.URL_ENCODE]).lower(),
+        _VERSION: options[_VERSION],
     }
     stored = {
         _RECORD: ",".join(config.record_fields),
@@ -217,6 +240,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         "hoodie.database.name": config.get(names.DATABASE),
         names.HIVE_STYLE: str(config.hive_style).lower(),
         names.URL_ENCODE: str(config.url_encode).lower(),
+        _VERSION: str(config.version),
     }
     for key, value in ours.items():
         if options.given(key) and value != stored[key]:
@@ -253,7 +277,7 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
         return config.merge_mode
     mode, payload = options[_MODE], options[_PAYLOAD]
     if payload:
-        full = payload if "." in payload else f"org.apache.hudi.common.model.{payload}"
+        full = _full_name(payload)
         if full not in MergeMode.OF_PAYLOAD:
             known = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
             raise InvalidOptionError(
@@ -276,11 +300,11 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
         InvalidOptionError: a timestamp-based or custom generator whose types the table does not store and the
             options do not say.
     """
-    fields = config.partition_fields
+    fields, typed = config.partition_fields, config.typed_partition_fields
     kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
     partitions = tuple(PartitionField(name) for name in fields)
     if kind is KeyGeneratorKind.CUSTOM:
-        given = {f.name: f for f in (PartitionField.parse(t) for t in options[_PARTITION] if ":" in t)}
+        given = {f.name: f for f in (PartitionField.parse(t) for t in (*options[_PARTITION], *typed) if ":" in t)}
         if set(given) != set(fields):
             raise InvalidOptionError(
                 f"the custom key generator's types are not stored with the table; set {_PARTITION} to "

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.merge import deleted_rows, marked_rows
+from lakeformat.model.merge_settings import MergeSettings
 from lakeformat.model.record import IS_DELETED
 
 __all__ = ["DeleteMarker", "delete_marker", "deleted_rows_of"]
@@ -44,21 +45,35 @@ class DeleteMarker:
         return rows.append_column(IS_DELETED, pc.if_else(marked, True, pa.scalar(None, pa.bool_())))
 
 
-def delete_marker(options: Options, rows: pa.Schema, table: pa.Schema | None) -> DeleteMarker | None:
-    """The marker that the options name, for an input with the columns ``rows``; None where no row can carry it.
+def delete_marker(
+    options: Options, stored: MergeSettings, rows: pa.Schema, table: pa.Schema | None
+) -> DeleteMarker | None:
+    """The marker of a write's input with the columns ``rows``; None where no row can carry it.
+
+    Args:
+        stored: the table may name the same two settings: they then hold for every write.
+        table: its columns.
 
     Raises:
-        InvalidOptionError: one of the two options is missing.
+        InvalidOptionError: one of the two options is missing, or contradicts the table.
         SchemaMismatchError: the column is in neither input nor table, or is neither text, number nor boolean.
     """
     field, marker = options[_FIELD], options[_MARKER]
+    if stored.delete_field:
+        kept = (stored.delete_field, stored.delete_marker)
+        if (field or kept[0], marker or kept[1]) != kept:
+            raise InvalidOptionError(
+                f"options {_FIELD}={field} and {_MARKER}={marker} contradict the table's {kept[0]} and {kept[1]}; "
+                "leave them out"
+            )
+        field, marker = kept
     if not field and not marker:
         return None
     if not field or not marker:
         given, missing = (_FIELD, _MARKER) if field else (_MARKER, _FIELD)
         raise InvalidOptionError(f"option {given} is given without {missing}; give both or neither")
     if field not in rows.names:
-        if table is not None and field in table.names:
+        if stored.delete_field or (table is not None and field in table.names):
             return None
         known = [*rows.names, *(table.names if table is not None else ())]
         raise SchemaMismatchError(

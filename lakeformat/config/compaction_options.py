@@ -1,0 +1,125 @@
+"""Compaction: when log files are merged into base files, and how many at a time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakeformat.config.option import Effect, Option, count, flag, one_of, pattern, positive
+
+__all__ = [
+    "COMPACTION_OPTIONS",
+    "DAYS",
+    "INLINE",
+    "INLINE_COMMITS",
+    "INLINE_SECONDS",
+    "LOG_COUNT",
+    "LOG_SIZE",
+    "PARTITION_PATTERN",
+    "SCHEDULE_INLINE",
+    "STRATEGIES",
+    "STRATEGY",
+    "TARGET_IO",
+    "TRIGGER",
+]
+
+INLINE: Final = "hoodie.compact.inline"
+INLINE_COMMITS: Final = "hoodie.compact.inline.max.delta.commits"
+INLINE_SECONDS: Final = "hoodie.compact.inline.max.delta.seconds"
+TRIGGER: Final = "hoodie.compact.inline.trigger.strategy"
+SCHEDULE_INLINE: Final = "hoodie.compact.schedule.inline"
+STRATEGY: Final = "hoodie.compaction.strategy"
+TARGET_IO: Final = "hoodie.compaction.target.io"
+LOG_SIZE: Final = "hoodie.compaction.logfile.size.threshold"
+LOG_COUNT: Final = "hoodie.compaction.logfile.num.threshold"
+DAYS: Final = "hoodie.compaction.daybased.target.partitions"
+PARTITION_PATTERN: Final = "hoodie.compaction.partition.path.regex"
+
+#: Hudi's strategies, by their simple names.
+STRATEGIES: Final = (
+    "LogFileSizeBasedCompactionStrategy",
+    "LogFileNumBasedCompactionStrategy",
+    "BoundedIOCompactionStrategy",
+    "UnBoundedCompactionStrategy",
+    "DayBasedCompactionStrategy",
+    "BoundedPartitionAwareCompactionStrategy",
+    "UnBoundedPartitionAwareCompactionStrategy",
+    "PartitionRegexBasedCompactionStrategy",
+)
+_PACKAGE: Final = "org.apache.hudi.table.action.compact.strategy."
+
+
+def _strategy(text: str) -> str:
+    """A Java class of Hudi's, with its package or without."""
+    name = text.strip().removeprefix(_PACKAGE)
+    if name not in STRATEGIES:
+        raise ValueError(f"that class cannot run here; write one of {', '.join(STRATEGIES)}")
+    return name
+
+
+COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        INLINE,
+        "Compact a merge-on-read table after a write, whenever it is due; plans that wait are run first.",
+        Effect.WRITE,
+        flag,
+        False,
+    ),
+    Option(
+        SCHEDULE_INLINE,
+        "Plan a compaction after a write when it is due, unless one is pending, and leave it to be run apart.",
+        Effect.WRITE,
+        flag,
+        False,
+    ),
+    Option(
+        TRIGGER,
+        "When a compaction is due: NUM_COMMITS, NUM_COMMITS_AFTER_LAST_REQUEST, TIME_ELAPSED, NUM_AND_TIME or "
+        "NUM_OR_TIME.",
+        Effect.WRITE,
+        one_of("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"),
+        "NUM_COMMITS",
+    ),
+    Option(INLINE_COMMITS, "Deltacommits from one compaction to the next.", Effect.WRITE, positive, 5),
+    Option(INLINE_SECONDS, "Seconds from one compaction to the next.", Effect.WRITE, positive, 3600),
+    Option(
+        STRATEGY,
+        "Which file slices a compaction takes, and in what order, by Hudi's class; with or without its package.",
+        Effect.WRITE,
+        _strategy,
+        STRATEGIES[0],
+    ),
+    Option(
+        TARGET_IO,
+        "Megabytes that one compaction reads and writes; the file slice that goes beyond is its last.",
+        Effect.WRITE,
+        count,
+        500 * 1024,
+    ),
+    Option(
+        LOG_SIZE,
+        "LogFileSizeBasedCompactionStrategy: bytes of log files from which on a file slice is compacted.",
+        Effect.WRITE,
+        count,
+        0,
+    ),
+    Option(
+        LOG_COUNT,
+        "LogFileNumBasedCompactionStrategy: log files from which on a file slice is compacted.",
+        Effect.WRITE,
+        count,
+        0,
+    ),
+    Option(
+        DAYS,
+        "Strategies by day: how many partitions (DayBased), or days back from today (partition-aware).",
+        Effect.WRITE,
+        positive,
+        10,
+    ),
+    Option(
+        PARTITION_PATTERN,
+        "PartitionRegexBasedCompactionStrategy: a pattern of whole partition paths.",
+        Effect.WRITE,
+        pattern,
+    ),
+)

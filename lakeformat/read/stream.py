@@ -1,0 +1,147 @@
+"""A table as the source of a stream: which commits its next batch takes (Hudi: ``HoodieStreamSourceV1`` and ``V2``).
+
+A position is a point on the timeline in the unit of incremental queries: an instant time in layout 1, a completion
+time in layout 2. A batch is the range between two positions, whole commits. In layout 1 no position lies behind a
+commit that may still complete, so that a late one is in a later batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lakeformat.config.read_options import BEGIN, END, MAX_BYTES, MAX_COMMITS, MAX_FILES, START_OFFSET
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidOptionError
+from lakeformat.model.instant import Action, State, parse_as_of
+from lakeformat.read.incremental import EVERYTHING, unhollowed
+from lakeformat.table_state.engine import Engine
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["BEGINNING", "Limits", "Offer", "StreamPositions", "check_stream_options", "last_of_batch"]
+
+#: Before every commit.
+BEGINNING: Final = "0" * 17
+_LATEST: Final = "latest"
+_NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a batch takes at most: commits, files that they wrote, and bytes of these; None is no limit."""
+
+    commits: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> Limits:
+        """As options say."""
+        return cls(options[MAX_COMMITS], options[MAX_FILES], options[MAX_BYTES])
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return self != Limits()
+
+    def allow(self, commits: int, files: int, size_bytes: int) -> bool:
+        """Whether a batch may be so large."""
+        pairs = ((self.commits, commits), (self.files, files), (self.bytes, size_bytes))
+        return all(most is None or has <= most for most, has in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A completed commit that a batch may end with: where it stands, and what its rows cost to read."""
+
+    position: str
+    files: int
+    bytes: int
+
+
+def last_of_batch(start: str, offers: Sequence[Offer], limits: Limits, kept_from: str = "") -> str:
+    """Where the batch after ``start`` ends; ``start`` if there is nothing new.
+
+    Args:
+        offers: commits after ``start``, in the order of their positions.
+        kept_from: where the table can still be read as it was: no batch ends before it.
+    """
+    end, commits, files, size_bytes = start, 0, 0, 0
+    for offer in offers:
+        commits, files, size_bytes = commits + 1, files + offer.files, size_bytes + offer.bytes
+        if end > start and end >= kept_from and not limits.allow(commits, files, size_bytes):
+            break
+        end = offer.position
+    return end
+
+
+def check_stream_options(options: Options) -> None:
+    """Refuse what has no meaning in a stream. Raises `InvalidOptionError`."""
+    for name in ("as.of.instant", BEGIN, END):
+        if options[name] is not None:
+            raise InvalidOptionError(f"{name}={options[name]} has no meaning in a stream; begin it by {START_OFFSET}")
+    if options["hoodie.datasource.query.type"] == "read_optimized":
+        raise InvalidOptionError(
+            "a stream gives the rows that commits wrote, so hoodie.datasource.query.type=read_optimized is not taken; "
+            "leave it out"
+        )
+
+
+class StreamPositions:
+    """Positions of one table's stream. Each question lists the timeline."""
+
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self._engine, self._options = engine, options
+
+    @property
+    def begins_now(self) -> bool:
+        """Whether a stream without a checkpoint is to begin with what comes."""
+        return str(self._options[START_OFFSET]).lower() == _LATEST
+
+    def first(self) -> str:
+        """Where a stream without a checkpoint begins."""
+        asked = str(self._options[START_OFFSET])
+        if self.begins_now:
+            return self.newest()
+        if asked.lower() == EVERYTHING or not asked.strip("0"):
+            return BEGINNING
+        return parse_as_of(asked, self._engine.store.config().zone, name=START_OFFSET)
+
+    def newest(self) -> str:
+        """The last commit that can be read; the beginning of an empty table."""
+        found = self._readable().completed_in("")
+        return found[-1].completed_at if found else BEGINNING
+
+    def next(self, start: str, limits: Limits, until: str | None = None) -> str:
+        """Where the batch after ``start`` ends; ``start`` if there is nothing new.
+
+        Args:
+            until: what the stream was asked to stop at.
+        """
+        readable = self._readable()
+        if not (seen := readable.completed_in(start, until)):
+            return start
+        # A folder that is written to while it is listed may show a commit and not the one before it.
+        readable, last = self._readable(), seen[-1].completed_at
+        found = [instant for instant in readable.completed_in(start, until) if instant.completed_at <= last]
+        if not found:
+            return start
+        if not limits.any:
+            return found[-1].completed_at
+        store, offers = self._engine.store, []
+        for instant in found:
+            commit = store.commit(instant)
+            stats = () if commit.compacted or commit.operation in _NO_NEW_ROWS else tuple(commit.all_stats())
+            offers.append(Offer(instant.completed_at, len(stats), sum(stat.size_bytes for stat in stats)))
+        return last_of_batch(start, offers, limits, self._kept_from(readable))
+
+    def _readable(self) -> Timeline:
+        return unhollowed(self._engine, self._options, self._engine.store.load())[0]
+
+    def _kept_from(self, timeline: Timeline) -> str:
+        """Since when all files are there that the table had (Hudi: ``earliestCommitToRetain``)."""
+        cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
+        clean = self._engine.store.clean(cleans[-1]) if cleans else None
+        earliest = clean.earliest_commit_to_retain if clean else ""
+        return timeline.completion_time(earliest) or earliest if earliest else ""

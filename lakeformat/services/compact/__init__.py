@@ -1,0 +1,1 @@
+"""Compaction: file slices with log files become base files."""

@@ -1,0 +1,179 @@
+"""Which file slices are compacted (Hudi: ``HoodieCompactionPlanGenerator`` and its strategies). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final, TypeAlias
+
+from lakeformat.config.compaction_options import (
+    DAYS,
+    LOG_COUNT,
+    LOG_SIZE,
+    PARTITION_PATTERN,
+    STRATEGY,
+    TARGET_IO,
+)
+from lakeformat.config.resolve import Options
+from lakeformat.model.compaction import CompactionOperation, CompactionPlan
+from lakeformat.model.files import FileGroupId, FileSlice
+
+__all__ = ["PlanLimits", "plan_compaction"]
+
+_MEGABYTE: Final = 1 << 20
+_LOG_FILES: Final = "TOTAL_LOG_FILES"
+_LOG_BYTES: Final = "TOTAL_LOG_FILES_SIZE"
+_IO: Final = "TOTAL_IO_MB"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """How much one plan takes.
+
+    Attributes:
+        strategy: Hudi's class, by its simple name.
+        target_io_mb: megabytes to read and write; the slice that goes beyond is the last.
+        least_log_bytes, least_log_files: of a slice, for strategies by size and by number.
+        days: partitions of days, for strategies by day.
+        pattern: of partition paths, for the strategy by pattern.
+        today: in the table's zone.
+        file_bytes: what a slice without base file counts as written.
+    """
+
+    strategy: str
+    target_io_mb: int
+    least_log_bytes: int
+    least_log_files: int
+    days: int
+    pattern: str | None
+    today: date
+    file_bytes: int
+
+    @classmethod
+    def of_options(cls, options: Options, today: date) -> PlanLimits:
+        """What the options say."""
+        return cls(
+            options[STRATEGY],
+            options[TARGET_IO],
+            options[LOG_SIZE],
+            options[LOG_COUNT],
+            options[DAYS],
+            options[PARTITION_PATTERN],
+            today,
+            options["hoodie.parquet.max.file.size"],
+        )
+
+
+def plan_compaction(
+    slices: Iterable[FileSlice], closed: Collection[FileGroupId], limits: PlanLimits
+) -> CompactionPlan | None:
+    """A plan; None if no slice with log files is to be compacted.
+
+    Args:
+        slices: the newest of each file group.
+        closed: file groups of pending compactions, log compactions and clusterings.
+    """
+    operations = [_operation(each, limits) for each in slices if each.logs and each.group not in closed]
+    chosen = _STRATEGIES[limits.strategy](operations, limits)
+    return CompactionPlan(tuple(chosen)) if chosen else None
+
+
+def _operation(piece: FileSlice, limits: PlanLimits) -> CompactionOperation:
+    return CompactionOperation(
+        piece.group.partition_path,
+        piece.group.file_id,
+        piece.base_instant,
+        str(piece.base.name) if piece.base else "",
+        tuple(str(log.name) for log in piece.logs),
+        _metrics(piece, limits.file_bytes),
+    )
+
+
+def _metrics(piece: FileSlice, file_bytes: int) -> Mapping[str, float]:
+    """Whole megabytes, as Hudi counts (``FileSliceMetricUtils``)."""
+    logs = sum(log.size_bytes for log in piece.logs)
+    base = piece.base.size_bytes if piece.base else 0
+    read, written = (base + logs) // _MEGABYTE, (base or file_bytes) // _MEGABYTE
+    return {
+        _LOG_FILES: float(len(piece.logs)),
+        _IO: float(read + written),
+        "TOTAL_IO_READ_MB": float(read),
+        _LOG_BYTES: float(logs),
+        "TOTAL_IO_WRITE_MB": float(written),
+    }
+
+
+# --- strategies -------------------------------------------------------------------------------------------
+
+_Operations: TypeAlias = Sequence[CompactionOperation]
+_Strategy: TypeAlias = Callable[[_Operations, PlanLimits], _Operations]
+
+
+def _within_target(operations: _Operations, limits: PlanLimits) -> _Operations:
+    left, chosen = limits.target_io_mb, []
+    for operation in operations:
+        left -= int(operation.metrics[_IO])
+        chosen.append(operation)
+        if left <= 0:
+            break
+    return chosen
+
+
+def _by_size(operations: _Operations, limits: PlanLimits) -> _Operations:
+    large = (each for each in operations if each.metrics[_LOG_BYTES] >= limits.least_log_bytes)
+    return _within_target(sorted(large, key=lambda each: -each.metrics[_LOG_BYTES]), limits)
+
+
+def _by_number(operations: _Operations, limits: PlanLimits) -> _Operations:
+    many = (each for each in operations if each.metrics[_LOG_FILES] >= limits.least_log_files)
+    return _within_target(sorted(many, key=lambda each: -each.metrics[_LOG_FILES]), limits)
+
+
+def _of_newest_days(operations: _Operations, limits: PlanLimits) -> _Operations:
+    days = sorted({_day(each) for each in operations}, reverse=True)[: limits.days]
+    chosen = (each for each in operations if _day(each) in days)
+    return sorted(chosen, key=_day, reverse=True)
+
+
+def _since_days(operations: _Operations, limits: PlanLimits) -> _Operations:
+    """Partitions of the last days."""
+    first = limits.today - timedelta(days=limits.days)
+    return sorted((each for each in operations if _day(each) >= first), key=_day, reverse=True)
+
+
+def _before_days(operations: _Operations, limits: PlanLimits) -> _Operations:
+    """The partitions that `_since_days` leaves."""
+    first = limits.today - timedelta(days=limits.days)
+    return sorted((each for each in operations if _day(each) < first), key=_day, reverse=True)
+
+
+def _day(operation: CompactionOperation) -> date:
+    """Of a partition path ``2025/11/20``, also with ``name=`` before its parts, or ``2025-11-20``; else long ago."""
+    values = [part.rpartition("=")[2] for part in operation.partition_path.split("/")]
+    for form, count in (("%Y/%m/%d", 3), ("%Y-%m-%d", 1)):
+        try:
+            return datetime.strptime("/".join(values[:count]), form).date()
+        except ValueError:
+            continue
+    return date.min
+
+
+def _matching(operations: _Operations, limits: PlanLimits) -> _Operations:
+    if limits.pattern is None:
+        return operations
+    whole = re.compile(limits.pattern)
+    return [each for each in operations if whole.fullmatch(each.partition_path)]
+
+
+_STRATEGIES: Final[Mapping[str, _Strategy]] = {
+    "LogFileSizeBasedCompactionStrategy": _by_size,
+    "LogFileNumBasedCompactionStrategy": _by_number,
+    "BoundedIOCompactionStrategy": _within_target,
+    "UnBoundedCompactionStrategy": lambda operations, _: operations,
+    "DayBasedCompactionStrategy": _of_newest_days,
+    "BoundedPartitionAwareCompactionStrategy": _since_days,
+    "UnBoundedPartitionAwareCompactionStrategy": _before_days,
+    "PartitionRegexBasedCompactionStrategy": _matching,
+}

@@ -1,0 +1,125 @@
+"""Compaction plans against the table as it stands: what is pending, and which files a run merges."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from lakeformat.errors import CorruptTableError, WriteConflictError
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.compaction import CompactionOperation, CompactionPlan
+from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
+from lakeformat.model.instant import Action, Instant
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["check_late_files", "closed_groups", "pending_compactions", "slice_to_merge"]
+
+_PLANNED = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
+
+
+def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, CompactionPlan]]:
+    """Instant time -> instant and plan of every compaction that is planned or runs, oldest first.
+
+    Raises:
+        CorruptTableError: a plan cannot be read.
+    """
+    found = {}
+    for instant in timeline.pending:
+        if instant.action is Action.COMPACTION and (plan := store.compaction_plan(instant)) is not None:
+            found[instant.time] = instant, plan
+    return found
+
+
+def closed_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGroupId]:
+    """File groups that a pending compaction, log compaction or clustering has.
+
+    Raises:
+        CorruptTableError: a plan cannot be read.
+    """
+    groups = set(store.pending_clustering(timeline))
+    for instant in timeline.pending:
+        if instant.action in _PLANNED and (plan := store.compaction_plan(instant)) is not None:
+            groups.update(operation.group for operation in plan.operations)
+    return frozenset(groups)
+
+
+def slice_to_merge(
+    operation: CompactionOperation,
+    live: Mapping[FileGroupId, FileSlice],
+    replaced: Collection[FileGroupId],
+    instant_time: str,
+    *,
+    by_name: bool,
+) -> FileSlice | None:
+    """The files that the base file of this operation is made of; None if the group was replaced or written anew since.
+
+    Where a log file's name tells its slice, one of the old slice that the plan does not know counts, too: its commit
+    began before the plan was made and was over later, and would be lost with its slice.
+
+    Args:
+        live: the newest slice of each file group, those of pending compactions with the slice before.
+        replaced: file groups that commits have replaced as a whole.
+        instant_time: of the plan.
+        by_name: whether names of log files tell their slice: timeline layout 1.
+
+    Raises:
+        CorruptTableError: a file of the plan is missing, or is not the newest of its group.
+    """
+    piece = live.get(operation.group)
+    if operation.group in replaced or (piece and piece.base and piece.base.name.instant_time > instant_time):
+        return None
+    if piece is None or (str(piece.base.name) if piece.base else "") != operation.base_name:
+        raise CorruptTableError(_lacks(instant_time, operation, operation.base_name or operation.log_names[0]))
+    there = {str(log.name): log for log in piece.logs}
+    missing = next((name for name in operation.log_names if name not in there), None)
+    if missing is not None:
+        raise CorruptTableError(_lacks(instant_time, operation, missing))
+    logs = [there[name] for name in operation.log_names]
+    if by_name:
+        known = set(operation.log_names)
+        logs += [log for log in piece.logs if str(log.name) not in known and log.name.instant_time < instant_time]
+    return FileSlice(operation.group, operation.base_instant, piece.base, _ordered(logs))
+
+
+def _ordered(logs: Sequence[LogFile]) -> tuple[LogFile, ...]:
+    return tuple(sorted(logs, key=lambda log: log.name.order))
+
+
+def _lacks(instant_time: str, operation: CompactionOperation, name: str) -> str:
+    where = f" in partition {operation.partition_path!r}" if operation.partition_path else ""
+    return (
+        f"compaction {instant_time} names {name}{where}, which the table does not have as the newest version of its "
+        f"file group; restore the file from a copy, or cancel_compaction({instant_time!r}) and schedule another"
+    )
+
+
+def check_late_files(
+    merged: Mapping[FileGroupId, FileSlice],
+    instant_time: str,
+    others: Iterable[tuple[str, CommitMetadata]],
+    *,
+    by_name: bool,
+) -> None:
+    """Refuse to publish base files that would hide what others have added to the old slices meanwhile.
+
+    Args:
+        merged: the slices that were merged.
+        others: commits completed since the run began.
+        by_name: see `slice_to_merge`.
+
+    Raises:
+        WriteConflictError: names the commit; the next run merges what it wrote.
+    """
+    for time, metadata in others:
+        if time > instant_time:
+            continue  # It has written for the slices that the plan opened, or newer ones.
+        for stat in metadata.all_stats():
+            piece = merged.get(FileGroupId(stat.partition_path, stat.file_id))
+            log = LogFileName.match(stat.path.rpartition("/")[2])
+            if piece is None or (log is not None and (not by_name or log.instant_time >= instant_time)):
+                continue
+            if log is None or log not in {one.name for one in piece.logs}:
+                raise WriteConflictError(
+                    f"compaction {instant_time} has not merged {stat.path}, which commit {time} has added to its file "
+                    "group meanwhile; run the compaction again"
+                )

@@ -1,0 +1,115 @@
+"""One file slice becomes a base file (Hudi: ``HoodieCompactor.compact``).
+
+Rows keep commit time, sequence number and key; the file name is new.
+Memory: one version of each record in the slice's log files, and two row groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from lakeformat.codec.avro_schema import with_meta
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, KeyFacts, roomy_filter
+from lakeformat.files.slice_reader import SliceMerging, merged_slice
+from lakeformat.files.stored_rows import stored_shape
+from lakeformat.model.commit import LogsMerged, WriteStat
+from lakeformat.model.files import BaseFileName, FileSlice, join_path
+from lakeformat.storage.port import Storage
+from lakeformat.table_state.engine import Engine
+from lakeformat.timeline.report import progress
+from lakeformat.transaction.written import Written
+from lakeformat.write.rows.arrow_pool import reused_memory
+
+__all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice"]
+
+_WHAT: Final = "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceToCompact:
+    """A slice as its plan names it. Picklable.
+
+    Attributes:
+        number: of the slice in its plan; names its file while that waits to be published.
+    """
+
+    number: int
+    piece: FileSlice
+    merging: SliceMerging
+
+
+@dataclass(frozen=True)
+class CompactSettings:
+    """What all slices of one run share. Picklable.
+
+    Attributes:
+        folder: where files wait to be published.
+        names_base: stats name the base file before.
+    """
+
+    instant_time: str
+    folder: str
+    files: FileSettings
+    names_base: bool
+    write_token: str = "0-0-0"
+
+
+#: Slices to their new base files, in the settings' folder; in whatever process.
+Compactor: TypeAlias = Callable[[Engine, Sequence[SliceToCompact], CompactSettings], Sequence[Written]]
+
+
+def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettings, *, threads: bool) -> Written:
+    """The slice's base file, in the settings' folder.
+
+    Args:
+        threads: decode columns side by side.
+
+    Raises:
+        CorruptTableError, UnsupportedTableError: a file is missing, damaged or of a kind not known; names the file.
+    """
+    piece, group = one.piece, one.piece.group
+    name = BaseFileName(group.file_id, settings.write_token, settings.instant_time)
+    path = f"{settings.folder}/{one.number}-{name}"
+    table = with_meta(settings.files.schema)
+    with (
+        merged_slice(storage, piece, one.merging, table, stored_shape(table).names) as merged,
+        storage.open_output(path) as sink,
+    ):
+        known = KeyFacts(roomy_filter(merged.most_rows, settings.files.fpp))
+        with BaseFileWriter(sink, group.partition_path, name, settings.files, known) as writer:
+            for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=threads):
+                writer.write(pa.Table.from_batches([batch]))
+            writer.close()
+        counts = merged.counts
+    stat = WriteStat(
+        group.file_id,
+        join_path(group.partition_path, str(name)),
+        group.partition_path,
+        piece.base_instant,
+        writer.rows,
+        num_deletes=counts.deleted,
+        num_updates=counts.updated,
+        num_inserts=counts.added,
+        size_bytes=writer.size_bytes,
+        base_name=str(piece.base.name) if piece.base and settings.names_base else "",
+        merged=LogsMerged(len(piece.logs), sum(log.size_bytes for log in piece.logs), merged.blocks, counts.records),
+    )
+    return Written(path, stat, writer.facts)
+
+
+def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
+    """The new base files of all slices, as many at once as there are cores; large slices first."""
+    threads = max(1, pa.cpu_count())
+    order = sorted(slices, key=lambda one: -one.piece.size_bytes)
+    idle = len(order) < threads
+
+    def compact(one: SliceToCompact) -> Written:
+        return compact_slice(engine.storage, one, settings, threads=idle)
+
+    with reused_memory(), ThreadPoolExecutor(threads) as pool:
+        return [*progress(pool.map(compact, order), len(order), _WHAT)]

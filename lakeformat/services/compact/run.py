@@ -1,0 +1,273 @@
+"""Compaction with its effects: schedule, run, cancel (Hudi: ``HoodieCompactor``, ``ScheduleCompactionActionExecutor``).
+
+The lock is held to plan and to publish, not while files are rewritten: others write meanwhile, to the slices that the
+plan has opened. So a plan, once it is on the timeline, stays there whatever becomes of its run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from lakeformat.codec.compaction_plan import encode_compaction_plan
+from lakeformat.config.resolve import Options
+from lakeformat.errors import WriteConflictError
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.compaction import CompactionPlan
+from lakeformat.model.files import FileGroupId, FileSlice
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
+from lakeformat.model.operation import Operation
+from lakeformat.services.compact.plan import PlanLimits, plan_compaction
+from lakeformat.services.compact.plans import check_late_files, closed_groups, pending_compactions, slice_to_merge
+from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_here
+from lakeformat.services.planned import PlannedService, carried_schema, not_pending
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_groups import list_files
+from lakeformat.table_state.live import ListedSlices
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.heartbeat import alive
+from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.publish import Outcome
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.written import stage_folder
+from lakeformat.write.decide.job import rewrite_job
+from lakeformat.write.session import WriteSession
+
+__all__ = ["CompactSession", "compact"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+_NAME: Final = "compaction"
+#: The slices that a run merges.
+_Merged: TypeAlias = Mapping[FileGroupId, FileSlice]
+
+
+class CompactSession:
+    """Schedules, runs and cancels compactions of one table.
+
+    Raises from the constructor:
+        UnsupportedTableError, TableNotFoundError: the table cannot be compacted.
+    """
+
+    def __init__(self, engine: Engine, options: Options, compactor: Compactor | None = None) -> None:
+        location = engine.storage.location
+        config = engine.store.config()
+        config.check_compactable(location)
+        snapshot = engine.snapshot(config=config)
+        snapshot.check_writable(location)
+        self.engine, self._compactor = engine, compactor or compact_here
+        # The batch that the options name has been written by now.
+        self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
+        self._by_name = not engine.store.layout.tells_completion
+        job = rewrite_job(snapshot, self.options, Operation.COMPACT, engine.ids)
+        self.session = WriteSession(engine, job, Hooks())
+        self.transaction = self.session.transaction
+        self.planned = PlannedService(self.transaction, _NAME)
+
+    # --- planning -------------------------------------------------------------------------------------
+
+    def plan(self, snapshot: Snapshot) -> CompactionPlan | None:
+        """What the options mean for the table as it stands; None if there is nothing to compact."""
+        now = self.engine.clock.now_ms() // 1000
+        limits = PlanLimits.of_options(self.options, datetime.fromtimestamp(now, snapshot.config.zone).date())
+        return plan_compaction(_slices(snapshot), closed_groups(self.engine.store, snapshot.timeline), limits)
+
+    def schedule(self) -> str | None:
+        """Put a plan on the timeline, for whoever runs it. Returns its instant time; None if there is nothing to do.
+
+        Raises:
+            WriteConflictError: a write is running whose log files the plan could not know.
+        """
+        with self.transaction.locked():
+            begun = self._scheduled(self.engine.snapshot())
+            if begun is None:
+                return None
+            commit, _ = begun
+            self.planned.leave(commit)
+        return commit.time
+
+    def _scheduled(self, snapshot: Snapshot) -> tuple[OpenCommit, CompactionPlan] | None:
+        plan = self.plan(snapshot)
+        if plan is None:
+            return None
+        self._check_no_writer(snapshot.timeline, None)
+        layout = self.engine.store.layout
+        data = encode_compaction_plan(plan, missing_partitions=layout.tells_completion)
+        commit = self.planned.begin(snapshot.timeline, data)
+        _LOG.info("compaction %s scheduled: %d file slices", commit.time, len(plan.operations))
+        return commit, plan
+
+    def _check_no_writer(self, timeline: Timeline, before: str | None) -> None:
+        """Where names of log files tell their slice, those of a write that runs would be lost with the old one.
+
+        Args:
+            before: writes that began later know the plan; None for all.
+
+        Raises:
+            WriteConflictError: names the write.
+        """
+        for instant in timeline.pending_writes if self._by_name else ():
+            if instant.action in COMMIT_ACTIONS and (before is None or instant.time < before):
+                raise WriteConflictError(
+                    f"{self.engine.store.path(instant)} is pending in {self.engine.storage.location}, and may write to "
+                    f"the file slices of the compaction; wait for it"
+                )
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def run(self, instant_time: str | None = None, *, plans: bool = False) -> WriteResult:
+        """Carry out a plan, ours or another writer's; the oldest that can be by default.
+
+        Args:
+            plans: make a plan if none waits.
+
+        Raises:
+            InvalidInputError: no such plan is pending.
+            WriteConflictError: it runs already, or others have added to what it merges; the plan stays.
+            CorruptTableError: a file of the plan is missing.
+        """
+        with ExitStack() as life:
+            with self.transaction.report.step("plan") as counted, self.transaction.locked():
+                snapshot = self.engine.snapshot()
+                found = self._claim_one(snapshot, instant_time) or (self._begun(snapshot) if plans else None)
+                if found is not None:
+                    commit, merged = found
+                    life.enter_context(alive(self.engine.storage, commit.time))
+                    counted.update(slices=len(merged), log_files=sum(len(piece.logs) for piece in merged.values()))
+            if found is None:
+                why = "no file slice is to be compacted" if plans else "no compaction is pending"
+                return self.transaction.nothing(snapshot, why)
+            with self.planned.undone_on_failure(commit, keeps_plan=True):
+                return self._execute(commit, merged, snapshot)
+
+    def _begun(self, snapshot: Snapshot) -> tuple[OpenCommit, _Merged] | None:
+        begun = self._scheduled(snapshot)
+        if begun is None:
+            return None
+        commit, plan = begun
+        merged = self._merged(plan, snapshot, commit.time)
+        return self.planned.started(commit, keeps_plan=True), merged
+
+    def _claim_one(self, snapshot: Snapshot, instant_time: str | None) -> tuple[OpenCommit, _Merged] | None:
+        def check(instant: Instant, plan: CompactionPlan) -> _Merged:
+            self._check_no_writer(snapshot.timeline, instant.time)
+            return self._merged(plan, snapshot, instant.time)
+
+        pending = pending_compactions(self.engine.store, snapshot.timeline)
+        return self.planned.claim_one(pending, instant_time, snapshot.timeline, check)
+
+    def _merged(self, plan: CompactionPlan, snapshot: Snapshot, time: str) -> _Merged:
+        live = {piece.group: piece for piece in _slices(snapshot)}
+        replaced = _replaced(self.engine, snapshot.timeline)
+        pieces = (slice_to_merge(one, live, replaced, time, by_name=self._by_name) for one in plan.operations)
+        return {piece.group: piece for piece in pieces if piece is not None}
+
+    def _execute(self, commit: OpenCommit, merged: _Merged, snapshot: Snapshot) -> WriteResult:
+        session, transaction = self.session, self.transaction
+        location = self.engine.storage.location
+        schema = snapshot.columns(location)
+        settings = CompactSettings(
+            commit.time, stage_folder(session.job.write_id), session.job.files(schema), names_base=not self._by_name
+        )
+        visible = _visible_to(snapshot.timeline, commit.time)
+        slices = [
+            SliceToCompact(at, piece, replace(snapshot.merging(piece), visible=visible.since(piece.earliest)))
+            for at, piece in enumerate(merged.values())
+        ]
+        with transaction.report.step("rewrite") as counted:
+            written = self._compactor(self.engine, slices, settings)
+            counted["files"] = len(written)
+        with transaction.locked(keeping=commit.time):
+            self.planned.check_claim(commit)
+            with transaction.report.step("place") as counted:
+                placed = session.place(commit, written)
+                counted["files"] = len(placed)
+            # A write that began before us may have changed the columns meanwhile.
+            now = self.engine.snapshot()
+
+            def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+                check_late_files(merged, commit.time, others, by_name=self._by_name)
+
+            self._check_no_writer(now.timeline, commit.time)
+            outcome = Outcome(
+                schema=now.columns(location),
+                written=placed,
+                snapshot=snapshot,
+                check_new_keys=check,
+                schema_text=carried_schema(self.engine, now),
+                files_schema=schema,
+            )
+            transaction.publish(commit, outcome)
+            return transaction.closed(commit)
+
+    # --- cancelling -----------------------------------------------------------------------------------
+
+    def cancel(self, instant_time: str) -> None:
+        """Take a plan off the timeline.
+
+        Raises:
+            InvalidInputError: no such plan is pending.
+            WriteConflictError: it is running, or log files have been written for a slice that it has opened.
+        """
+        store, storage = self.engine.store, self.engine.storage
+        with self.transaction.locked(keeping=instant_time):
+            timeline = store.load()
+            pending = {one.time: one for one in timeline.pending if one.action is Action.COMPACTION}
+            if instant_time not in pending:
+                raise not_pending(_NAME, instant_time, pending)
+            instant = pending[instant_time]
+            if instant.state is not State.REQUESTED or claims.read_claim(storage, instant_time) is not None:
+                raise self.planned.runs_elsewhere(instant)
+            self._check_no_writer(timeline, None)
+            if self._by_name and (log := _log_of(self.engine, instant_time)) is not None:
+                raise WriteConflictError(
+                    f"{log} has been written for a file slice that compaction {instant_time} has opened; run it"
+                )
+            store.erase(instant)
+
+
+def compact(session: Callable[[], CompactSession]) -> WriteResult:
+    """Run the plans that wait, then plan and run what is left. Returns the result of the last run.
+
+    Args:
+        session: makes one for each run.
+    """
+    done = None
+    while not (result := session().run()).skipped:
+        done = result
+    result = session().run(plans=True)
+    return done if done is not None and result.skipped else result
+
+
+def _slices(snapshot: Snapshot) -> Iterator[FileSlice]:
+    """The slices that have log files, and all others as far as plans may name them."""
+    live = snapshot.live
+    if isinstance(live, ListedSlices):
+        yield from live.slices
+    else:
+        for file in snapshot.each_file():
+            yield FileSlice(file.group, file.name.instant_time, file)
+
+
+def _replaced(engine: Engine, timeline: Timeline) -> frozenset[FileGroupId]:
+    commits = (engine.store.commit(one) for one in timeline.commits if one.action is Action.REPLACE_COMMIT)
+    return frozenset(FileGroupId(path, id_) for one in commits for path, ids in one.replaced.items() for id_ in ids)
+
+
+def _visible_to(timeline: Timeline, plan_time: str) -> VisibleInstants:
+    """The instants whose blocks belong to the slices before a plan: they had completed when it was made."""
+    seen = timeline.visible(None)
+    times = frozenset(one.time for one in timeline.commits if one.completed_at <= plan_time)
+    return VisibleInstants(times, min(seen.before, plan_time))
+
+
+def _log_of(engine: Engine, instant_time: str) -> str | None:
+    """A log file of the slice that a plan of this time has opened."""
+    logs = (log.path for log in list_files(engine.storage).logs if log.name.instant_time == instant_time)
+    return next(logs, None)

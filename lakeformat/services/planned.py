@@ -1,0 +1,178 @@
+"""A planned service: its plan waits on the timeline, a run claims it, and of a dead run the plan may stay.
+
+Clustering and compaction are such services. The lock is held to plan, to claim and to publish, not while files are
+rewritten; whoever comes next finds claim and inflight file together, and undoes the run of a process that has died
+(`lakeformat.transaction.rollback.recover`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from lakeformat.errors import InvalidInputError, LakeformatError, WriteConflictError
+from lakeformat.model.instant import Instant, State
+from lakeformat.model.record import COMMIT_TIME
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.conflict import OverlapError
+from lakeformat.transaction.heartbeat import how_to_wait
+from lakeformat.transaction.rollback import revert_run
+from lakeformat.transaction.transaction import Transaction
+
+__all__ = ["PlannedService", "carried_schema", "not_pending"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+_Plan = TypeVar("_Plan")
+_Checked = TypeVar("_Checked")
+
+
+def not_pending(service: str, instant_time: str, pending: Collection[str]) -> InvalidInputError:
+    """The refusal of an instant that is none of the pending plans."""
+    known = f"pending are {', '.join(pending)}" if pending else "none is pending"
+    return InvalidInputError(f"no {service} {instant_time} is pending; {known}")
+
+
+@dataclass(frozen=True)
+class PlannedService:
+    """The steps of a run that do not depend on what is planned.
+
+    Attributes:
+        name: of the service, for messages.
+    """
+
+    transaction: Transaction
+    name: str
+
+    @property
+    def _token(self) -> str:
+        return self.transaction.purpose.write_id
+
+    def begin(self, timeline: Timeline, plan: bytes) -> OpenCommit:
+        """Put a plan on the timeline, claimed by us. Call it under the lock."""
+        return self.transaction.begin(timeline.commit_times, plan=plan)
+
+    def leave(self, commit: OpenCommit) -> None:
+        """Let go of a plan that was begun: it waits for whoever runs it. Call it under the same lock."""
+        claims.release(self.transaction.storage, commit.time)
+
+    # --- claiming -------------------------------------------------------------------------------------
+
+    def claim_one(
+        self,
+        pending: Mapping[str, tuple[Instant, _Plan]],
+        instant_time: str | None,
+        timeline: Timeline,
+        check: Callable[[Instant, _Plan], _Checked],
+    ) -> tuple[OpenCommit, _Checked] | None:
+        """Start the plan of this time, or else the oldest that can be run; None if none waits. Call it under the lock.
+
+        Args:
+            pending: by instant time, oldest first.
+            check: raises what is against the run of a plan, and says what the run needs.
+
+        Raises:
+            InvalidInputError: no such plan is pending.
+            LakeformatError: no plan can be run; what the oldest lacks.
+        """
+        if instant_time is not None and instant_time not in pending:
+            raise not_pending(self.name, instant_time, pending)
+        refusals: list[LakeformatError] = []
+        for instant, plan in pending.values():
+            if instant.time != (instant_time or instant.time):
+                continue
+            if instant_time is None and instant.state is not State.REQUESTED:
+                continue
+            try:
+                checked = check(instant, plan)
+                self._claim(instant)
+                commit = OpenCommit(instant, self._token, timeline.commit_times)
+                return self.started(commit, keeps_plan=True), checked
+            except LakeformatError as error:
+                if instant_time is not None:
+                    raise
+                _LOG.warning("%s", error)
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
+        return None
+
+    def _claim(self, instant: Instant) -> None:
+        if instant.state is not State.REQUESTED:
+            raise self.runs_elsewhere(instant)
+        try:
+            claims.claim_plan(self.transaction.storage, instant.time, token=self._token)
+        except FileExistsError:
+            raise self.runs_elsewhere(instant) from None
+
+    def started(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
+        """Inflight, under the lock that the claim was put under: who comes next finds both.
+
+        Raises:
+            WriteConflictError: another program, which knows no claims, has begun to run the plan; it is left alone.
+        """
+        try:
+            return self.transaction.protocol.inflight(commit, None)
+        except WriteConflictError:
+            claims.release(self.transaction.storage, commit.time)
+            raise self.runs_elsewhere(commit.instant) from None
+        except BaseException:
+            with suppress(LakeformatError, OSError):  # Else the next writer does it.
+                self._undo(commit, keeps_plan=keeps_plan)
+            raise
+
+    def runs_elsewhere(self, instant: Instant) -> WriteConflictError:
+        """The refusal of a plan that is being run."""
+        storage = self.transaction.storage
+        how = how_to_wait(storage, claims.read_claim(storage, instant.time))
+        return WriteConflictError(f"{self.name} {instant.time} runs in another process; {how}")
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def check_claim(self, commit: OpenCommit) -> None:
+        """Whoever took us for dead has undone what we did. Call it under the lock, before files are put in place.
+
+        Raises:
+            WriteConflictError: so it is.
+        """
+        if not self._is_ours(commit):
+            raise WriteConflictError(
+                f"{self.name} {commit.time} was undone by another writer, who took it for dead; run it again"
+            )
+
+    def _is_ours(self, commit: OpenCommit) -> bool:
+        claim = claims.read_claim(self.transaction.storage, commit.time)
+        return claim is not None and claim.write_id == commit.token
+
+    @contextmanager
+    def undone_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
+        """Undo the run if the block raises: the plan goes, too, if it is not to be kept."""
+
+        def undo(error: BaseException) -> None:
+            if self._is_ours(commit):
+                # A plan for files that have changed can never be carried out.
+                self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
+
+        with self.transaction.forgotten_on_failure(), self.transaction.on_failure(undo, takes_lock=True):
+            yield
+
+    def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:
+        if keeps_plan:
+            revert_run(self.transaction.store, commit.instant)
+        else:
+            self.transaction.undo(commit)
+
+
+def carried_schema(engine: Engine, snapshot: Snapshot) -> str:
+    """The newest schema text, as it stands; "" if there is none fit to be carried on."""
+    for instant in reversed(snapshot.timeline.commits):
+        text = engine.store.commit(instant).schema_text
+        if text:
+            return "" if COMMIT_TIME in text else text
+    return ""

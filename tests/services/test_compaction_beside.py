@@ -1,0 +1,136 @@
+"""Writers go on beside a compaction: what they append is in the new slices, or refused, and never lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import hudi_rs
+import pytest
+from fixture_tables import unpack
+from services.appending import Append, slices
+
+import lakeformat
+from lakeformat.errors import WriteConflictError
+from lakeformat.services.compact.rewrite import CompactSettings, SliceToCompact, compact_here
+from lakeformat.services.compact.run import CompactSession
+from lakeformat.table_state.engine import Engine
+from lakeformat.transaction.written import Written
+
+SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"
+EACH = pytest.mark.parametrize("name", [SIX, NINE])
+
+
+def opened(name: str, tmp_path: Path) -> lakeformat.Table:
+    return lakeformat.open(unpack(name, tmp_path))
+
+
+def session(table: lakeformat.Table, meanwhile: Callable[[], object]) -> CompactSession:
+    """A compaction in whose midst something happens."""
+
+    def compactor(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
+        written = compact_here(engine, slices, settings)
+        meanwhile()
+        return written
+
+    return CompactSession(table.engine, table.options, compactor)
+
+
+def count(table: lakeformat.Table) -> int:
+    return int(table.to_arrow().num_rows)
+
+
+@EACH
+def test_log_files_written_after_the_plan_stay_in_the_new_slice(name: str, tmp_path: Path) -> None:
+    table = opened(name, tmp_path)
+    rows = count(table)
+    table.schedule_compaction()
+    before = Append(table, "before the run").run()
+    assert before.seen()
+    during = Append(table, "during the run")
+    session(table, during.run).run()
+    assert during.seen()
+    assert count(table) == rows
+    assert sorted(len(piece.logs) for piece in slices(table))[-2:] == [0, 2]
+    table.compact()
+    assert during.seen()
+    assert not table.snapshot().live.has_logs
+    hudi_rs.assert_same_rows(lakeformat.open(table.engine.storage.location))
+
+
+def test_a_write_that_began_before_the_plan_and_ends_during_its_run(tmp_path: Path) -> None:
+    """Version 6: its log file is of the old slice, which the plan of another program closes."""
+    table = opened(SIX, tmp_path)
+    last = table.engine.store.load().last_time
+    time = table.schedule_compaction()
+    assert time is not None
+    early = Append(table, "early", time=str(int(str(last)) + 1))
+    with pytest.raises(WriteConflictError, match=f"compaction {time} has not merged .*which commit {early.time}"):
+        session(table, early.finish).run()
+    assert early.seen()
+    assert table.run_compaction().instant_time == time  # What the plan does not name is merged all the same.
+    assert early.seen()
+    assert not table.snapshot().live.has_logs
+
+
+def test_in_layout_2_such_a_write_belongs_to_the_new_slice(tmp_path: Path) -> None:
+    table = opened(NINE, tmp_path)
+    early = Append(table, "early").begin()
+    time = table.schedule_compaction()
+    session(table, early.finish).run()
+    assert early.seen()
+    assert sorted(len(piece.logs) for piece in slices(table)) == [0, 1]
+    assert early.time < str(time)
+
+
+def test_nothing_is_planned_or_cancelled_beside_a_write_of_version_6(tmp_path: Path) -> None:
+    table = opened(SIX, tmp_path)
+    time = table.schedule_compaction()
+    assert time is not None
+    pending = Append(table).begin()
+    with pytest.raises(WriteConflictError, match=f"{pending.time}.deltacommit.inflight is pending"):
+        table.cancel_compaction(time)
+    pending.finish()
+    assert table.run_compaction().instant_time == time
+    pending = Append(table).begin()
+    for act in (table.schedule_compaction, table.compact):
+        with pytest.raises(WriteConflictError, match=f"{pending.time}.deltacommit.inflight is pending"):
+            act()
+
+
+@EACH
+def test_two_run_one_plan(name: str, tmp_path: Path) -> None:
+    table = opened(name, tmp_path)
+    rows = count(table)
+    time = table.schedule_compaction()
+    other = lakeformat.open(table.engine.storage.location)
+
+    def meanwhile() -> None:
+        with pytest.raises(WriteConflictError, match=f"compaction {time} runs in another process; wait for it"):
+            other.run_compaction(time)
+        with pytest.raises(WriteConflictError, match=f"compaction {time} runs in another process"):
+            other.cancel_compaction(str(time))
+        assert other.run_compaction().skipped == "no compaction is pending"
+        assert other.schedule_compaction() is None
+
+    session(table, meanwhile).run(time)
+    assert count(table) == rows
+
+
+@EACH
+def test_a_run_that_fails_leaves_the_plan(name: str, tmp_path: Path) -> None:
+    table = opened(name, tmp_path)
+    rows = count(table)
+    time = table.schedule_compaction()
+
+    def fails() -> None:
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError):
+        session(table, fails).run()
+    assert count(table) == rows
+    hoodie = Path(table.engine.storage.location, ".hoodie")
+    assert not list(hoodie.rglob("*.compaction.inflight"))[1 if name == NINE else 0 :]
+    assert not list((hoodie / ".lakeformat").rglob("*.parquet"))
+    assert table.run_compaction().instant_time == time
+    assert count(table) == rows

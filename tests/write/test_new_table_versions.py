@@ -1,0 +1,102 @@
+"""New tables of versions 8 and 9 have the properties that Apache Hudi 1.2.0 gives them.
+
+``hudi_properties.json`` holds ``hoodie.properties`` of tables that it made from these options.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from fixture_tables import FIXTURES
+
+import lakeformat
+from lakeformat.errors import InvalidOptionError
+
+HUDI: Final[dict[str, Any]] = json.loads((FIXTURES / "hudi_properties.json").read_text(encoding="utf-8"))
+W: Final = "hoodie.datasource.write."
+TIMEBASED: Final = {
+    "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+}
+SCHEMA: Final = pa.schema(
+    [("id", pa.int64()), ("b", pa.string()), ("reg", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
+)
+#: Options beside a record key ``id`` and an ordering column ``ts``; "" takes one of these away.
+OPTIONS: Final[dict[str, dict[str, str]]] = {
+    "part": {"partition_by": "reg"},
+    "hive": {"partition_by": "reg", "hive_style": "true", "url_encode": "true"},
+    "commit": {"ordering": ""},
+    "complex": {"partition_by": "reg,b", "record_key": "id,b"},
+    "custom": {"partition_by": "reg:SIMPLE,ts:TIMESTAMP", "keygenerator": "CUSTOM", **TIMEBASED},
+    "time": {"partition_by": "ts", "keygenerator": "TIMESTAMP", **TIMEBASED},
+    "partial": {W + "payload.class": "PartialUpdateAvroPayload"},
+    "nondef": {W + "payload.class": "OverwriteNonDefaultsWithLatestAvroPayload"},
+    "default": {W + "payload.class": "DefaultHoodieRecordPayload"},
+    "latest": {"ordering": "", W + "payload.class": "OverwriteWithLatestAvroPayload"},
+    "etime": {W + "payload.class": "EventTimeAvroPayload"},
+    "mode": {"merge_mode": "COMMIT_TIME_ORDERING"},
+    "marker": {
+        W + "payload.class": "DefaultHoodieRecordPayload",
+        "hoodie.payload.delete.field": "b",
+        "hoodie.payload.delete.marker": "D",
+    },
+}
+#: What we write differently, or beyond what Hudi does.
+OURS: Final = {
+    "hoodie.table.timeline.timezone",
+    "hoodie.table.create.schema",
+    "hoodie.database.name",
+    "hoodie.table.name",
+    "hoodie.table.checksum",
+}
+
+
+def made(path: Path, label: str, version: str) -> lakeformat.Table:
+    keys = {"record_key": "id", "ordering": "ts", **OPTIONS[label]}
+    return lakeformat.create(path, SCHEMA, **{"hoodie.write.table.version": version, **keys})
+
+
+@pytest.mark.parametrize("version", ["8", "9"])
+@pytest.mark.parametrize("label", OPTIONS)
+def test_properties_are_hudis(label: str, version: str, tmp_path: Path) -> None:
+    ours = dict(made(tmp_path / "t", label, version).config.values)
+    theirs = {**HUDI["of_all"], **HUDI["tables"][f"v{version}_{label}"]}
+    kept = theirs if label != "custom" else {**theirs, **TIMEBASED}
+    assert {k: v for k, v in ours.items() if k not in OURS} == {k: v for k, v in kept.items() if k not in OURS}
+
+
+@pytest.mark.parametrize("version", ["6", "8", "9"])
+@pytest.mark.parametrize("label", OPTIONS)
+def test_the_merge_mode_is_the_same_in_every_version(label: str, version: str, tmp_path: Path) -> None:
+    six = made(tmp_path / "6", label, "6").config
+    config = made(tmp_path / "t", label, version).config
+    assert (config.merge_mode, config.ordering_fields) == (six.merge_mode, six.ordering_fields)
+
+
+def test_custom_partition_types_are_remembered(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", "custom", "9")
+    row = {"id": 1, "b": "x", "reg": "eu", "ts": 86_400_000, "v": 1}
+    table.upsert(pa.Table.from_pylist([row], SCHEMA))
+    assert table.to_arrow().column("_hoodie_partition_path").to_pylist() == ["eu/1970-01-02"]
+    lakeformat.open(tmp_path / "t").upsert(pa.Table.from_pylist([row | {"v": 2}], SCHEMA))
+    assert table.to_arrow(meta_columns=False).to_pylist() == [row | {"v": 2}]
+
+
+def test_a_delete_marker_of_the_table_holds_for_every_write(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", "marker", "9")
+    rows = [{"id": n, "b": "x", "reg": "eu", "ts": 1, "v": n} for n in range(3)]
+    table.upsert(pa.Table.from_pylist(rows, SCHEMA))
+    lakeformat.open(tmp_path / "t").upsert(pa.Table.from_pylist([rows[1] | {"b": "D", "ts": 2}], SCHEMA))
+    assert table.to_arrow(meta_columns=False).to_pylist() == [rows[0], rows[2]]
+
+
+def test_other_versions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=r"hoodie\.write\.table\.version"):
+        made(tmp_path / "t", "part", "7")
+    made(tmp_path / "t", "part", "9")
+    with pytest.raises(InvalidOptionError, match=r"hoodie.write.table.version='8' contradicts '9'"):
+        made(tmp_path / "t", "part", "8")
