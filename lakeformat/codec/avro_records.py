@@ -1,4 +1,4 @@
-"""Timeline files that are Avro object containers: rollback, clean, savepoint, restore.
+"""Timeline files that are Avro object containers: rollback, savepoint, restore.
 
 Written with the writer schemas of Hudi 0.15, one record a file and no compression, as Hudi does. Read by
 field name: unknown fields are skipped, missing ones take their default.
@@ -28,14 +28,12 @@ from lakeformat.errors import CorruptTableError
 __all__ = [
     "ROLLBACK_METADATA",
     "ROLLBACK_PLAN",
-    "CleanMetadata",
     "RestoreMetadata",
     "RollbackMetadata",
     "RollbackPartition",
     "RollbackPlan",
     "RollbackRequest",
     "SavepointMetadata",
-    "decode_clean",
     "decode_restore",
     "decode_rollback",
     "decode_rollback_plan",
@@ -89,11 +87,6 @@ ROLLBACK_METADATA: Final = file_of(
     list_of("instantsRollback", _INSTANT),
 )
 #: Of the files that lakeformat only reads: the fields it needs.
-_CLEAN_FIELDS: Final = file_of(
-    "HoodieCleanMetadata",
-    required("startCleanTime", TEXT),
-    required("earliestCommitToRetain", TEXT),
-)
 _SAVEPOINT_PARTITION: Final = record_of(
     "HoodieSavepointPartitionMetadata",
     required("partitionPath", TEXT),
@@ -160,14 +153,6 @@ class RollbackMetadata:
     def files_deleted(self) -> int:
         """How many files are gone."""
         return sum(len(partition.deleted_files) for partition in self.partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class CleanMetadata:
-    """``<instant>.clean``: no instant before ``earliest_commit_to_retain`` can be read ("": all can)."""
-
-    start_time: str
-    earliest_commit_to_retain: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +259,6 @@ def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:
         instants=tuple((time, actions.get(time, "")) for time in record["commitsRollback"]),
         partitions=partitions,
     )
-
-
-def decode_clean(data: bytes, *, name: str) -> CleanMetadata:
-    """When a clean started, and up to where it took history away."""
-    record = decode_record(data, _CLEAN_FIELDS, name=name)
-    return CleanMetadata(record["startCleanTime"], record["earliestCommitToRetain"])
 
 
 def decode_savepoint(data: bytes, *, name: str) -> SavepointMetadata:

@@ -24,9 +24,8 @@ OPEN: Final = """
 
 #: What does not happen -> options that are passed over with one warning, unless they are off.
 TOLD: Final[Mapping[str, str]] = {
-    "files of earlier versions and old commits are kept: nothing is cleaned or archived": """
-        hoodie.archive.* hoodie.clean.* hoodie.cleaner.* hoodie.commits.archival.* hoodie.keep.max.commits
-        hoodie.keep.min.commits hoodie.prewrite.cleaner.policy hoodie.write.empty.clean.interval.hours
+    "cleaning and archiving come after the commit, in the writer": """
+        hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
     """,
     "no catalog or metastore is told of the table and its partitions": """
         hoodie.datasource.hive_sync.enable hoodie.datasource.meta.sync.enable
@@ -58,6 +57,10 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.datasource.merge.type hoodie.datasource.write.streaming.disable.compaction
         hoodie.merge.use.record.positions hoodie.metricscompaction.* hoodie.optimized.log.blocks.scan.enable
         hoodie.table.log.file.format hoodie.write.record.positions hoodie.common.*
+    """,
+    "cleaning and archiving do it in their own way": """
+        hoodie.archive.* hoodie.clean.* hoodie.cleaner.* hoodie.commits.archival.*
+        hoodie.write.empty.clean.interval.hours
     """,
     "it counts only with a catalog sync, which is not done": """
         hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.* hoodie.datasource.meta_sync.* hoodie.meta.sync.*
@@ -174,6 +177,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.write.partial.update.schema": (
         "partial updates go by another option", "set lakeformat.write.partial.update", ""),
     "hoodie.partition.ttl.*": ("no partition expires", "remove old ones by operation delete_partition", ""),
+    "hoodie.clean.partition.filter.*": ("cleaning looks at every partition", "", ""),
     "hoodie.errortable.enable": ("there is no table of bad rows, and one of them fails the write", "", ""),
     "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "write rows that are read from there", ""),
     "hoodie.bulkinsert.overwrite.operation.type": (

@@ -6,6 +6,7 @@ from typing import Final
 
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.compaction_options import COMPACTION_OPTIONS
+from lakeformat.config.life_options import LIFE_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
 from lakeformat.config.table_options import TABLE_OPTIONS
@@ -18,6 +19,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *WRITE_OPTIONS,
     *CLUSTERING_OPTIONS,
     *COMPACTION_OPTIONS,
+    *LIFE_OPTIONS,
     *READ_OPTIONS,
 )
 

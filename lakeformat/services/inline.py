@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
+from lakeformat.config.life_options import CLEANS
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.table_config import TableType
+from lakeformat.services.clean.retention import retention_of
+from lakeformat.services.clean.run import CleanSession, Deleter
 from lakeformat.services.cluster.plans import pending_plans
 from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of, rows_are_bound
 from lakeformat.services.compact.plans import pending_compactions
@@ -28,7 +32,7 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.result import WriteResult
 
-__all__ = ["after_write", "check_services", "with_services"]
+__all__ = ["Hands", "after_write", "check_services", "with_services"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 
@@ -65,19 +69,29 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
     request_of(options).ordering.check(schema)
 
 
-def after_write(
-    engine: Engine, options: Options, rewriter: Rewriter | None = None, compactor: Compactor | None = None
-) -> dict[str, Any] | None:
-    """Run the services that are due: compaction, then clustering.
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What carries services out in other processes; None for this one."""
+
+    rewriter: Rewriter | None = None
+    compactor: Compactor | None = None
+    deleter: Deleter | None = None
+
+
+def after_write(engine: Engine, options: Options, hands: Hands | None = None) -> dict[str, Any] | None:
+    """Run the services that are due: compaction, clustering, then cleaning.
 
     Returns:
         what the services did, for the write's report; None if none was due.
     """
+    hands = hands or Hands()
     services: list[tuple[str, Callable[[], str | None]]] = []
     if _compacts(options):
-        services.append(("compaction", lambda: _compacted(engine, options, compactor)))
+        services.append(("compaction", lambda: _compacted(engine, options, hands.compactor)))
     if _clusters(options):
-        services.append(("clustering", lambda: _clustered(engine, options, rewriter)))
+        services.append(("clustering", lambda: _clustered(engine, options, hands.rewriter)))
+    if options[CLEANS]:
+        services.append(("clean", lambda: _cleaned(engine, options, hands.deleter)))
     done: dict[str, Any] = {}
     for name, run in services:
         try:
@@ -90,6 +104,11 @@ def after_write(
         if said is not None:
             done[name] = said
     return done or None
+
+
+def _cleaned(engine: Engine, options: Options, deleter: Deleter | None) -> str | None:
+    result = CleanSession(engine, options, deleter).clean(retention_of(options), only_if_due=True)
+    return None if result.skipped else str(result)
 
 
 def _clustered(engine: Engine, options: Options, rewriter: Rewriter | None) -> str | None:
@@ -121,15 +140,9 @@ def _compacted(engine: Engine, options: Options, compactor: Compactor | None) ->
     return "; ".join(results) or None
 
 
-def with_services(
-    result: WriteResult,
-    engine: Engine,
-    options: Options,
-    rewriter: Rewriter | None = None,
-    compactor: Compactor | None = None,
-) -> WriteResult:
+def with_services(result: WriteResult, engine: Engine, options: Options, hands: Hands | None = None) -> WriteResult:
     """The result of a write, after its services; what they did stands in the report under ``services``."""
-    done = None if result.skipped else after_write(engine, options, rewriter, compactor)
+    done = None if result.skipped else after_write(engine, options, hands)
     if done is None:
         return result
     return WriteResult(result.instant_time, result.operation, {**result.report, "services": done})

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import pickle
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -29,9 +28,11 @@ from lakeformat.spark.jobs import (
     Batches,
     answers,
     attempt,
+    bundled,
     collected,
-    context_of,
     cores,
+    grouped,
+    has_executors,
     numbered,
     numbers,
     written,
@@ -52,8 +53,6 @@ __all__ = ["SparkRewriter", "rewriter_for"]
 _TASK_BYTES: Final = 64 << 20
 #: Share of the sort buffer that a task has.
 _SHARE: Final = 4
-#: Masters ``local`` and ``local[2]``; ``local-cluster`` has executors of its own.
-_LOCAL: Final = re.compile(r"local(\[.*\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,24 +149,16 @@ class SparkRewriter:
             yield from map(asdict, files)
 
         per_task = max((int(one.per_file) for one in ranges.values()), default=1)
-        tasks = _grouped(bundle(weights, task_weight=per_task, at_least=cores(self._spark)))
+        tasks = grouped(bundle(weights, task_weight=per_task, at_least=cores(self._spark)))
         return [written(answer) for answer in self._run(tasks, merged)]
 
     def _bundled(self, sizes: Sequence[int]) -> list[list[int]]:
-        return _grouped(bundle(list(sizes), task_weight=self._task_bytes, at_least=cores(self._spark)))
+        return bundled(self._spark, sizes, task_bytes=self._task_bytes)
 
 
 def rewriter_for(spark: SparkSession) -> Rewriter:
-    """Executors, unless they are threads of this process's JVM: then Python workers would only add to the work."""
-    context = context_of(spark)
-    return rewrite_here if context is not None and _LOCAL.fullmatch(context.master) else SparkRewriter(spark)
-
-
-def _grouped(tasks: Sequence[int]) -> list[list[int]]:
-    groups: dict[int, list[int]] = {}
-    for at, task in enumerate(tasks):
-        groups.setdefault(task, []).append(at)
-    return [*groups.values()]
+    """Executors, where there are any; else this process."""
+    return SparkRewriter(spark) if has_executors(spark) else rewrite_here
 
 
 def _rows(spilled: Sequence[Spilled], number: int) -> int:

@@ -215,6 +215,18 @@ class LocalStorage:
             with suppress(FileNotFoundError):
                 shutil.rmtree(real)
 
+    def remove_empty(self, path: str) -> bool:
+        """``rmdir``, which removes no folder that holds anything."""
+        real = self._inside(path)
+        with _explained("remove", path):
+            try:
+                os.rmdir(real)
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR}:
+                    raise
+                return error.errno == errno.ENOENT
+        return True
+
     @contextmanager
     def lock(self, timeout_seconds: float) -> Iterator[None]:
         """``flock`` on a file of ours: freed by the kernel when its holder dies, whatever it has forked."""

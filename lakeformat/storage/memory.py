@@ -115,6 +115,12 @@ class MemoryStorage:
             for name in [name for name in self._files if name.startswith(inside)]:
                 del self._files[name]
 
+    def remove_empty(self, path: str) -> bool:
+        """Folders are names alone."""
+        inside = f"{check_path(path)}/"
+        with self._guard:
+            return not any(name.startswith(inside) for name in self._files)
+
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
         """A name among those that are held."""

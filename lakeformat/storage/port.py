@@ -85,6 +85,9 @@ class Storage(Protocol):
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie`` and all in it; symbolic links are removed, not followed."""
 
+    def remove_empty(self, path: str) -> bool:
+        """Remove a folder in which nothing is; False if something is. Where folders are names alone there is none."""
+
     def hold(self, path: str) -> AbstractContextManager[None]:
         """Hold a file, if it is there, while the block runs; the holder's death lets go of it.
 

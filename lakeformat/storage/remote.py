@@ -184,6 +184,10 @@ class FsspecStorage:
             for name in self._fs.find(real):
                 self._fs.rm_file(name)
 
+    def remove_empty(self, path: str) -> bool:
+        """Folders are names alone."""
+        return not self.list(path)
+
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:
         """Nothing is held."""

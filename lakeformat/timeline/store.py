@@ -14,14 +14,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from lakeformat.codec import properties
-from lakeformat.codec.avro_records import (
-    CleanMetadata,
-    RollbackMetadata,
-    RollbackPlan,
-    decode_clean,
-    decode_rollback_plan,
-    encode_rollback,
-)
+from lakeformat.codec.avro_records import RollbackMetadata, RollbackPlan, decode_rollback_plan, encode_rollback
+from lakeformat.codec.clean_files import CleanMetadata, CleanPlan, decode_clean, decode_clean_plan, encode_clean
 from lakeformat.codec.commit_file import decode_commit
 from lakeformat.codec.compaction_plan import decode_compaction_plan
 from lakeformat.codec.requested_replace import RequestedReplace, decode_requested_replace
@@ -42,7 +36,7 @@ __all__ = ["CommitCache", "CommitKey", "Completed", "TimelineStore"]
 #: Commits kept, in bytes of their files; in memory they take about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20
 #: What completes an instant.
-Completed: TypeAlias = CommitMetadata | RollbackMetadata
+Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata
 
 
 class CommitKey(NamedTuple):
@@ -118,6 +112,10 @@ class TimelineStore:
         raise TableNotFoundError(
             f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); check the path, or write to it first"
         )
+
+    def exists(self) -> bool:
+        """Whether there is a table: its properties, or the backup that stands in for them."""
+        return any(self.storage.info(path) is not None for path in (PROPERTIES_PATH, f"{PROPERTIES_PATH}.backup"))
 
     @property
     def layout(self) -> TimelineLayout:
@@ -240,10 +238,37 @@ class TimelineStore:
         data = self.read(instant)
         return decode_clean(data, name=self.path(instant)) if data else None
 
-    def archived(self) -> ArchivedTimeline:
-        """What has left the active timeline. Load that before: an instant is in one of the two, or in both."""
+    def clean_plan(self, clean: Instant) -> CleanPlan:
+        """What a clean deletes.
+
+        Raises:
+            CorruptTableError: its plan is empty or damaged.
+        """
+        requested = clean.at(State.REQUESTED)
+        return decode_clean_plan(self.read(requested), name=f"{self.storage.location}/{self.path(requested)}")
+
+    def archived(self, since: str = "") -> ArchivedTimeline:
+        """What has left the active timeline. Load that before: an instant is in one of the two, or in both.
+
+        Args:
+            since: commits from this instant time on are wanted; older files of the archive are not read then.
+        """
         folder = check_path(self.config().archive_folder)
-        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder)
+        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder, since)
+
+    def archived_unseen(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
+        """Commits that have completed since these were all, and have been archived already; by instant time.
+
+        The archive is read only if the oldest of the known commits has left the timeline.
+        """
+        held = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
+        oldest = min(known - held, default="")
+        if oldest and oldest in timeline.commit_times:
+            return []
+        archive = self.archived(oldest)
+        unseen = [i for i in archive.completed_in("") if i.time >= oldest and i.time not in known]
+        unseen = [instant for instant in unseen if instant.time not in timeline.commit_times]
+        return [(instant.time, metadata) for instant, metadata in archive.commits(unseen)]
 
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
         """Instant time -> when that commit completed, of those that count (`Timeline.is_committed`).
@@ -263,14 +288,15 @@ class TimelineStore:
         """Put a new instant on the timeline. Raises ``FileExistsError`` if its time is taken."""
         self.storage.create(self.path(instant.at(State.REQUESTED)), data)
 
-    def start(self, instant: Instant, profile: CommitMetadata | None = None) -> Instant:
+    def start(self, instant: Instant, profile: CommitMetadata | bytes | None = None) -> Instant:
         """The second step, by create-if-absent; ``FileExistsError`` if somebody else took it.
 
         Args:
-            profile: what a write is going to do.
+            profile: what a write is going to do, or the file's bytes.
         """
         inflight = check_step(instant, State.INFLIGHT)
-        self.storage.create(self.path(inflight), self.layout.encode_commit(profile) if profile else b"")
+        data = self.layout.encode_commit(profile) if isinstance(profile, CommitMetadata) else profile or b""
+        self.storage.create(self.path(inflight), data)
         return inflight
 
     def complete(self, instant: Instant, metadata: Completed, clock: Clock) -> Instant:
@@ -287,6 +313,8 @@ class TimelineStore:
             done = replace(done, completion_time=self._completion_time(done, clock))
         if isinstance(metadata, CommitMetadata):
             data = self.layout.encode_commit(metadata, replace=done.action is Action.REPLACE_COMMIT)
+        elif isinstance(metadata, CleanMetadata):
+            data = encode_clean(metadata)
         else:
             data = encode_rollback(metadata)
         self.storage.create(self.path(done), data)

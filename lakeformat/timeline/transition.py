@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
+from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, Action, Instant, State
 
 __all__ = ["STEPS", "check_step"]
 
@@ -17,14 +17,7 @@ STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
         State.INFLIGHT: frozenset({State.COMPLETED}),
         State.COMPLETED: frozenset(),
     }
-    for action in (
-        Action.COMMIT,
-        Action.DELTA_COMMIT,
-        Action.REPLACE_COMMIT,
-        Action.COMPACTION,
-        Action.CLUSTERING,
-        Action.ROLLBACK,
-    )
+    for action in (*COMMIT_ACTIONS, Action.COMPACTION, Action.CLUSTERING, Action.ROLLBACK, Action.CLEAN)
 }
 
 

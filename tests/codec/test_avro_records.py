@@ -17,7 +17,7 @@ from fixture_tables import FIXTURES, names
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec import avro_container, commit_avro, requested_replace
+from lakeformat.codec import avro_container, clean_files, commit_avro, requested_replace
 from lakeformat.codec import avro_records as codec
 from lakeformat.errors import CorruptTableError
 
@@ -171,12 +171,39 @@ def test_an_empty_requested_replace_is_not_known() -> None:
     assert requested_replace.decode_requested_replace(b"", name="x") is None
 
 
+def plain(schema: Any) -> Any:
+    """A schema without docs and defaults, its types by their bare names."""
+    if isinstance(schema, dict):
+        return {key: plain(value) for key, value in schema.items() if key not in {"doc", "default"}}
+    if isinstance(schema, list):
+        return [plain(branch) for branch in schema]
+    return schema.rpartition(".")[2] if isinstance(schema, str) else schema
+
+
 @pytest.mark.parametrize("path", files_of("HoodieCleanMetadata"))
 def test_reads_cleans(path: str) -> None:
     truth = oracle(FILES[path])
-    assert codec.decode_clean(FILES[path], name=path) == codec.CleanMetadata(
-        truth["startCleanTime"], truth["earliestCommitToRetain"]
+    clean = clean_files.decode_clean(FILES[path], name=path)
+    assert (clean.start_time, clean.earliest_commit_to_retain) == (
+        truth["startCleanTime"],
+        truth["earliestCommitToRetain"],
     )
+    rest = {"version", "bootstrapPartitionMetadata"}  # Of old releases, or of bootstrapped tables.
+    ours = oracle(clean_files.encode_clean(clean))
+    assert {**ours, **dict.fromkeys(rest)} == {**truth, **dict.fromkeys(rest)}
+    assert plain(header_of(clean_files.encode_clean(clean))) == plain(header_of(FILES[path]))
+
+
+@pytest.mark.parametrize("path", files_of("HoodieCleanerPlan"))
+def test_clean_plans_are_written_as_hudi_does(path: str) -> None:
+    truth = oracle(FILES[path])
+    plan = clean_files.decode_clean_plan(FILES[path], name=path)
+    paths = [info["filePath"] for infos in truth["filePathsToBeDeletedPerPartition"].values() for info in infos]
+    partition, names = next(iter(plan.files.items()))
+    location = paths[0].removesuffix(f"/{names[0]}").removesuffix(f"/{partition}").removeprefix("file:")
+    ours = clean_files.encode_clean_plan(plan, location)
+    assert oracle(ours) == truth
+    assert plain(header_of(ours)) == plain(header_of(FILES[path]))
 
 
 @pytest.mark.parametrize("path", [*files_of("HoodieSavepointMetadata"), *files_of("HoodieRestoreMetadata")])
@@ -389,7 +416,8 @@ DECODERS: dict[str, Callable[..., object]] = {
     PLAN: codec.decode_rollback_plan,
     "HoodieRollbackMetadata": codec.decode_rollback,
     "HoodieRequestedReplaceMetadata": requested_replace.decode_requested_replace,
-    "HoodieCleanMetadata": codec.decode_clean,
+    "HoodieCleanMetadata": clean_files.decode_clean,
+    "HoodieCleanerPlan": clean_files.decode_clean_plan,
 }
 SAMPLES = {name: min(files_of(name).values(), key=len) for name in DECODERS}
 

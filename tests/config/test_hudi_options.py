@@ -119,16 +119,16 @@ def test_a_value_that_asks_for_nothing_is_taken(name: str, value: object, caplog
 
 
 def test_what_is_the_same_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    resolve({"hoodie.cleaner.commits.retained": 3, "hoodie.keep.min.commits": 5, "hoodie.keep.max.commits": 9})
+    resolve({"hoodie.archive.async": "true", "hoodie.clean.async": "true", "hoodie.prewrite.cleaner.policy": "CLEAN"})
     (text,) = warnings(caplog)
-    assert "hoodie.cleaner.commits.retained, hoodie.keep.min.commits, hoodie.keep.max.commits" in text
+    assert "hoodie.archive.async, hoodie.clean.async, hoodie.prewrite.cleaner.policy" in text
 
 
 def test_a_table_is_told_of_once_per_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cleaning = {"hoodie.clean.automatic": "true", "hoodie.datasource.hive_sync.enable": "true"}
+    cleaning = {"hoodie.clean.async.enabled": "true", "hoodie.datasource.hive_sync.enable": "true"}
     for _ in range(3):
         resolve(cleaning, table=f"{tmp_path}/a")
-    resolve({"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS"}, table=f"{tmp_path}/a/")
+    resolve({"hoodie.archive.async": "true"}, table=f"{tmp_path}/a/")
     assert len(warnings(caplog)) == 2
     assert all(text.startswith(f"table {tmp_path}/a: no effect of hoodie.") for text in warnings(caplog))
     resolve(cleaning, table=f"{tmp_path}/b", reads=True)

@@ -172,6 +172,9 @@ class FaultyStorage:
 
         self._change("delete_folder", path, lambda: self.inner.delete_folder(path), half)
 
+    def remove_empty(self, path: str) -> bool:
+        return self._change("remove_empty", path, lambda: self.inner.remove_empty(path))
+
     def read(self, path: str) -> bytes:
         self._enter("read", path, False)
         return self.inner.read(path)

@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Storage, str], Any]] = {
     "touch": lambda s, p: s.touch(p),
     "delete": lambda s, p: s.delete(p),
     "delete_folder": lambda s, p: s.delete_folder(f".hoodie/{p}"),
+    "remove_empty": lambda s, p: s.remove_empty(p),
     "hold": lambda s, p: s.hold(p).__enter__(),
     "is_held": lambda s, p: s.is_held(p),
 }
@@ -236,6 +237,14 @@ class StorageContract:
         with pytest.raises(LakeformatError):
             storage.delete_folder(path)
         assert [storage.read(kept) for kept in ("data/in/1", ".hoodie/2", ".hoodiex/t/3")] == [b"x"] * 3
+
+    def test_only_empty_folders_are_removed(self, storage: Storage) -> None:
+        storage.create("a/in/1", b"x")
+        assert [storage.remove_empty(path) for path in ("a", "a/in")] == [False, False]
+        assert storage.read("a/in/1") == b"x"
+        storage.delete("a/in/1")
+        assert [storage.remove_empty(path) for path in ("a/in", "a", "none")] == [True, True, True]
+        assert "a" not in names(storage, "")
 
     @pytest.mark.parametrize("call", CALLS)
     def test_paths_that_lead_out_are_refused(self, storage: Storage, call: str) -> None:

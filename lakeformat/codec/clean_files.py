@@ -1,0 +1,242 @@
+"""Files of a clean: its plan (requested, and inflight in timeline layout 1) and what it did (completed).
+
+The same in every table version. Readers of other releases take fields by name, so all of Hudi's are written. A plan
+without ``version`` is of the old form, which names files in another field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lakeformat.codec.avro_container import decode_record, encode_record
+from lakeformat.codec.avro_fields import (
+    NAMESPACE,
+    TEXT,
+    TEXTS,
+    VERSION,
+    array_of,
+    file_of,
+    map_of,
+    optional,
+    record_of,
+    required,
+)
+
+__all__ = [
+    "CLEAN_METADATA",
+    "CLEAN_PLAN",
+    "CleanMetadata",
+    "CleanPartition",
+    "CleanPlan",
+    "decode_clean",
+    "decode_clean_plan",
+    "encode_clean",
+    "encode_clean_plan",
+]
+
+#: The form that names files by URI, in `_PATHS`.
+_FORM: Final = 2
+_PATHS: Final = "filePathsToBeDeletedPerPartition"
+_NAMES: Final = "filesToBeDeletedPerPartition"
+_NEWEST: Final = {"name": "lastCompletedCommitTimestamp", "type": TEXT, "default": ""}
+
+#: Writer schema of ``<instant>.clean.requested``.
+CLEAN_PLAN: Final = file_of(
+    "HoodieCleanerPlan",
+    optional(
+        "earliestInstantToRetain",
+        record_of(
+            "HoodieActionInstant", required("timestamp", TEXT), required("action", TEXT), required("state", TEXT)
+        ),
+    ),
+    _NEWEST,
+    required("policy", TEXT),
+    optional(_NAMES, map_of(TEXTS)),
+    VERSION,
+    optional(
+        _PATHS,
+        map_of(
+            array_of(
+                record_of("HoodieCleanFileInfo", optional("filePath", TEXT), optional("isBootstrapBaseFile", "boolean"))
+            )
+        ),
+    ),
+    optional("partitionsToBeDeleted", TEXTS),
+    optional("extraMetadata", map_of(TEXT)),
+)
+_PARTITION: Final = record_of(
+    "HoodieCleanPartitionMetadata",
+    required("partitionPath", TEXT),
+    required("policy", TEXT),
+    required("deletePathPatterns", TEXTS),
+    required("successDeleteFiles", TEXTS),
+    required("failedDeleteFiles", TEXTS),
+    optional("isPartitionDeleted", "boolean"),
+)
+#: Writer schema of ``<instant>.clean``.
+CLEAN_METADATA: Final = file_of(
+    "HoodieCleanMetadata",
+    required("startCleanTime", TEXT),
+    required("timeTakenInMillis", "long"),
+    required("totalFilesDeleted", "int"),
+    required("earliestCommitToRetain", TEXT),
+    _NEWEST,
+    required("partitionMetadata", map_of(_PARTITION)),
+    VERSION,
+    optional("bootstrapPartitionMetadata", map_of(f"{NAMESPACE}.HoodieCleanPartitionMetadata")),
+    optional("extraMetadata", map_of(TEXT)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What a clean is going to delete.
+
+    Attributes:
+        earliest: instant time and action of the oldest commit that is kept whole; None by file versions.
+        last_completed: time of the newest completed commit when it was planned.
+        files: partition path -> bare names.
+        partitions: those whose folders go.
+        extra: ``extraMetadata``.
+    """
+
+    policy: str
+    earliest: tuple[str, str] | None
+    last_completed: str
+    files: Mapping[str, tuple[str, ...]]
+    partitions: tuple[str, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPartition:
+    """What a clean did in one partition; bare names."""
+
+    path: str
+    deleted: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CleanMetadata:
+    """``<instant>.clean``: no instant before ``earliest_commit_to_retain`` can be read.
+
+    Attributes:
+        earliest_commit_to_retain: "" by file versions, where nothing tells.
+        last_completed: time of the newest completed commit when it was planned; "" of old releases.
+    """
+
+    start_time: str
+    earliest_commit_to_retain: str
+    last_completed: str = ""
+    time_taken_ms: int = 0
+    policy: str = ""
+    partitions: tuple[CleanPartition, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def encode_clean_plan(plan: CleanPlan, location: str) -> bytes:
+    """The bytes of ``<instant>.clean.requested``.
+
+    Args:
+        location: of the table; plans name files by their whole path.
+    """
+    root = f"file:{location}" if location.startswith("/") else location.rstrip("/")
+    earliest = plan.earliest and {"timestamp": plan.earliest[0], "action": plan.earliest[1], "state": "COMPLETED"}
+    record = {
+        "earliestInstantToRetain": earliest,
+        "lastCompletedCommitTimestamp": plan.last_completed,
+        "policy": plan.policy,
+        _NAMES: {},
+        "version": _FORM,
+        _PATHS: {
+            path: [{"filePath": _joined(root, path, name), "isBootstrapBaseFile": False} for name in names]
+            for path, names in plan.files.items()
+        },
+        "partitionsToBeDeleted": list(plan.partitions),
+        "extraMetadata": dict(plan.extra),
+    }
+    return encode_record(CLEAN_PLAN, record)
+
+
+def _joined(*parts: str) -> str:
+    return "/".join(part for part in parts if part)
+
+
+def decode_clean_plan(data: bytes, *, name: str) -> CleanPlan:
+    """Inverse of `encode_clean_plan`. Of paths, which may be another machine's, the bare names are kept.
+
+    Raises:
+        CorruptTableError: ``data`` is not such a file; so for every ``decode`` here.
+    """
+    record = decode_record(data, CLEAN_PLAN, name=name)
+    earliest = record["earliestInstantToRetain"]
+    files = {path: tuple(map(_bare, names)) for path, names in (record[_NAMES] or {}).items()}
+    for path, infos in (record[_PATHS] or {}).items():
+        files[path] = (*files.get(path, ()), *(_bare(info["filePath"]) for info in infos if info["filePath"]))
+    return CleanPlan(
+        record["policy"],
+        earliest and (earliest["timestamp"], earliest["action"]),
+        record["lastCompletedCommitTimestamp"],
+        files,
+        tuple(record["partitionsToBeDeleted"] or ()),
+        record["extraMetadata"] or {},
+    )
+
+
+def _bare(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def encode_clean(metadata: CleanMetadata) -> bytes:
+    """The bytes of ``<instant>.clean``."""
+    partitions: dict[str, dict[str, Any]] = {
+        partition.path: {
+            "partitionPath": partition.path,
+            "policy": metadata.policy,
+            "deletePathPatterns": [*partition.deleted, *partition.failed],
+            "successDeleteFiles": list(partition.deleted),
+            "failedDeleteFiles": list(partition.failed),
+            "isPartitionDeleted": partition.is_gone,
+        }
+        for partition in metadata.partitions
+    }
+    record = {
+        "startCleanTime": metadata.start_time,
+        "timeTakenInMillis": metadata.time_taken_ms,
+        "totalFilesDeleted": sum(len(partition.deleted) for partition in metadata.partitions),
+        "earliestCommitToRetain": metadata.earliest_commit_to_retain,
+        "lastCompletedCommitTimestamp": metadata.last_completed,
+        "partitionMetadata": partitions,
+        "version": _FORM,
+        "bootstrapPartitionMetadata": {},
+        "extraMetadata": dict(metadata.extra),
+    }
+    return encode_record(CLEAN_METADATA, record)
+
+
+def decode_clean(data: bytes, *, name: str) -> CleanMetadata:
+    """Inverse of `encode_clean`."""
+    record = decode_record(data, CLEAN_METADATA, name=name)
+    found = record["partitionMetadata"].values()
+    partitions = tuple(
+        CleanPartition(
+            one["partitionPath"],
+            tuple(map(_bare, one["successDeleteFiles"])),
+            tuple(map(_bare, one["failedDeleteFiles"])),
+            one["isPartitionDeleted"] is True,
+        )
+        for one in found
+    )
+    return CleanMetadata(
+        start_time=record["startCleanTime"],
+        earliest_commit_to_retain=record["earliestCommitToRetain"],
+        last_completed=record["lastCompletedCommitTimestamp"],
+        time_taken_ms=record["timeTakenInMillis"],
+        policy=next((one["policy"] for one in found), ""),
+        partitions=partitions,
+        extra=record["extraMetadata"] or {},
+    )

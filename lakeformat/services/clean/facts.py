@@ -1,0 +1,206 @@
+"""What a plan of cleaning is made from: which partitions may hold something, what lies there, what pins it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from lakeformat.codec.avro_records import decode_savepoint
+from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.services.clean.memo import LastLook
+from lakeformat.services.clean.plan import CleanedFile, PartitionFiles, Pins, Slice
+from lakeformat.storage.port import HOODIE, FileInfo
+from lakeformat.table_state.file_groups import PARTITION_MARKER
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["changed_partitions", "partition_files", "pins_of", "savepoints"]
+
+
+def savepoints(timeline: Timeline) -> tuple[Instant, ...]:
+    """Completed ones, and those that are being made: what a pending one will name nobody knows yet."""
+    return timeline.of_action(Action.SAVEPOINT)
+
+
+def pins_of(store: TimelineStore, timeline: Timeline) -> Pins:
+    """What may not go although the policy would let it.
+
+    Raises:
+        CorruptTableError: a savepoint or plan cannot be read; nothing may be deleted then.
+    """
+    replaced: dict[FileGroupId, str] = {}
+    for instant in timeline.commits:
+        if instant.action is Action.REPLACE_COMMIT:
+            groups = store.commit(instant).replaced
+            replaced.update((FileGroupId(path, id_), instant.time) for path, ids in groups.items() for id_ in ids)
+    saved: dict[str, frozenset[str]] = {}
+    for instant in savepoints(timeline):
+        if instant.state is State.COMPLETED:
+            files = decode_savepoint(store.read(instant), name=store.path(instant)).files
+            saved.update((path, saved.get(path, frozenset()).union(names)) for path, names in files.items())
+    compacting: dict[FileGroupId, str] = {}
+    for instant in timeline.pending:
+        if instant.action in {Action.COMPACTION, Action.LOG_COMPACTION}:
+            plan = store.compaction_plan(instant)
+            for one in plan.operations if plan else ():
+                compacting[one.group] = min(one.base_instant, compacting.get(one.group, one.base_instant))
+    return Pins(replaced, saved, compacting)
+
+
+def changed_partitions(
+    store: TimelineStore, timeline: Timeline, earliest: str | None, last: LastLook
+) -> frozenset[str] | None:
+    """Partitions in which something may have become old since the last look; None if all are to be looked at.
+
+    By commits and hours these are the partitions of commits from the last earliest commit to retain up to the new one,
+    and of earlier ones that were not known then (Hudi: ``CleanPlanner.getPartitionPathsForIncrementalCleaning``); by
+    versions, of all commits that were not.
+    """
+    first = timeline.commits[0].time if timeline.commits else ""
+    gone = last.savepoints - {instant.time for instant in savepoints(timeline)}
+    if gone:
+        return None
+    if earliest is None:
+        if last.commits is None or first > max(last.commits, default=""):
+            return None
+        changed = [commit for commit in timeline.commits if commit.time not in last.commits]
+    else:
+        if not last.earliest or last.earliest < first:
+            return None
+        seen = timeline.commit_times if last.commits is None else last.commits
+        changed = [
+            commit
+            for commit in timeline.commits
+            if commit.time < earliest and (commit.time >= last.earliest or commit.time not in seen)
+        ]
+    found = (store.commit(commit) for commit in changed)
+    return frozenset(path for metadata in found for path in (*metadata.stats, *metadata.replaced))
+
+
+def partition_files(
+    store: TimelineStore, timeline: Timeline, partitions: Collection[str] | None
+) -> Iterator[PartitionFiles]:
+    """What lies in some partitions, or in all of them; one listing a folder. Memory: a folder's entries."""
+    of_log = _InLayout2(store, timeline) if timeline.layout.tells_completion else _by_name(timeline)
+    sort = _Sorter(timeline, _named_by(store, timeline), of_log)
+    if partitions is None:
+        listed = _every_folder(store, "")
+    else:
+        listed = ((path, store.storage.list(path)) for path in sorted(partitions))
+    for path, entries in listed:
+        if any(entry.name.startswith(PARTITION_MARKER) for entry in entries):
+            yield sort.partition(path, entries)
+
+
+def _every_folder(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequence[FileInfo]]]:
+    entries = store.storage.list(folder)
+    yield folder, entries
+    for entry in entries:
+        if entry.is_folder and entry.path != HOODIE:
+            yield from _every_folder(store, entry.path)
+
+
+#: Log files of a group, and its base instants, oldest first -> the slice of each; None where nobody can tell.
+_SliceOf = Callable[[Sequence[LogFileName], Sequence[str]], Iterable[str | None]]
+
+
+@dataclass(frozen=True)
+class _Sorter:
+    """Puts the files of a folder into slices."""
+
+    timeline: Timeline
+    names: Callable[[str], Collection[str]]
+    of_log: _SliceOf
+
+    def partition(self, path: str, entries: Iterable[FileInfo]) -> PartitionFiles:
+        found: dict[str, dict[str, list[CleanedFile]]] = {}
+        logs: dict[str, list[tuple[LogFileName, CleanedFile]]] = {}
+        others = 0
+        for entry in entries:
+            file = CleanedFile(entry.path, entry.size_bytes)
+            base, log = BaseFileName.match(entry.name), LogFileName.match(entry.name)
+            if entry.is_folder:
+                others += entry.path != HOODIE
+            elif base is not None and self._counts(base):
+                found.setdefault(base.file_id, {}).setdefault(base.instant_time, []).append(file)
+            elif log is not None:
+                logs.setdefault(log.file_id, []).append((log, file))
+            else:
+                others += not entry.name.startswith(PARTITION_MARKER) and not entry.name.endswith(".crc")
+        for file_id, of_group in logs.items():
+            others += self._add_logs(found.setdefault(file_id, {}), of_group)
+        groups = {
+            file_id: [Slice(time, tuple(slices[time])) for time in sorted(slices, reverse=True)]
+            for file_id, slices in found.items()
+            if slices
+        }
+        return PartitionFiles(path, groups, others)
+
+    def _counts(self, base: BaseFileName) -> bool:
+        """Whether it is committed, and its commit knows it."""
+        time = base.instant_time
+        active = time in self.timeline.commit_times
+        return str(base) in self.names(time) if active else self.timeline.is_committed(time)
+
+    def _add_logs(self, slices: dict[str, list[CleanedFile]], logs: Sequence[tuple[LogFileName, CleanedFile]]) -> int:
+        """Returns how many belong to no slice."""
+        left = 0
+        plain = [(name, file) for name, file in logs if not name.is_cdc]
+        for (_, file), time in zip(plain, self.of_log([name for name, _ in plain], sorted(slices)), strict=True):
+            if time is None:
+                left += 1
+            else:
+                slices.setdefault(time, []).append(file)
+        for name, file in ((name, file) for name, file in logs if name.is_cdc):
+            time = max((each for each in slices if each <= name.instant_time), default=None)
+            if time is None or not self.timeline.is_committed(name.instant_time):
+                left += 1
+            else:
+                slices[time].append(file)
+        return left
+
+
+def _by_name(timeline: Timeline) -> _SliceOf:
+    """Up to version 6: a log file is named after its slice, which a pending compaction may have opened."""
+    compactions = {i.time for i in timeline.pending if i.action is Action.COMPACTION}
+
+    def of(logs: Sequence[LogFileName], bases: Sequence[str]) -> Iterable[str | None]:
+        for log in logs:
+            time = log.instant_time
+            yield time if time in bases or time in compactions or timeline.is_committed(time) else None
+
+    return of
+
+
+@dataclass(frozen=True)
+class _InLayout2:
+    """From version 8 on: the newest base file begun before the log's commit completed; else its group began with it."""
+
+    store: TimelineStore
+    timeline: Timeline
+
+    def __call__(self, logs: Sequence[LogFileName], bases: Sequence[str]) -> Iterable[str | None]:
+        times = {log.instant_time for log in logs if self.timeline.is_committed(log.instant_time)}
+        ends = self.store.completion_times(self.timeline, times)
+        ordered = sorted(ends.values())
+        early = [end for end in ordered if not bases or end < bases[0]]
+        first = min((time for time, end in ends.items() if end in early), default=None)
+        for log in logs:
+            end = ends.get(log.instant_time)
+            if end is None:
+                yield None
+            else:
+                yield max((base for base in bases if base <= end), default=first)
+
+
+def _named_by(store: TimelineStore, timeline: Timeline) -> Callable[[str], Collection[str]]:
+    """Instant time -> names of the files that the active commit of that time says it wrote."""
+    of_time = {instant.time: instant for instant in timeline.commits}
+
+    @cache
+    def names(time: str) -> Collection[str]:
+        return frozenset(stat.path.rpartition("/")[2] for stat in store.commit(of_time[time]).all_stats())
+
+    return names

@@ -1,0 +1,371 @@
+"""Cleaning with its effects (Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``).
+
+Under the lock the plan is made and put on the timeline; then files are deleted, several at once; under the lock again
+the folders of empty partitions go and the clean is completed. A clean whose process dies stays
+pending, and the next one, ours or Hudi's, finishes it: what its plan names nobody needs, however much time has passed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from lakeformat.codec.clean_files import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
+from lakeformat.config.life_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
+from lakeformat.config.resolve import Options
+from lakeformat.errors import LakeformatError, StorageError
+from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName, join_path
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.table_config import TableConfig
+from lakeformat.services.clean.facts import changed_partitions, partition_files, pins_of, savepoints
+from lakeformat.services.clean.memo import SAVEPOINTS, LastLook, last_look, note_look
+from lakeformat.services.clean.plan import CleanedFile, Doomed, Pins, doomed_files
+from lakeformat.services.clean.retention import Policy, Retention, earliest_kept
+from lakeformat.storage.port import Storage, check_path
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_groups import PARTITION_MARKER
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
+from lakeformat.transaction.heartbeat import alive
+from lakeformat.transaction.metadata_table import drop_metadata_table
+
+__all__ = ["CleanResult", "CleanSession", "Deleter", "delete_here", "last_clean"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+#: Pending ones of these must be over before anything more is deleted.
+_IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.RESTORE, Action.ROLLBACK})
+#: Deletes that wait for the storage at once.
+_SIDE_BY_SIDE: Final = 16
+#: Of one plan, which is a file that readers decode whole.
+_MOST_FILES: Final = 100_000
+
+#: Deletes files by path, in whatever process. Returns those that are still there, with why.
+Deleter: TypeAlias = Callable[[Storage, Sequence[str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanResult:
+    """What a clean deleted, or would.
+
+    Attributes:
+        instant_time: of the clean; "" if nothing was to do, and of a dry run.
+        policy: Hudi's name of it.
+        earliest: the oldest commit that can still be read as it was; None by file versions, and if all can.
+        files: what went, with bytes.
+        partitions: those whose folder went, too.
+        skipped: why nothing was done, "" otherwise.
+    """
+
+    instant_time: str
+    policy: str
+    earliest: str | None
+    files: tuple[CleanedFile, ...] = ()
+    partitions: tuple[str, ...] = ()
+    skipped: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"clean: {self.skipped}"
+        head = f"clean {self.instant_time}" if self.instant_time else "clean (dry run)"
+        return f"{head}: {len(self.files):,} files, {self.size_bytes:,} bytes; {len(self.partitions)} partitions"
+
+
+def delete_here(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
+    """Delete files by threads of this process."""
+    failed: dict[str, str] = {}
+
+    def delete(path: str) -> None:
+        try:
+            storage.delete(path)
+        except StorageError as error:
+            failed[path] = str(error)
+
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        for _ in pool.map(delete, paths):
+            pass
+    return failed
+
+
+def last_clean(engine: Engine, timeline: Timeline) -> CleanMetadata | None:
+    """What the newest completed clean said; None if there is none, or it said nothing."""
+    cleans = [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED]
+    return engine.store.clean(cleans[-1]) if cleans else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a look at the table found."""
+
+    earliest: Instant | None
+    doomed: tuple[Doomed, ...]
+    look: LastLook
+    is_all: bool = True
+
+    @property
+    def files(self) -> tuple[CleanedFile, ...]:
+        return tuple(file for each in self.doomed for file in each.files)
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        return tuple(each.path for each in self.doomed if each.is_whole)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A clean that is ours to carry out; ``kept`` are paths that its plan names and the table needs."""
+
+    instant: Instant
+    plan: CleanPlan
+    kept: frozenset[str] = frozenset()
+
+
+class CleanSession:
+    """Plans and carries out the cleans of one table, of any version and kind that can be read.
+
+    Args:
+        deleter: who deletes; this process by default.
+    """
+
+    def __init__(self, engine: Engine, options: Options, deleter: Deleter | None = None) -> None:
+        self.engine, self.options, self._deleter = engine, options, deleter or delete_here
+        self.store, self.storage = engine.store, engine.storage
+
+    def clean(self, retention: Retention, *, only_if_due: bool = False) -> CleanResult:
+        """Finish what others left, then clean.
+
+        Args:
+            only_if_due: leave it if too few commits have come since the last clean.
+
+        Raises:
+            CorruptTableError: what pins files cannot be read; nothing was deleted.
+            StorageError: files could not be deleted; the clean stays pending, and the next one goes on with it.
+            LockTimeoutError: another writer held the lock all the time.
+        """
+        config = self.store.config()
+        config.check_readable(self.storage.location)
+        while True:
+            with self._working(lambda: self._left_by_others(config)) as work:
+                if work is not None:
+                    _LOG.warning("finishing clean %s, whose process died", work.instant.time)
+                    self._carry_out(work)
+                    continue
+            break
+        while True:
+            result = CleanResult("", retention.policy.value, None, skipped="another process is cleaning")
+            found: _Found | None = None
+
+            def planned() -> _Work | None:
+                nonlocal result, found
+                found, why = self._found(config, retention, only_if_due)
+                if found is None or not found.files:
+                    result = replace(result, skipped=why or "nothing is old enough to go")
+                    return None
+                return self._begun(config, retention, found)
+
+            with self._working(planned) as work:
+                if work is None or found is None:
+                    return result
+                self._carry_out(work)
+            done = _result(found, retention, work.instant.time)
+            _LOG.info("%s", done)
+            if found.is_all:
+                return done
+
+    def dry_run(self, retention: Retention) -> CleanResult:
+        """What `clean` would delete now. Nothing is changed, and the lock is not taken."""
+        config = self.store.config()
+        config.check_readable(self.storage.location)
+        found, why = self._found(config, retention, False, notes=False)
+        if found is None or not found.files:
+            return CleanResult("", retention.policy.value, None, skipped=why or "nothing is old enough to go")
+        return _result(found, retention, "")
+
+    # --- planning, under the lock ---------------------------------------------------------------------
+
+    @contextmanager
+    def _working(self, plan: Callable[[], _Work | None]) -> Iterator[_Work | None]:
+        """Plan under the lock; then, without it, show life while the block works."""
+        with ExitStack() as life:
+            with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+                work = plan()
+                if work is not None:
+                    life.enter_context(alive(self.storage, work.instant.time))
+            yield work
+
+    def _left_by_others(self, config: TableConfig) -> _Work | None:
+        """A pending clean whose process is dead, claimed by us."""
+        timeline = self.store.load()
+        for clean in timeline.of_action(Action.CLEAN):
+            if clean.state is State.COMPLETED or self._is_alive(clean):
+                continue
+            claims.release(self.storage, clean.time)
+            if not self.store.read(clean.at(State.REQUESTED)):
+                self.store.erase(clean)  # Its planner died before it had a plan.
+                continue
+            claims.claim_plan(self.storage, clean.time, token=self.engine.ids.token())
+            plan = self.store.clean_plan(clean)
+            if clean.state is State.REQUESTED:
+                clean = self._started(clean, plan)  # noqa: PLW2901
+            kept = self._needed(timeline, plan)
+            return _Work(clean, plan, kept)
+        return None
+
+    def _is_alive(self, clean: Instant) -> bool:
+        claim = claims.read_claim(self.storage, clean.time)
+        if claim is not None:
+            return claims.is_alive(self.store, clean, claim, self.engine.clock)
+        return claims.heartbeat_alive(self.store, clean, self.engine.clock, without=claims.FOREIGN_GRACE_MS)
+
+    def _found(
+        self, config: TableConfig, retention: Retention, only_if_due: bool, *, notes: bool = True
+    ) -> tuple[_Found | None, str]:
+        """What is to go, or why nothing is looked at."""
+        timeline = self.store.load()
+        pending = next((i for i in timeline.pending if i.action in _IN_THE_WAY), None)
+        if pending is not None:
+            return None, f"{self.store.path(pending)} is pending"
+        last = last_clean(self.engine, timeline)
+        if only_if_due and last is not None:
+            since = sum(commit.time > last.last_completed for commit in timeline.commits)
+            if since < self.options[CLEAN_AFTER]:
+                return None, f"only {since} commits since the last one"
+        earliest = earliest_kept(timeline, retention, self.engine.clock.now_ms(), config.zone)
+        if earliest is None and retention.policy is not Policy.VERSIONS:
+            return None, ""
+        known = last_look(self.storage, last, retention)
+        time = earliest.time if earliest else None
+        incremental = self.options[CLEAN_INCREMENTALLY]
+        partitions = changed_partitions(self.store, timeline, time, known) if incremental else None
+        doomed, is_all = self._doomed(timeline, retention, time, partitions)
+        saved = frozenset(instant.time for instant in savepoints(timeline))
+        found = _Found(earliest, doomed, LastLook(time or known.earliest, timeline.commit_times, saved), is_all)
+        if notes and not doomed:
+            note_look(self.storage, found.look, retention)
+        return found, ""
+
+    def _doomed(
+        self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
+    ) -> tuple[tuple[Doomed, ...], bool]:
+        """Returns also whether that is all."""
+        if partitions is not None and not partitions:
+            return (), True
+        pins, count = pins_of(self.store, timeline), 0
+        doomed: list[Doomed] = []
+        for partition in partition_files(self.store, timeline, partitions):
+            one = doomed_files(partition, retention, earliest, pins)
+            if one.files and count and count + len(one.files) > _MOST_FILES:
+                return tuple(doomed), False
+            if one.files:
+                doomed.append(one)
+                count += len(one.files)
+        return tuple(doomed), True
+
+    def _begun(self, config: TableConfig, retention: Retention, found: _Found) -> _Work:
+        look = found.look
+        plan = CleanPlan(
+            retention.policy.value,
+            (found.earliest.time, found.earliest.action.value) if found.earliest else None,
+            max(look.commits or ()),
+            {each.path: tuple(file.name for file in each.files) for each in found.doomed},
+            found.whole,
+            {SAVEPOINTS: ",".join(sorted(look.savepoints))} if look.savepoints else {},
+        )
+        data = encode_clean_plan(plan, self.storage.location)
+        clean = claims.take_instant(
+            self.store, config, self.engine.clock, Action.CLEAN,
+            kind=claims.PROCESS, token=self.engine.ids.token(), data=data,
+        )  # fmt: skip
+        clean = self._started(clean, plan)
+        note_look(self.storage, look, retention, again=not found.is_all)
+        return _Work(clean, plan)
+
+    def _started(self, clean: Instant, plan: CleanPlan) -> Instant:
+        """Inflight; a metadata table, which lists the files, goes first."""
+        if drop_metadata_table(self.store, self.engine.clock):
+            _LOG.info("dropped the metadata table: it would list files that clean %s deletes", clean.time)
+        # Hudi 0.15 cannot archive a clean of layout 1 whose inflight file is empty.
+        data = None if self.store.layout.tells_completion else encode_clean_plan(plan, self.storage.location)
+        return self.store.start(clean, data)
+
+    def _needed(self, timeline: Timeline, plan: CleanPlan) -> frozenset[str]:
+        """What nobody may delete, whatever a plan that others made says: newest slices, and what savepoints hold."""
+        pins: Pins = pins_of(self.store, timeline)
+        needed = {join_path(path, name) for path, names in pins.saved.items() for name in names}
+        for partition in partition_files(self.store, timeline, frozenset(plan.files)):
+            for file_id, slices in partition.groups.items():
+                if FileGroupId(partition.path, file_id) not in pins.replaced:
+                    needed.update(file.path for file in slices[0].files)
+        return frozenset(needed)
+
+    # --- deleting, without it; completing, under it ---------------------------------------------------
+
+    def _carry_out(self, work: _Work) -> None:
+        started = self.engine.clock.now_ms()
+        named = {path: _deletable(path, names, work.kept) for path, names in work.plan.files.items()}
+        paths = [join_path(path, name) for path, names in named.items() for name in names]
+        try:
+            failed = self._deleter(self.storage, [check_path(path) for path in paths])
+            if failed:
+                path, why = next(iter(sorted(failed.items())))
+                raise StorageError(
+                    f"clean {work.instant.time} could not delete {len(failed)} files, e.g. {path} ({why}); it stays "
+                    "pending, and the next clean goes on with it"
+                )
+            with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+                self._complete(work, named, started)
+        except Exception:
+            with suppress(LakeformatError):
+                claims.release(self.storage, work.instant.time)
+            raise
+
+    def _complete(self, work: _Work, named: Mapping[str, Sequence[str]], started: int) -> None:
+        gone = frozenset(path for path in work.plan.partitions if self._remove_partition(path))
+        partitions = tuple(
+            CleanPartition(path, tuple(names), tuple(set(work.plan.files[path]).difference(names)), path in gone)
+            for path, names in named.items()
+        )
+        bare = tuple(CleanPartition(path, is_gone=True) for path in sorted(gone.difference(named)))
+        metadata = CleanMetadata(
+            start_time=work.instant.time,
+            earliest_commit_to_retain=work.plan.earliest[0] if work.plan.earliest else "",
+            last_completed=work.plan.last_completed,
+            time_taken_ms=self.engine.clock.now_ms() - started,
+            policy=work.plan.policy,
+            partitions=(*partitions, *bare),
+            extra=work.plan.extra,
+        )
+        with suppress(FileExistsError):  # Another process has finished it.
+            self.store.complete(work.instant, metadata, self.engine.clock)
+        claims.release(self.storage, work.instant.time)
+
+    def _remove_partition(self, path: str) -> bool:
+        """Take the folder of a partition away, if nothing is left in it and nobody is about to write there."""
+        entries = self.storage.list(check_path(path))
+        marks = [entry.path for entry in entries if PARTITION_MARKER in entry.name]
+        if len(marks) < len(entries) or self.store.load().pending_writes:
+            return False
+        for mark in marks:
+            self.storage.delete(mark)
+        while path and self.storage.remove_empty(path):
+            path = path.rpartition("/")[0]
+        return True
+
+
+def _deletable(path: str, names: Sequence[str], kept: frozenset[str]) -> list[str]:
+    """Of what a plan names the data files that may go."""
+    known = (name for name in names if BaseFileName.match(name) or LogFileName.match(name))
+    return [name for name in known if join_path(path, name) not in kept]
+
+
+def _result(found: _Found, retention: Retention, instant_time: str) -> CleanResult:
+    earliest = found.earliest.time if found.earliest else None
+    return CleanResult(instant_time, retention.policy.value, earliest, found.files, found.whole)

@@ -1,0 +1,54 @@
+"""The verbs of a table by which its past goes, the same under every host."""
+
+from __future__ import annotations
+
+from lakeformat.config.resolve import Options
+from lakeformat.services.clean.retention import retention_of
+from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
+from lakeformat.table_state.engine import Engine
+
+__all__ = ["Life"]
+
+
+class Life:
+    """Cleans. A host says where the table is and who deletes."""
+
+    engine: Engine
+    options: Options
+
+    def _deleter(self) -> Deleter | None:
+        """Who deletes files; None is this process."""
+        return None
+
+    def clean(
+        self,
+        *,
+        commits: int | None = None,
+        hours: int | None = None,
+        versions: int | None = None,
+        dry_run: bool = False,
+    ) -> CleanResult:
+        """Delete files that only older versions of the table need, and folders of partitions that have become empty.
+
+        It comes after writes by itself unless ``hoodie.clean.automatic=false``. The newest version of every file
+        group, and what savepoints and pending compactions and clusterings need, stays in any case. Others may write
+        meanwhile.
+
+        Args:
+            commits: keep so many commits readable as they were; by default what ``hoodie.clean.policy`` and its kin
+                say.
+            hours: keep commits of so many hours.
+            versions: keep so many versions of each file group, whatever their age; then no older commit is sure to be
+                readable.
+            dry_run: change nothing, only tell what would go.
+
+        Returns:
+            the files that went, with bytes; its ``skipped`` tells why if nothing was to do.
+
+        Raises:
+            InvalidInputError: more than one way of keeping, or a count below 1.
+            StorageError: files could not be deleted; the next clean goes on with them.
+        """
+        session = CleanSession(self.engine, self.options, self._deleter())
+        retention = retention_of(self.options, commits, hours, versions)
+        return session.dry_run(retention) if dry_run else session.clean(retention)

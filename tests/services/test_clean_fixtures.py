@@ -1,0 +1,99 @@
+"""What goes, by Apache Hudi's own answers: each clean on a fixture's timeline is planned once more by us.
+
+The table is set back to the moment before that clean: later instants go, and the files that it and later ones deleted
+come back by name. What we would delete then must be what Hudi did.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from fixture_tables import FIXTURES, expected, unpack
+
+import lakeformat
+from lakeformat.codec.avro_records import decode_savepoint
+from lakeformat.codec.clean_files import decode_clean_plan
+from lakeformat.config.resolve import resolve
+from lakeformat.model.instant import Action, State
+from lakeformat.storage import LocalStorage
+from lakeformat.table_state.engine import open_engine
+
+TABLES = sorted(f"hudi_life/{path.stem}" for path in (FIXTURES / "hudi_life").glob("*.zip"))
+
+
+def retained(about: str) -> int | None:
+    found = re.search(r"clean retained (\d+)|retain_commits (\d+)", about)
+    return int(found[1] or found[2]) if found else None
+
+
+CLEANED = [name for name in TABLES if retained(expected(name)["about"])]
+
+
+def set_back(root: Path) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
+    """Take every clean off the timeline. Returns each with what it deleted, oldest first."""
+    store = open_engine(str(root), resolve({})).store
+    timeline, found = store.load(), []
+    for clean in timeline.of_action(Action.CLEAN):
+        plan = store.clean_plan(clean)
+        found.append((clean.time, dict(plan.files)))
+        for path, names in plan.files.items():
+            for name in names:
+                (root / path).mkdir(exist_ok=True)
+                (root / path / ".hoodie_partition_metadata").touch()
+                (root / path / name).touch()
+        for stage in (clean, clean.at(State.INFLIGHT), clean.at(State.REQUESTED)):
+            (root / store.path(stage)).unlink()
+    return found
+
+
+@pytest.mark.parametrize("name", CLEANED)
+def test_the_files_that_hudi_deleted(name: str, tmp_path: Path) -> None:
+    root = unpack(name, tmp_path)
+    commits = retained(expected(name)["about"])
+    cleans = set_back(root)
+    deleted = {f"{path}/{file}".lstrip("/") for _, files in cleans for path, names in files.items() for file in names}
+    result = lakeformat.open(root).clean(commits=commits, dry_run=True)
+    assert {file.path for file in result.files} == deleted
+    assert deleted
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_clean_table_stays_and_is_read_as_before(name: str, tmp_path: Path) -> None:
+    """What Hudi has just cleaned holds nothing for us; with less kept the newest rows stay, and so do savepoints."""
+    root, told = unpack(name, tmp_path), expected(name)
+    table = lakeformat.open(root)
+    if (commits := retained(told["about"])) and told["timeline"][-1]["action"] == "clean":
+        assert table.clean(commits=commits).skipped
+    table.clean(commits=1)
+    table.clean(versions=1)
+    rows = table.to_arrow(meta_columns=True)
+    wanted = [(row["_hoodie_record_key"], row["_hoodie_commit_time"], row["name"]) for row in told["snapshot"]]
+    columns = [rows.column(column).to_pylist() for column in ("_hoodie_record_key", "_hoodie_commit_time", "name")]
+    assert sorted(zip(*columns, strict=True)) == sorted(wanted)
+    store = open_engine(str(root), resolve({})).store
+    for savepoint in store.load().of_action(Action.SAVEPOINT):
+        saved = decode_savepoint(store.read(savepoint), name="s")
+        assert all((root / path / file).exists() for path, files in saved.files.items() for file in files)
+
+
+def test_a_clean_that_hudi_left_is_finished(tmp_path: Path) -> None:
+    root = unpack("hudi_life/v8_cow_cleaned_archived", tmp_path)
+    store = open_engine(str(root), resolve({})).store
+    clean = store.load().of_action(Action.CLEAN)[-1]
+    plan = decode_clean_plan(store.read(clean.at(State.REQUESTED)), name="plan")
+    (name,) = plan.files[""]
+    (root / name).touch()
+    (root / store.path(clean)).unlink()
+    table = lakeformat.Table(LocalStorage(str(root)))
+    assert "is pending" in table.clean(commits=2).skipped  # It may be running.
+    (root / store.path(clean.at(State.INFLIGHT))).unlink()
+    for path in (root / ".hoodie" / "timeline").glob("*.clean.*"):
+        os.utime(path, (1, 1))
+    assert table.clean(commits=2).skipped == "nothing is old enough to go"
+    assert not (root / name).exists()
+    done = store.load().of_action(Action.CLEAN)[-1]
+    assert (done.time, done.state) == (clean.time, State.COMPLETED)
+    assert store.clean(done) is not None
