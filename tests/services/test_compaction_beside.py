@@ -58,13 +58,14 @@ def test_log_files_written_after_the_plan_stay_in_the_new_slice(name: str, tmp_p
     hudi_rs.assert_same_rows(lakeformat.open(table.engine.storage.location))
 
 
-def test_a_write_that_began_before_the_plan_and_ends_during_its_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("began_before", [True, False])
+def test_a_write_that_does_not_know_the_plan_and_ends_during_its_run(began_before: bool, tmp_path: Path) -> None:
     """Version 6: its log file is of the old slice, which the plan of another program closes."""
     table = opened(SIX, tmp_path)
     last = table.engine.store.load().last_time
     time = table.schedule_compaction()
     assert time is not None
-    early = Append(table, "early", time=str(int(str(last)) + 1))
+    early = Append(table, "early", time=str(int(str(last if began_before else time)) + 1))
     with pytest.raises(WriteConflictError, match=f"compaction {time} has not merged .*which commit {early.time}"):
         session(table, early.finish).run()
     assert early.seen()
