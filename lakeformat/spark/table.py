@@ -23,6 +23,7 @@ from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
 from lakeformat.services.inline import Hands, check_services, with_services
 from lakeformat.services.life import Life
+from lakeformat.services.versioning import Versioning
 from lakeformat.spark.clean import deleter_for
 from lakeformat.spark.cluster import rewriter_for
 from lakeformat.spark.exchange import SparkExchange
@@ -56,7 +57,7 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
-class LakehouseTable(Clustering, Life):
+class LakehouseTable(Clustering, Life, Versioning):
     """A Hudi table, written by all executors. Make one with `forPath` or `create`.
 
     Each verb runs a few Spark jobs and returns when the commit is visible. The process that calls plans and
