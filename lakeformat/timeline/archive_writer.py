@@ -111,9 +111,7 @@ def _merged(storage: Storage, folder: str, sources: Sequence[str], level: int) -
     return _write_data(storage, folder, f"{times[0]}_{times[-1]}_{level}.parquet", rows.to_batches(_BATCH_ROWS))
 
 
-def _write_data(
-    storage: Storage, folder: str, name: str, parts: Sequence[pa.Table | pa.RecordBatch]
-) -> dict[str, Any]:
+def _write_data(storage: Storage, folder: str, name: str, parts: Sequence[pa.Table | pa.RecordBatch]) -> dict[str, Any]:
     path = check_path(f"{folder}/{name}")
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, HISTORY, compression="gzip", store_schema=False) as writer:

@@ -41,7 +41,11 @@ class ArchiveLimits:
 
 
 def archive_limits(
-    options: Options, timeline: Timeline, earliest: Instant | None, cleaned_to: str, asked: tuple[int | None, int | None]
+    options: Options,
+    timeline: Timeline,
+    earliest: Instant | None,
+    cleaned_to: str,
+    asked: tuple[int | None, int | None],
 ) -> ArchiveLimits:
     """The limits that arguments, else options give, and no fewer commits than cleaning keeps readable.
 

@@ -90,7 +90,9 @@ class ArchiveSession:
             _LOG.info("%s", result)
         return result
 
-    def _due(self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]) -> tuple[Instant, ...]:
+    def _due(
+        self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]
+    ) -> tuple[Instant, ...]:
         limits = self._limits(config, timeline, asked)
         begun = frozenset(entry.name for entry in self.storage.list(own_path("pending")) if not entry.is_folder)
         return leaving(
@@ -102,9 +104,7 @@ class ArchiveSession:
             at_once=_AT_ONCE,
         )
 
-    def _limits(
-        self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]
-    ) -> ArchiveLimits:
+    def _limits(self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]) -> ArchiveLimits:
         last = last_clean(self.engine, timeline)
         earliest = earliest_kept(timeline, retention_of(self.options), self.engine.clock.now_ms(), config.zone)
         return archive_limits(self.options, timeline, earliest, last.earliest_commit_to_retain if last else "", asked)
@@ -119,9 +119,7 @@ class ArchiveSession:
                     return True
         return False
 
-    def _round(
-        self, config: TableConfig, asked: tuple[int | None, int | None]
-    ) -> tuple[Sequence[Instant], str]:
+    def _round(self, config: TableConfig, asked: tuple[int | None, int | None]) -> tuple[Sequence[Instant], str]:
         """One file of the archive, under the lock."""
         before = self.store.load(config.archive_folder)
         standing = next((i for i in before.pending if i.action in {Action.RESTORE, Action.ROLLBACK}), None)
