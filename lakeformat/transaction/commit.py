@@ -157,6 +157,7 @@ class CommitProtocol:
                 f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
             )
         others = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
+        others += self.store.archived_unseen(timeline, commit.known)
         check_conflicts(commit.time, touched, others, overwritten)
         self.check_plans(timeline, touched, ours=commit.time)
         if check_new_keys is not None and others:
