@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fixture_tables import names, unpack
-from refusal import named, tree
 
 import lakeformat
 from lakeformat import LakeformatError, UnsupportedTableError
+from tests.helpers.fixture_tables import names, unpack
+from tests.helpers.refusal import named, tree
 
 OTHERS = [name for name in (*names("hudi_v8_v9"), *names("hudi_mor_v6")) if "_cow_" not in name]
 

@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import names, unpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from index.base_files import FOOTERS, POOL, rewrite, write_file
 
 import lakeformat
 from lakeformat.errors import CorruptTableError
@@ -25,6 +23,8 @@ from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage, Storage
+from tests.helpers.base_files import FOOTERS, POOL, rewrite, write_file
+from tests.helpers.fixture_tables import names, unpack
 
 FLAGS = (True, False)
 ALL_SETTINGS = [

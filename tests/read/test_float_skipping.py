@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.model.operation import Operation
@@ -23,6 +22,7 @@ from lakeformat.predicate import ColumnBounds
 from lakeformat.read.query import resolve_query
 from lakeformat.read.session import plan_read
 from lakeformat.read.told import told_of
+from tests.helpers.here_exchange import exchanged
 
 ROWS, FILES = 8_000, 40
 NAN: Final = float("nan")

@@ -14,7 +14,6 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from skipping_tables import new_table
 
 from lakeformat import Table
 from lakeformat.codec.commit_json import encode_commit
@@ -23,6 +22,7 @@ from lakeformat.files.log_writer import _block, delete_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileSlice, LogFileName
 from lakeformat.model.record import META_COLUMNS
+from tests.helpers.skipping_tables import new_table
 
 Row = dict[str, Any]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from reliability.faulty import CountingIds, SteppingClock
 
 import lakeformat
 from lakeformat.config.resolve import resolve
@@ -20,6 +19,7 @@ from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
+from tests.helpers.faulty import CountingIds, SteppingClock
 
 __all__ = [
     "MEMORY_DISK",
