@@ -104,6 +104,9 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
         return False  # A plan that waits, or another program's run: others write beside both.
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
         return False  # A plan of clustering waits for its run; it is nobody's failure.
+    if instant.action is Action.DELTA_COMMIT and store.layout.tells_completion:
+        # Its log files belong to whatever slices stand when it completes: others write beside it.
+        return not claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS)
     _refuse_if_alive(store, instant, clock)
     return True
 

@@ -145,7 +145,7 @@ def merge(
     """
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
-    stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0)
+    stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0, base_name=str(base.name))
     with (
         open_base(storage, base) as stored,
         _for_merge(stored, base.path, settings) as (parquet, encoded),
