@@ -62,14 +62,14 @@ def lay_out(engine: str, cases: list[Case], folder: Path, timeout_seconds: float
         raise SetupError(f"{engine} failed with exit code {done.returncode}; see {log}")
 
 
-def judged(case: Case, engine: str, rows: int, folder: Path) -> dict[str, Any]:
-    """The verdicts on what an engine left."""
+def judged(case: Case, engine: str, rows: int, folder: Path, *, boxes: int = _BOXES) -> dict[str, Any]:
+    """The verdicts on what an engine left, by so many filters of each kind."""
     left = json.loads((folder / case.name / f"{engine}.json").read_text())
     files = files_of([Path(path) for path in left["files"]], case.names)
     if files.rows != rows:
         raise ValueError(f"{engine} holds {files.rows:,} rows of {case.name}, not {rows:,}")
     reader = None if engine in PEERS else our_reader(folder / case.name / engine)
-    verdicts = [files.verdict(one, reader) for one in filters_of(case, columns_of(case, rows), _BOXES)]
+    verdicts = [files.verdict(one, reader) for one in filters_of(case, columns_of(case, rows), boxes)]
     return {
         "files": len(files),
         "seconds": left["seconds"],

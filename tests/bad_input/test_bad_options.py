@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from refusal import ROWS, SCHEMA, named, new_table, refused
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError
 from lakeformat.config.answers import Kind, answer_to
 from lakeformat.config.hudi import hudi_names
 from lakeformat.config.resolve import resolve
+from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
 
 W = "hoodie.datasource.write."
 TIMEBASED = {

@@ -10,17 +10,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import unpack
 
 import lakeformat
 from lakeformat.cli.exits import EXITS
 from lakeformat.cli.main import main
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import unpack
 
 SCHEMA = pa.schema(
     [
