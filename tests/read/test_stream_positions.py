@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_tables import unpack
 
 import lakeformat
 from lakeformat import InstantNotAvailableError, Table
@@ -17,6 +16,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.read.stream import BEGINNING, Limits, Offer, StreamPositions, last_of_batch
 from lakeformat.spark.stream_reader import make_stream_reader
 from lakeformat.spark.types import spark_schema
+from tests.helpers.fixture_tables import unpack
 
 OFFERS = [Offer("1", 1, 10), Offer("2", 2, 20), Offer("3", 0, 0), Offer("4", 5, 500), Offer("5", 1, 1)]
 
