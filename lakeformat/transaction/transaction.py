@@ -64,12 +64,21 @@ class Transaction:
             keeping: see `recover`.
         """
         with self.storage.lock(self.purpose.wait_seconds):
+            self._check_version()
             recover(self.store, self.purpose.config, self.engine.clock, keeping=keeping)
             yield
         published, self._published = self._published, None
         if published is not None:
             for follower in self.followers:
                 follower.after_release(published)
+
+    def _check_version(self) -> None:
+        planned, found = self.purpose.config.version, self.store.config().version
+        if planned != found:
+            raise WriteConflictError(
+                f"{self.storage.location} was moved from table version {planned} to {found} meanwhile; run the write "
+                "again"
+            )
 
     def retried(self, attempt: Callable[[], _Answer]) -> _Answer:
         """Run, and again after a conflict, as often as the options allow.
@@ -100,7 +109,7 @@ class Transaction:
     def skipped(self, snapshot: Snapshot) -> WriteResult | None:
         """The answer to a batch that is in the table already, None for all else. Call it under the lock."""
         batch = self.purpose.batch
-        last = last_batches(self.store, snapshot.timeline).get(batch.app) if batch else None
+        last = last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
         if batch is None or last is None or batch.id > last:
             return None
         return self.nothing(
