@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_schema import with_meta
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, KeyFacts, roomy_filter
-from lakeformat.files.slice_reader import SliceMerging, merged_slice
+from lakeformat.files.footers import key_footer
+from lakeformat.files.inherited import inherited_facts
+from lakeformat.files.slice_reader import MergedSlice, SliceMerging, merged_slice
 from lakeformat.files.stored_rows import stored_shape
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
@@ -23,6 +25,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.report import progress
 from lakeformat.transaction.written import Written
+from lakeformat.write.make.handles import ahead
 from lakeformat.write.rows.arrow_pool import reused_memory
 
 __all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice"]
@@ -80,9 +83,15 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
         merged_slice(storage, piece, one.merging, table, stored_shape(table).names) as merged,
         storage.open_output(path) as sink,
     ):
-        known = KeyFacts(roomy_filter(merged.most_rows, settings.files.fpp))
+        inherited, most = _inherited(storage, piece, merged), settings.files.row_group_bytes
+        rows = merged.log_records + (merged.footer.num_rows if merged.footer else 0)
+        known = inherited or KeyFacts(roomy_filter(rows, settings.files.fpp))
+        nothing = pa.array([], pa.string())
         with BaseFileWriter(sink, group.partition_path, name, settings.files, known) as writer:
-            for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=threads):
+            stored = merged.stored(ROW_GROUP_ROWS, most, threads=threads)
+            for batch in ahead(stored) if threads else stored:
+                writer.write(pa.Table.from_batches([batch]), new_keys=nothing if inherited else None)
+            for batch in merged.added(ROW_GROUP_ROWS, most):
                 writer.write(pa.Table.from_batches([batch]))
             writer.close()
         counts = merged.counts
@@ -100,6 +109,13 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
         merged=LogsMerged(len(piece.logs), sum(log.size_bytes for log in piece.logs), merged.blocks, counts.records),
     )
     return Written(path, stat, writer.facts)
+
+
+def _inherited(storage: Storage, piece: FileSlice, merged: MergedSlice) -> KeyFacts | None:
+    """Filter and range of the slice's base file, if they only need the keys of the logs alone."""
+    if piece.base is None or merged.footer is None:
+        return None
+    return inherited_facts(storage, key_footer(piece.base, merged.footer), merged.log_records)
 
 
 def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
