@@ -1,7 +1,7 @@
 """One file slice becomes a base file (Hudi: ``HoodieCompactor.compact``).
 
 Rows keep commit time, sequence number and key; the file name is new.
-Memory: one version of each record in the slice's log files, and two row groups.
+Memory: one version of each record in the slice's log files, and two row groups; slices side by side share a buffer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from lakeformat.transaction.written import Written
 from lakeformat.write.make.handles import ahead
 from lakeformat.write.rows.arrow_pool import reused_memory
 
-__all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice"]
+__all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice", "side_by_side"]
 
 _WHAT: Final = "compact"
+#: Log records in memory take so many times the bytes of their files, about.
+_IN_MEMORY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,14 @@ class CompactSettings:
     Attributes:
         folder: where files wait to be published.
         names_base: stats name the base file before.
+        buffer_bytes: for log records, per core.
     """
 
     instant_time: str
     folder: str
     files: FileSettings
     names_base: bool
+    buffer_bytes: int
     write_token: str = "0-0-0"
 
 
@@ -118,11 +122,23 @@ def _inherited(storage: Storage, piece: FileSlice, merged: MergedSlice) -> KeyFa
     return inherited_facts(storage, key_footer(piece.base, merged.footer), merged.log_records)
 
 
+def side_by_side(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int:
+    """How many slices can be compacted at once, so that any of them together fit into the buffer; one at least."""
+    taken = 0
+    for count, size in enumerate(sorted(log_bytes, reverse=True)[:cores]):
+        taken += size * _IN_MEMORY
+        if taken > buffer_bytes:
+            return max(1, count)
+    return max(1, min(cores, len(log_bytes)))
+
+
 def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
-    """The new base files of all slices, as many at once as there are cores; large slices first."""
-    threads = max(1, pa.cpu_count())
+    """The new base files of all slices, as many at once as there are cores and memory; large slices first."""
+    cores = max(1, pa.cpu_count())
     order = sorted(slices, key=lambda one: -one.piece.size_bytes)
-    idle = len(order) < threads
+    logs = [sum(log.size_bytes for log in one.piece.logs) for one in order]
+    threads = side_by_side(logs, cores * settings.buffer_bytes, cores)
+    idle = threads < cores
 
     def compact(one: SliceToCompact) -> Written:
         return compact_slice(engine.storage, one, settings, threads=idle)
