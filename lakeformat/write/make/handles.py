@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,8 @@ from lakeformat.files.base_file import (
     stamped_with,
     stored_schema,
 )
-from lakeformat.files.footers import KeyFooter, key_footer, open_base, open_parquet
-from lakeformat.files.key_range import KeyRange
+from lakeformat.files.footers import key_footer, open_base, open_parquet
+from lakeformat.files.inherited import inherited_facts
 from lakeformat.files.stored_rows import repeating_text, stored_batches
 from lakeformat.keys.record_keys import field_column
 from lakeformat.keys.seqnos import seqnos
@@ -49,9 +49,6 @@ from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
 __all__ = ["HandleSettings", "KeyMerger", "Merger", "create", "deleting", "inserted", "merge", "put_rows", "without"]
-
-#: A stored filter for more than this many times the rows is not worth carrying on.
-_OVERSIZED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +165,7 @@ def merge(
         storage.open_output(target) as sink,
     ):
         metadata = parquet.metadata
-        inherited = _inherited(storage, key_footer(base, metadata), len(bucket.rows))
+        inherited = inherited_facts(storage, key_footer(base, metadata), len(bucket.rows))
         known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
         nothing = pa.array([], pa.string())
         merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
@@ -370,18 +367,6 @@ def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
         return frozenset()
     texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
     return repeating_text([metadata], texts)
-
-
-def _inherited(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:
-    """The base file's filter and key range, if they only need the new keys.
-
-    Keys that go stay in both, as in the filters of Hudi that grow: too wide is safe, too narrow would not be.
-    """
-    stored = footer.bloom(storage) if footer.minimum is not None and footer.maximum is not None else None
-    roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free
-    if stored is None or not roomy or stored.used + stored.free > _OVERSIZED * max(footer.rows, 1):
-        return None
-    return KeyFacts(stored, KeyRange(footer.minimum, footer.maximum))
 
 
 def put_rows(
