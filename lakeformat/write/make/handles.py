@@ -48,7 +48,7 @@ from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
-__all__ = ["HandleSettings", "Merger", "create", "merge", "put_rows", "without"]
+__all__ = ["HandleSettings", "Merger", "ahead", "create", "merge", "put_rows", "without"]
 
 #: A stored filter for more than this many times the rows is not worth carrying on.
 _OVERSIZED: Final = 4
