@@ -59,7 +59,9 @@ def too_long(module: Module, most: int) -> Iterator[str]:
 def exported(module: Module) -> list[str] | None:
     """``__all__`` where it is a literal; None where there is none, or it is made."""
     for node in module.tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
             value = getattr(node, "value", None)
             if isinstance(value, ast.List | ast.Tuple) and all(isinstance(each, ast.Constant) for each in value.elts):
@@ -84,7 +86,11 @@ def wrong_exports(module: Module, used: frozenset[str]) -> Iterator[str]:
     public = {node.name for node in module.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     offered = {name for name in public if not name.startswith("_")} | (used & defined)
     for name in sorted(offered - set(names)):
-        yield f"{module.path}: __all__ lacks {name}" if name[0] != "_" else f"{module.path}: {name} is private, yet imported"
+        yield (
+            f"{module.path}: __all__ lacks {name}"
+            if name[0] != "_"
+            else f"{module.path}: {name} is private, yet imported"
+        )
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
@@ -119,7 +125,12 @@ def set_constants(module: Module) -> Iterator[str]:
             ours |= {alias.asname for alias in node.names if alias.asname and alias.name.split(".")[0] in OURS}
             ours |= {name for alias in node.names if (name := alias.name.split(".")[0]) in OURS}
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr" and node.args:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "setattr"
+            and node.args
+        ):
             first: ast.expr = node.args[0]
             if isinstance(first, ast.Constant) and str(first.value).split(".")[0] in OURS:
                 yield f"{module.path}:{node.lineno} sets what is ours: make it an argument or a setting"
@@ -137,7 +148,12 @@ def options_by_text(module: Module) -> list[int]:
     found = []
     for node in ast.walk(module.tree):
         key = node.slice if isinstance(node, ast.Subscript) else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "get"
+            and node.args
+        ):
             key = node.args[0]
         if isinstance(key, ast.Constant) and str(key.value).startswith(("hoodie.", "lakeformat.")):
             found.append(key.lineno)

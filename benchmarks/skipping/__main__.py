@@ -1,6 +1,7 @@
 """Lay out, judge, print the table: about ten minutes on 2 cores with both peers, one without.
 
-``PEERS`` names the peers (``delta``, ``iceberg``, ``all``; default: none). ``--readme`` puts the table into README.md.
+``PEERS`` names the peers (``delta``, ``iceberg``, ``all``; default: none). ``--readme`` puts the table into
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(case.name for case in CASES))
     parser.add_argument("--timeout", type=float, default=1_800, help="seconds for one engine's process")
     parser.add_argument("--judge-only", action="store_true", help="no layout: judge what the last run left")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md, too")
+    parser.add_argument("--readme", action="store_true", help="put the table into docs/benchmarks.md, too")
     arguments = parser.parse_args()
     cases = [Case.parse(name) for name in arguments.cases.split(",")]
     asked = os.environ.get("PEERS", "")
@@ -181,7 +182,7 @@ def main() -> int:
     print(text)
     print(details(found, engines))
     if arguments.readme:
-        update_block(ROOT / "README.md", _MARK, text)
+        update_block(ROOT / "docs" / "benchmarks.md", _MARK, text)
     problems += behind(found) + lagging(found)
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -132,7 +132,9 @@ def _records(instant: LeavingInstant) -> list[dict[str, Any]]:
     records = []
     if instant.plan and instant.action in _PLANNED:
         field, avro = _PLANNED[instant.action]
-        records.append({**said, "actionState": "REQUESTED", field: decode_record(instant.plan, avro, name=instant.name)})
+        records.append(
+            {**said, "actionState": "REQUESTED", field: decode_record(instant.plan, avro, name=instant.name)}
+        )
     field, avro = _DONE[instant.action]
     if instant.action in _COMMITS or instant.action == "replacecommit":
         done = _commit_document(instant.metadata, avro, instant.name)
