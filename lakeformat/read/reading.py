@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import Where
 from lakeformat.read.changes import Changes
+from lakeformat.read.images import ChangeImages, change_images
 from lakeformat.read.incremental import changed_snapshot
 from lakeformat.read.known_files import known_files
 from lakeformat.read.layout_report import report_layout
@@ -136,7 +137,19 @@ class Reading:
         """
         return known_files(self.snapshot(as_of))
 
-    def changes(self, since: AsOf | None = None, until: AsOf | None = None) -> Changes:
+    @overload
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: Literal[False] = False
+    ) -> Changes: ...
+
+    @overload
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: Literal[True]
+    ) -> ChangeImages: ...
+
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False
+    ) -> Changes | ChangeImages:
         """The rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
 
         >>> changes = table.changes(since="000")  # doctest: +SKIP
@@ -146,12 +159,17 @@ class Reading:
             since: exclusive; an instant, from table version 8 on a completion time, a date or a datetime; ``"000"`` for
                 everything. By default the option ``hoodie.datasource.read.begin.instanttime``.
             until: inclusive; by default the option of the end, else now.
+            images: every change instead, deletes too, with the row before and after it; nothing needs to have been
+                switched on for it while the table was written.
 
         Raises:
             InvalidOptionError: no begin, or a bound that is none.
-            InstantNotAvailableError: the range ends before what is still there; see
+            InstantNotAvailableError: with ``images``, commits of the range were archived or their files cleaned away;
+                without, the range ends before what is still there; see
                 ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
         """
+        if images:
+            return change_images(self.engine, self.options, since=since, until=until)
         snapshot = changed_snapshot(self.engine, self.options, since=since, until=until)
         assert snapshot.changes is not None  # noqa: S101  Just made.
         return Changes(self.engine.storage, snapshot, self.options, snapshot.changes)

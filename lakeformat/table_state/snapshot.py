@@ -35,7 +35,7 @@ from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["ChangeRange", "Snapshot", "check_horizon", "list_snapshot", "table_schema"]
+__all__ = ["ChangeRange", "Names", "Snapshot", "check_horizon", "list_snapshot", "log_positions", "table_schema"]
 
 _AT_A_TIME: Final = 1024
 #: Of tables of this version that take no log files the schema that commits tell is all: a snapshot opens no file.
@@ -212,13 +212,13 @@ def list_snapshot(
     )
     promised = [(time, said) for time, said in commits if wanted is None or time in wanted]
     listing = list_files(store.storage)
-    files = visible_files(listing.bases, timeline, replaced, _Names(dict(commits)))
+    files = visible_files(listing.bases, timeline, replaced, Names(dict(commits)))
     check_complete(files, promised, replaced, location=location, travelling=travelling)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
     live: ListedFiles | ListedSlices = ListedFiles(files)
     if listing.logs and config.table_type is TableType.MERGE_ON_READ:
-        counts_from = _counting(store, timeline, listing.logs)
+        counts_from = log_positions(store, timeline, listing.logs)
         slices = slices_of(files, listing.logs, replaced, counts_from)
         check_logs(slices, promised, counts_from, location=location, travelling=travelling)
         live = ListedSlices(slices) if any(each.logs for each in slices) else live
@@ -243,7 +243,7 @@ def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | Lis
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
 
 
-def _counting(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
+def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
     """Tells of log files the greatest instant of a base file that they may belong to: see `slices_of`."""
     times = {log.name.instant_time for log in logs}
     if timeline.layout.tells_completion:
@@ -256,14 +256,15 @@ def _counting(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile])
     return lambda log: known.get(log.name.instant_time)
 
 
-class _Names:
-    """Instant time -> group -> the file name its statistics give."""
+class Names:
+    """Instant time -> group -> the file name its statistics give, of commits by their instant times."""
 
     def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
         self._commits = commits
         self._named: dict[str, Mapping[FileGroupId, str]] = {}
 
     def __call__(self, time: str) -> Mapping[FileGroupId, str]:
+        """Of one commit."""
         if time not in self._named:
             self._named[time] = {
                 FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]

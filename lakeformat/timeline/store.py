@@ -263,10 +263,28 @@ class TimelineStore:
         requested = clean.at(State.REQUESTED)
         return decode_clean_plan(self.read(requested), name=f"{self.storage.location}/{self.path(requested)}")
 
-    def archived(self) -> ArchivedTimeline:
-        """What has left the active timeline. Load that before: an instant is in one of the two, or in both."""
+    def archived(self, since: str = "") -> ArchivedTimeline:
+        """What has left the active timeline. Load that before: an instant is in one of the two, or in both.
+
+        Args:
+            since: commits from this instant time on are wanted; older files of the archive are not read then.
+        """
         folder = check_path(self.config().archive_folder)
-        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder)
+        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder, since)
+
+    def archived_unseen(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
+        """Commits that have completed since these were all, and have been archived already; by instant time.
+
+        The archive is read only if the oldest of the known commits has left the timeline.
+        """
+        held = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
+        oldest = min(known - held, default="")
+        if oldest and oldest in timeline.commit_times:
+            return []
+        archive = self.archived(oldest)
+        unseen = [i for i in archive.completed_in("") if i.time >= oldest and i.time not in known]
+        unseen = [instant for instant in unseen if instant.time not in timeline.commit_times]
+        return [(instant.time, metadata) for instant, metadata in archive.commits(unseen)]
 
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
         """Instant time -> when that commit completed, of those that count (`Timeline.is_committed`).
