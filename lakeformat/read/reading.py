@@ -214,9 +214,9 @@ class Reading:
             sample_rows=sample_rows,
         )
 
-    def history(self) -> History:
+    def history(self, limit: int | None = None) -> History:
         """Completed commits on the active timeline, newest first."""
-        return read_history(self.engine.store)
+        return read_history(self.engine.store, limit)
 
     def _repr_html_(self) -> str:
         """What notebooks show: what kind of table it is, how large, and its columns."""

@@ -76,8 +76,8 @@ class Timeline:
         return frozenset(i.time for i in self.commits)
 
     @cached_property
-    def _first_write(self) -> str | None:
-        """The oldest, but for those held by savepoints: of what came after them some may have been archived.
+    def oldest_write(self) -> str | None:
+        """Time of the oldest write, but for those held by savepoints: of what came after them some may be archived.
 
         Hudi: ``HoodieTimeline.getFirstNonSavepointCommit``.
         """
@@ -106,12 +106,12 @@ class Timeline:
         """
         if instant_time in self.commit_times:
             return True
-        return self._first_write is not None and instant_time < self._first_write
+        return self.oldest_write is not None and instant_time < self.oldest_write
 
     def visible(self, until: str | None) -> VisibleInstants:
         """Of which instants blocks of log files count, up to and including one."""
         cut = self if until is None else self.as_of(until)
-        return VisibleInstants(cut.commit_times, cut._first_write or "")
+        return VisibleInstants(cut.commit_times, cut.oldest_write or "")
 
     def completion_time(self, instant_time: str) -> str | None:
         """When a commit completed: its own time in layout 1; None if it is pending or archived."""
@@ -157,6 +157,13 @@ class Timeline:
             for i, is_late in zip(self.instants, late, strict=True)
         )
         return replace(self, instants=tuple(instants), plans=tuple(i for i in self.plans if i.time not in planned))
+
+    def with_completed(self, instant_time: str) -> Timeline:
+        """As it will be when a pending commit has completed; it says nothing of when that is."""
+        done = (
+            i.at(State.COMPLETED) if i.time == instant_time and i.action in COMMIT_ACTIONS else i for i in self.instants
+        )
+        return replace(self, instants=tuple(done))
 
     def completed_since(self, known: frozenset[str]) -> tuple[Instant, ...]:
         """Commits completed now that were not among ``known``; their times may be older than ours."""

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
@@ -108,7 +109,7 @@ class Transaction:
     def skipped(self, snapshot: Snapshot) -> WriteResult | None:
         """The answer to a batch that is in the table already, None for all else. Call it under the lock."""
         batch = self.purpose.batch
-        last = last_batches(self.store, snapshot.timeline).get(batch.app) if batch else None
+        last = last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
         if batch is None or last is None or batch.id > last:
             return None
         return self.nothing(
@@ -135,6 +136,8 @@ class Transaction:
         purpose, action = self.purpose, self.purpose.operation.action
         if purpose.operation is Operation.CLUSTER:
             action = self.store.layout.clustering
+        elif action is Action.COMMIT and purpose.config.takes_logs:
+            action = Action.DELTA_COMMIT
         return self.protocol.begin(purpose.config, action, known, token=purpose.write_id, lives_by=lives_by, plan=plan)
 
     def inflight(
@@ -156,7 +159,7 @@ class Transaction:
             WriteConflictError: a pending clustering has one of them.
         """
         touched = {FileGroupId(one.partition_path, one.file_id) for one in profile.all_stats() if one.file_id}
-        replaced = {file.group for path in overwritten or () for file in snapshot.by_partition.get(path, ())}
+        replaced = {piece.group for path in overwritten or () for piece in snapshot.slices.get(path, ())}
         self.protocol.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
         return self.protocol.inflight(commit, profile)
 
@@ -165,7 +168,7 @@ class Transaction:
         if not self.purpose.operation.overwrites:
             return None
         whole = self.purpose.operation is Operation.INSERT_OVERWRITE_TABLE
-        return frozenset({*snapshot.by_partition, *partitions} if whole else partitions)
+        return frozenset({*snapshot.slices, *partitions} if whole else partitions)
 
     # --- work -----------------------------------------------------------------------------------------
 

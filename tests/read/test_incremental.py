@@ -213,7 +213,8 @@ def test_bad_bounds_are_refused(options: dict[str, str], message: str, tmp_path:
         lakeformat.open(tmp_path / "t", **options).to_arrow()
 
 
-def test_change_data_is_refused_by_name(tmp_path: Path) -> None:
+def test_change_data_is_no_rows(tmp_path: Path) -> None:
     new_table(tmp_path)
-    with pytest.raises(InvalidOptionError, match=r"incremental\.format='cdc' is not valid: write one of latest_state"):
-        lakeformat.open(tmp_path / "t", **{"hoodie.datasource.query.incremental.format": "cdc"})
+    options = {TYPE: "incremental", BEGIN: "000", "hoodie.datasource.query.incremental.format": "cdc"}
+    with pytest.raises(InvalidOptionError, match=r"gives changes, not rows: call changes\(images=True\)"):
+        lakeformat.open(tmp_path / "t", **options).to_arrow()

@@ -111,7 +111,7 @@ def test_settings_that_contradict_the_tables(name: str, spark: SparkSession, tab
         ({"recordkey": "idd"}, r".*'idd'.*did you mean 'id'.*"),
         ({"recordkey": "id", "partitionpath": "prt"}, r".*'prt'.*did you mean 'part'.*"),
         ({"recordkey": "id", "ordering": "tss"}, r".*'tss'.*did you mean 'ts'.*"),
-        ({"recordkey": "id", "table_type": "MERGE_ON_READ"}, r".*table_type='MERGE_ON_READ'.*"),
+        ({"recordkey": "id", "table_type": "MERGE_SOMETIMES"}, r".*table_type='MERGE_SOMETIMES'.*"),
         ({"recordkey": "id", "hoodie.write.table.version": "8"}, r".*hoodie.write.table.version='8'.*"),
     ],
 )
