@@ -3,7 +3,7 @@
 Of ten commits seven update twenty rows, one deletes twenty, one puts them back, one inserts twenty that the next
 round deletes: the table stays as large as it was. After each commit its CPU seconds are noted; now and then a new
 process opens the table, and files, instants and memory are counted. Targets: the last commits cost at most 1.2 times
-those around the 50th, and so does opening; files, instants and memory stay bounded. 2,000 commits take some four minutes
+those around the 50th, and so does opening; files, instants and memory stay so. 2,000 commits take some four minutes
 of one core. ``--picture years.png`` draws it (``pip install 'lakeformat[plot]'``).
 """
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_tables import expected, names, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_hudi_fixtures import same
 
 import lakeformat
 from lakeformat import InstantNotAvailableError, InvalidOptionError, Table, UnsupportedTableError
@@ -21,6 +19,8 @@ from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import FileInfo
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from tests.helpers.fixture_tables import expected, names, unpack
+from tests.read.test_hudi_fixtures import same
 
 TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.instanttime"
 END, FULL_SCAN = "hoodie.datasource.read.end.instanttime", "hoodie.datasource.read.incr.fallback.fulltablescan.enable"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_tables import expected, unpack
-from lakehouse import refusal
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
+from tests.helpers.fixture_tables import expected, unpack
+from tests.helpers.lakehouse import refusal
 
 pytestmark = pytest.mark.spark
 
