@@ -7,9 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from reliability.crashing import worth_it
-from reliability.faulty import Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, Model, copy_of, leftovers, make_template, open_at, rows_of
 
 import lakeformat
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
@@ -17,7 +14,10 @@ from lakeformat.storage import LocalStorage, Storage
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
+from tests.helpers.crashing import worth_it
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.fixture_tables import names, unpack
+from tests.helpers.flights import NEXT, Model, copy_of, leftovers, make_template, open_at, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 PAYLOAD = "hoodie.datasource.write.payload.class"
