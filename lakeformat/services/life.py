@@ -5,13 +5,14 @@ from __future__ import annotations
 from lakeformat.config.resolve import Options
 from lakeformat.services.clean.retention import retention_of
 from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
+from lakeformat.services.upkeep import Upkeep
 from lakeformat.table_state.engine import Engine
 
 __all__ = ["Life"]
 
 
-class Life:
-    """Cleans. A host says where the table is and who deletes."""
+class Life(Upkeep):
+    """Cleans, and what `Upkeep` does. A host says where the table is and who deletes."""
 
     engine: Engine
     options: Options
