@@ -21,7 +21,7 @@ from benchmarks.peers_setup import ROOT, SetupError, default_peers
 from benchmarks.report import ReadmeError, reads_section, section, update_readme
 from benchmarks.results import EngineResult, RunResult, load_results, machine, save_results
 from benchmarks.runner import Runner, contradictions
-from benchmarks.steps import READS, STEPS, select
+from benchmarks.steps import LOGS, READS, STEPS, select
 from benchmarks.targets import verdicts
 from benchmarks.workload import KEYS, WORK, Variant, prepare
 
@@ -35,6 +35,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--engines", help=f"comma-separated, of: {', '.join(ENGINES)}")
     parser.add_argument("--steps", help=f"comma-separated, of: {', '.join(step.name for step in STEPS)}")
     parser.add_argument("--reads", action="store_true", help="reads on Spark as users write them, on a z-ordered table")
+    parser.add_argument("--logs", action="store_true", help="writes beside the files, and what reads pay for them")
     parser.add_argument("--rows", type=int, default=int(os.environ.get("ROWS", "4000000")))
     parser.add_argument("--keys", choices=KEYS, default=os.environ.get("KEYS", "random"))
     parser.add_argument("--keep", action="store_true", help="leave the tables in .work/bench")
@@ -47,7 +48,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def chosen_engines(wanted: str | None) -> list[str]:
     """The named engines, else ours, the floor, Spark's Parquet and the peers of ``PEERS``, in table order."""
     if wanted is None:
-        peers = [name for name, spec in ENGINES.items() if spec.peer]
+        peers = [name for name, spec in ENGINES.items() if spec.peer and not spec.by_name]
         asked = os.environ.get("PEERS")
         some = default_peers() if asked is None else peers if asked == "all" else asked.split(",")
         names = {name for name, spec in ENGINES.items() if not (spec.peer or spec.by_name)}
@@ -65,6 +66,11 @@ def reading_engines(chosen: Sequence[str]) -> list[str]:
     return [name for name, spec in ENGINES.items() if name in ours | {*chosen} and "partition" in spec.steps]
 
 
+def merging_engines() -> list[str]:
+    """Our two ways to write, copy-on-write, and all that leave merging to reads."""
+    return [n for n, spec in ENGINES.items() if "compact" in spec.steps or n in {"lakeformat", "lakeformat-spark"}]
+
+
 def command_line() -> str:
     """What to type for the same run."""
     settings = [f"{name}={shlex.quote(os.environ[name])}" for name in _ENVIRONMENT if os.environ.get(name)]
@@ -79,6 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.reads:
         engines = engines if arguments.engines else reading_engines(engines)
         steps = select({"load", "zorder", *READS})
+    if arguments.logs:
+        engines = engines if arguments.engines else merging_engines()
+        steps = select(LOGS)
     print(f"preparing {variant.name}", file=sys.stderr, flush=True)
     own = {step for name in engines for step in ENGINES[name].steps}
     samples = [sample for step in steps if step.name in own for sample in step.sample_names()]
@@ -90,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
             found.engines[name] = runner.run(ENGINES[name], steps)
         except SetupError as failure:
             found.engines[name] = EngineResult(failure=str(failure))
-    kept_as = f"reads-{variant.name}" if arguments.reads else variant.name
+    kind = "reads-" if arguments.reads else "logs-" if arguments.logs else ""
+    kept_as = kind + variant.name
     save_results(RESULTS, load_results(RESULTS) | {kept_as: found})
     print(reads_section(found) if arguments.reads else section(found))
     problems = contradictions(runner.dataset, found.engines)

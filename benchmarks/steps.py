@@ -90,6 +90,7 @@ STEPS: Final = (
     Step("group", "group by city", Kind.READ, runs=5),
     Step("key", "one key", Kind.READ, runs=5),
     Step("partition", "one partition", Kind.READ, runs=5),
+    Step("compact", "compaction of the log files, or what removes marked rows", Kind.LAYOUT),
     Step(
         "fresh",
         "upsert u1 in a fresh session",
@@ -117,6 +118,8 @@ STEP_BY_NAME: Final = {step.name: step for step in STEPS}
 
 #: What ``--reads`` runs, and the queries in the order of its table.
 READS: Final = ("scan", "agg", "count", "group", "point", "key", "partition")
+#: What ``--logs`` runs: reads merge what the writes before them left.
+LOGS: Final = ("load", "u1", "u5", "d1", "scan", "agg", "compact")
 
 
 def select(names: Iterable[str]) -> tuple[Step, ...]:

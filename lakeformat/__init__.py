@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ValidationFailedError,
         WriteConflictError,
     )
-    from lakeformat.table import Table, create
+    from lakeformat.table import Table, create, exists
     from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
     from lakeformat.timeline.history import HistoryEntry
     from lakeformat.transaction.callbacks import CommitMessage
@@ -64,6 +64,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "create",
+    "exists",
     "open",
 ]
 
@@ -78,6 +79,7 @@ _PLACES: Final = {
     "WritePlan": ("lakeformat.write.preview", "WritePlan"),
     "WriteResult": ("lakeformat.transaction.result", "WriteResult"),
     "create": ("lakeformat.table", "create"),
+    "exists": ("lakeformat.table", "exists"),
     "open": ("lakeformat.table", "open_table"),
 }
 
@@ -89,3 +91,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__

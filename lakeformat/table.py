@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.write_options import FILE_INDEX
-from lakeformat.errors import InvalidInputError
+from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.merge import MergeFunction
 from lakeformat.model.operation import Operation
@@ -28,6 +28,8 @@ from lakeformat.services.clustering import Clustering
 from lakeformat.services.compaction import Compaction
 from lakeformat.services.inline import check_services, with_services
 from lakeformat.services.life import Life
+from lakeformat.services.other_names import unknown_name
+from lakeformat.services.versioning import Versioning
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.table_state.engine import Engine
@@ -42,9 +44,10 @@ from lakeformat.write.decide.table_settings import check_options, create_table
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.intake import taken_in
 from lakeformat.write.preview import WritePlan, plan_write
-from lakeformat.write.rows.arrow_input import arrow_reader, fitted, without_index
+from lakeformat.write.rows.arrow_input import arrow_reader, fitted, schema_of, without_index
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.layout import PARTITIONER, SORT_COLUMNS, Partitioner
+from lakeformat.write.rows.python_data import is_python_data
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.clauses import Merge
@@ -52,7 +55,7 @@ from lakeformat.write.statements.clauses import Merge
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["HistoryEntry", "Table", "create", "open_table"]
+__all__ = ["HistoryEntry", "Table", "create", "exists", "open_table"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _RECORD_KEY: Final = "hoodie.datasource.write.recordkey.field"
@@ -63,22 +66,25 @@ _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 def create(
     path: str | os.PathLike[str],
-    schema: pa.Schema,
+    schema: Any,
     *,
     record_key: str | Sequence[str] = (),
     partition_by: str | Sequence[str] = (),
     ordering: str | None = None,
+    if_exists: str = "open",
     **options: Any,
 ) -> Table:
     """Make an empty table of version 6, copy-on-write.
 
     Args:
         path: folder or URL.
-        schema: the columns; types are stored as Hudi stores them (small integers as int32 ...).
+        schema: the columns: an Arrow schema, names with Arrow types (``{"id": "int64"}``), or rows that have them;
+            types are stored as Hudi stores them (small integers as int32 ...). No row is written.
         record_key: columns that identify a row; without one each row gets a generated key, and rows can be added
             and overwritten, but not upserted.
         partition_by: columns that make the folders.
         ordering: column that tells the newer of two rows with one key.
+        if_exists: ``open`` a table of the same settings that is there already (the default), or ``error``.
         options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
 
     Raises:
@@ -87,11 +93,15 @@ def create(
     """
     named = {"recordkey": record_key, "partitionpath": partition_by, "ordering": ordering}
     given = {name: value for name, value in named.items() if value}
+    if if_exists not in {"open", "error"}:
+        cure = "; to put other rows in place of those there, open it and call overwrite" * (if_exists == "replace")
+        raise InvalidOptionError(f"if_exists={if_exists!r} is not known; give 'open' or 'error'{cure}")
     table = _make(path, {**given, **options})
     said = table.options
     roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
-    stored = incoming_schema(without_index(schema, roles))
-    config = create_table(table.engine.store, table.options, stored, table.engine.clock)
+    stored = incoming_schema(without_index(schema_of(schema), roles))
+    new = if_exists == "error"
+    config = create_table(table.engine.store, table.options, stored, table.engine.clock, must_be_new=new)
     check_options(config, table.options, table.engine.storage.location)
     return table
 
@@ -109,15 +119,24 @@ def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
     return table
 
 
+def exists(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether a table stands at a path or URL.
+
+    Raises:
+        StorageError: the storage cannot be asked.
+    """
+    return TimelineStore(open_storage(path, **(storage_options or {}))).exists()
+
+
 def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     given = dict(options)
-    storage_options = given.pop("storage_options", {})
+    storage_options = given.pop("storage_options", None) or {}
     resolved = resolve(given, table=os.fspath(path))
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"], **storage_options)
     return Table(storage, resolved)
 
 
-class Table(Reading, Clustering, Compaction, Life):
+class Table(Reading, Clustering, Compaction, Life, Versioning):
     """A Hudi table. Cheap to make: nothing is read before it is asked for, and nothing is kept but settings."""
 
     def __init__(
@@ -129,6 +148,11 @@ class Table(Reading, Clustering, Compaction, Life):
 
     def __repr__(self) -> str:
         return f"Table({self.engine.storage.location!r})"
+
+    if not TYPE_CHECKING:  # To type checkers an unknown name stays unknown.
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(unknown_name(type(self), name))
 
     @property
     def config(self) -> TableConfig:
@@ -148,8 +172,8 @@ class Table(Reading, Clustering, Compaction, Life):
         """Update the rows whose keys are there, insert the others.
 
         Args:
-            rows: an Arrow table, batch, reader or iterable of batches, or anything with ``__arrow_c_stream__``
-                (pandas, polars, duckdb).
+            rows: an Arrow table, batch, reader, dataset or iterable of batches, anything with ``__arrow_c_stream__``
+                (pandas, polars, duckdb), a polars LazyFrame, a list of dicts, or a dict of lists.
             partial_update: write only some columns of stored rows, nulls included, and keep the others: True for the
                 columns that ``rows`` has, or names. The table's option by default.
             merger: a function ``(stored, incoming) -> merged`` on two Arrow tables, or ``package.module:function``;
@@ -203,6 +227,10 @@ class Table(Reading, Clustering, Compaction, Life):
             InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
+        if isinstance(keys, str):
+            raise InvalidInputError(
+                f"delete({keys!r}) gives a condition in the place of keys; say delete(where={keys!r})"
+            )
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         if where is not None:
@@ -247,8 +275,12 @@ class Table(Reading, Clustering, Compaction, Life):
             hooks: as of `upsert`.
         """
         return Merge(
-            lambda clauses: self._served(merge_rows(self.engine, self.options, arrow_reader(rows), clauses, **hooks))
+            lambda clauses: self._served(merge_rows(self.engine, self.options, self._read(rows), clauses, **hooks))
         )
+
+    def _read(self, rows: Any) -> pa.RecordBatchReader:
+        """Rows as a stream; the table is asked for its types only where the rows have none of their own."""
+        return arrow_reader(rows, self.engine.snapshot().schema if is_python_data(rows) else None)
 
     def _served(self, result: WriteResult) -> WriteResult:
         """The result of a write, with what services after it did."""
@@ -292,10 +324,9 @@ class Table(Reading, Clustering, Compaction, Life):
         if combine and config.record_fields:
             values["hoodie.combine.before.insert"] = True
         resolved = self.options.with_values(**values)
-        reader = arrow_reader(rows)
         config.check_writable(self.engine.storage.location)
         snapshot = self.engine.snapshot(config=config)
-        reader = fitted(reader, snapshot.schema)
+        reader = fitted(arrow_reader(rows, snapshot.schema), snapshot.schema)
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
@@ -337,4 +368,6 @@ class Table(Reading, Clustering, Compaction, Life):
         config.check_writable(self.engine.storage.location)
         snapshot = self.engine.snapshot(config=config)
         with reused_memory():
-            return plan_write(self.engine, snapshot, options, fitted(arrow_reader(rows), snapshot.schema))
+            return plan_write(
+                self.engine, snapshot, options, fitted(arrow_reader(rows, snapshot.schema), snapshot.schema)
+            )

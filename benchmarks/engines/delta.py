@@ -19,13 +19,16 @@ SETTINGS: Final = {
 class Delta(SparkReads):
     """A Delta table partitioned by ``part``; upserts and deletes are MERGE statements."""
 
+    deletion_vectors = False
+
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
         self.spark = open_spark(table, PACKAGE, SETTINGS)
 
     def load(self, table: Path) -> None:
         rows = self.spark.read.parquet(*map(str, self._dataset.base_files()))
-        rows.write.format("delta").partitionBy("part").save(str(table))
+        vectors = str(self.deletion_vectors).lower()
+        rows.write.format("delta").option("delta.enableDeletionVectors", vectors).partitionBy("part").save(str(table))
 
     def upsert(self, rows: Path) -> None:
         self._merge(rows, "when matched and s.ts >= t.ts then update set * when not matched then insert *")

@@ -27,7 +27,6 @@ _TABLE_OPTIONS: Final = {
     "hoodie.datasource.write.recordkey.field": RECORD_KEY,
     "hoodie.datasource.write.partitionpath.field": PARTITION,
     "hoodie.datasource.write.precombine.field": ORDERING,
-    "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
     # Column ranges of every file, so that a point query can leave files out.
     "hoodie.metadata.index.column.stats.enable": "true",
     "hoodie.metadata.index.column.stats.column.list": "x,y",
@@ -41,6 +40,8 @@ _CLUSTERING: Final = {
 
 class Hudi(SparkReads):
     """A Hudi table partitioned by ``part``."""
+
+    table_type = "COPY_ON_WRITE"
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
@@ -56,6 +57,9 @@ class Hudi(SparkReads):
 
     def delete(self, keys: Path) -> None:
         self._write(self.spark.read.parquet(str(keys)), "delete", self._table)
+
+    def compact(self) -> None:
+        self.spark.sql(f"call run_compaction(op => 'scheduleandexecute', path => '{self._table}')").collect()
 
     def zorder(self) -> None:
         options = ",".join(f"{key}={value}" for key, value in _CLUSTERING.items())
@@ -74,6 +78,7 @@ class Hudi(SparkReads):
     def _write(self, rows: Any, operation: str, table: Path, mode: str = "append") -> None:
         options = {
             **_TABLE_OPTIONS,
+            "hoodie.datasource.write.table.type": self.table_type,
             "hoodie.datasource.write.operation": operation,
             "hoodie.index.type": self._index,
             "hoodie.metadata.record.index.enable": str(self._index == "RECORD_INDEX").lower(),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from benchmarks.engines.spark_session import SparkReads, open_spark
 from benchmarks.workload import ZORDER_FILE_BYTES, Dataset
@@ -19,6 +20,9 @@ SETTINGS: Final = {
 class Iceberg(SparkReads):
     """A table of a hadoop catalog whose warehouse is the folder that holds the table's folder."""
 
+    mode = "copy-on-write"
+    properties: ClassVar[Mapping[str, str]] = {}
+
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
         self.spark = open_spark(table, PACKAGE, {**SETTINGS, "spark.sql.catalog.bench.warehouse": str(table.parent)})
@@ -27,7 +31,9 @@ class Iceberg(SparkReads):
         rows = self.spark.read.parquet(*map(str, self._dataset.base_files()))
         writer = rows.writeTo(self._name(table)).using("iceberg").partitionedBy(rows["part"])
         for operation in ("delete", "update", "merge"):
-            writer = writer.tableProperty(f"write.{operation}.mode", "copy-on-write")
+            writer = writer.tableProperty(f"write.{operation}.mode", self.mode)
+        for name, value in self.properties.items():
+            writer = writer.tableProperty(name, value)
         writer.create()
 
     def upsert(self, rows: Path) -> None:
@@ -35,6 +41,12 @@ class Iceberg(SparkReads):
 
     def delete(self, keys: Path) -> None:
         self._merge(keys, "when matched then delete")
+
+    def compact(self) -> None:
+        name = self._name(self._table).removeprefix("bench.")
+        self.spark.sql(
+            f"call bench.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+        )
 
     def zorder(self) -> None:
         options = f"map('target-file-size-bytes', '{ZORDER_FILE_BYTES}', 'rewrite-all', 'true')"

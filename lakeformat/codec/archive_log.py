@@ -17,7 +17,7 @@ from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata
 
-__all__ = ["ArchivedEntry", "read_archive"]
+__all__ = ["ArchivedEntry", "read_archive", "referring"]
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
@@ -26,19 +26,19 @@ _COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived not
 _ENTRY_FIELDS: Final = (optional("commitTime", TEXT), optional("actionType", TEXT), optional("actionState", TEXT))
 
 
-def _referring(schema: Any, defined: set[str]) -> Any:
+def referring(schema: Any, defined: set[str]) -> Any:
     """A schema whose records are defined once and then named, as Avro wants it."""
     match schema:
         case {"type": "record", "name": str(name)}:
             if name in defined:
                 return f"{NAMESPACE}.{name}"
             defined.add(name)
-            fields = [{**field, "type": _referring(field["type"], defined)} for field in schema["fields"]]
+            fields = [{**field, "type": referring(field["type"], defined)} for field in schema["fields"]]
             return {**schema, "fields": fields}
         case dict():
-            return {key: _referring(value, defined) for key, value in schema.items()}
+            return {key: referring(value, defined) for key, value in schema.items()}
         case list():
-            return [_referring(branch, defined) for branch in schema]
+            return [referring(branch, defined) for branch in schema]
     return schema
 
 
@@ -47,8 +47,8 @@ _ENTRY: Final = file_of("HoodieArchivedMetaEntry", *_ENTRY_FIELDS)
 _ENTRY_WITH_COMMIT: Final = file_of(
     "HoodieArchivedMetaEntry",
     *_ENTRY_FIELDS,
-    optional("hoodieCommitMetadata", _referring(COMMIT_READER, _DEFINED)),
-    optional("hoodieReplaceCommitMetadata", _referring(REPLACE_READER, _DEFINED)),
+    optional("hoodieCommitMetadata", referring(COMMIT_READER, _DEFINED)),
+    optional("hoodieReplaceCommitMetadata", referring(REPLACE_READER, _DEFINED)),
 )
 
 

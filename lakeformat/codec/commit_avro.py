@@ -37,6 +37,8 @@ _STAT: Final[Mapping[str, Any]] = {
     "tempPath": TEXT,
     "numUpdates": "long",
 }
+#: Counts that only this form has, as Hudi writes them; beside them the base file before.
+_BEYOND_JSON: Final = {"totalLogReadTimeMs": 0, "numUpdates": 0}
 #: What `WriteStat` keeps. Of older releases more may be missing.
 _READ: Final = (
     *("fileId", "path", "prevCommit", "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "partitionPath"),
@@ -71,6 +73,9 @@ REPLACE_READER: Final = _metadata("HoodieReplaceCommitMetadata", _READ, _REPLACE
 def encode_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
     """The bytes of a commit's inflight or completed file; ``replace`` makes it a replacecommit's."""
     document = {**document_of(metadata, replace=replace), "version": None}
+    for path, stats in metadata.stats.items():
+        for record, stat in zip(document["partitionToWriteStats"][path], stats, strict=True):
+            record.update(_BEYOND_JSON, prevBaseFile=None if "baseFile" in record else stat.base_name or None)
     return encode_record(REPLACE_METADATA if replace else COMMIT_METADATA, document)
 
 

@@ -45,8 +45,6 @@ def _stat(stat: WriteStat) -> dict[str, Any]:
     delta: dict[str, Any] = {}
     if log is not None:
         delta = {"logVersion": log.version, "logOffset": 0, "baseFile": stat.base_name, "logFiles": [*stat.log_names]}
-    elif stat.base_name:
-        delta = {"prevBaseFile": stat.base_name}
     merged = stat.merged or _NOTHING_MERGED
     return {
         "fileId": stat.file_id,

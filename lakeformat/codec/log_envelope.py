@@ -22,13 +22,13 @@ committed: whoever knows how long a file was when it was committed must see that
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lakeformat.codec.log_block import LOG_FORMAT_VERSION, MAGIC, BlockKind, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 
-__all__ = ["blocks_of"]
+__all__ = ["block_bytes", "blocks_of"]
 
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
@@ -110,6 +110,16 @@ def _block(file: _Window, path: str, at: int, end: int) -> LogBlock:
     if fields.at != end - _LONG.size:
         raise fields.damaged()
     return LogBlock(path, at, end - at, BlockKind(kind), start, length, header)
+
+
+def block_bytes(kind: BlockKind, header: Mapping[HeaderKey, str], content: bytes) -> bytes:
+    """A whole block: the inverse of `blocks_of`."""
+    entries = [(key, text.encode()) for key, text in header.items()]
+    packed = [struct.pack(">ii", key, len(text)) + text for key, text in entries]
+    front = struct.pack(">iii", LOG_FORMAT_VERSION, kind, len(entries)) + b"".join(packed)
+    size = len(front) + _LONG.size + len(content) + _INT.size + _LONG.size
+    start = MAGIC + _LONG.pack(size) + front + _LONG.pack(len(content))
+    return start + content + _INT.pack(0) + _LONG.pack(size + len(MAGIC))
 
 
 class _Fields:

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, LOG_FORMAT_VERSION, MAGIC, BlockKind, HeaderKey
+from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, BlockKind, HeaderKey
+from lakeformat.codec.log_envelope import block_bytes
 from lakeformat.errors import SchemaMismatchError
 
 __all__ = ["delete_block", "parquet_block", "rollback_block"]
 
-_NOTHING: Final = struct.pack(">i", 0)
 #: Branches of an ordering value's union, as Avro writes them.
 _INT, _LONG, _STRING, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 12))
 #: ``IntWrapper`` of 0: delete whatever is there (Hudi: ``OrderingValues.getDefault``).
@@ -38,7 +38,7 @@ def parquet_block(file: bytes, *, instant_time: str, schema: str) -> bytes:
         schema: of the rows, meta columns included, as Avro text.
     """
     header = {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}
-    return _block(BlockKind.PARQUET_DATA, header, file)
+    return block_bytes(BlockKind.PARQUET_DATA, header, file)
 
 
 def delete_block(
@@ -60,7 +60,7 @@ def delete_block(
     records = _joined(_PRESENT, _sized(keys), place, _orderings(ordering, len(keys)))
     listed = _zigzag(np.array([len(keys)]))[0].as_py() + _bytes_of(records) + b"\0" if len(keys) else b"\0"
     content = struct.pack(">ii", AVRO_CONTENT_VERSION, len(listed)) + listed
-    return _block(BlockKind.DELETE, {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}, content)
+    return block_bytes(BlockKind.DELETE, {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}, content)
 
 
 def rollback_block(*, instant_time: str, target: str) -> bytes:
@@ -74,17 +74,7 @@ def rollback_block(*, instant_time: str, target: str) -> bytes:
         HeaderKey.TARGET_INSTANT_TIME: target,
         HeaderKey.COMMAND_BLOCK_TYPE: "0",
     }
-    return _block(BlockKind.COMMAND, header, b"")
-
-
-def _block(kind: BlockKind, header: Mapping[HeaderKey, str], content: bytes) -> bytes:
-    """The envelope: see `envelope`."""
-    entries = [(key, text.encode()) for key, text in header.items()]
-    packed = [struct.pack(">ii", key, len(text)) + text for key, text in entries]
-    front = struct.pack(">iii", LOG_FORMAT_VERSION, kind, len(entries)) + b"".join(packed)
-    size = len(front) + 8 + len(content) + len(_NOTHING) + 8
-    start = MAGIC + struct.pack(">q", size) + front + struct.pack(">q", len(content))
-    return start + content + _NOTHING + struct.pack(">q", size + len(MAGIC))
+    return block_bytes(BlockKind.COMMAND, header, b"")
 
 
 def _orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:

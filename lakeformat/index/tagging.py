@@ -79,7 +79,7 @@ class TagSettings:
 def tag_files(
     storage: Storage, files: Sequence[BaseFile], keys: pa.ChunkedArray, settings: TagSettings, pool: Executor
 ) -> Tagged:
-    """Locate distinct keys among files.
+    """Locate distinct keys among files; the answer's positions are those of ``files``.
 
     Args:
         pool: reads files side by side; must not be one that this call itself runs in.
@@ -100,7 +100,7 @@ def tag_files(
     else:
         is_new[located] = False
         located, new = order[located], order[is_new]
-    return Tagged(located, in_files, new, narrowing.counts, tuple(files))
+    return Tagged(located, in_files, new, narrowing.counts)
 
 
 class _Narrowing:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.codec.html import html_rows
 from lakeformat.layout.boxes import Axis, Boxes, Ranks, Spans, around, of_files, share_read
 from lakeformat.layout.curve import Positions, Strategy, fit
 from lakeformat.layout.cut import cut
@@ -140,6 +141,16 @@ class LayoutReport:
         if judged < self.files:
             lines += ["", f"The sample was cut into {judged:,} files, with fewer rows it would tell too little."]
         return "\n".join([*lines, "", self.advice])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the shares of files that filters skip, a column a layout, and the advice."""
+        kinds = [*(f"on {column}" for column in self.columns), "on all together"]
+        rows = [
+            (kind, *(_percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
+            for at, kind in enumerate(kinds if len(self.columns) > 1 else kinds[:1])
+        ]
+        head = f"Files that a filter skips which holds {_percent(self.selectivity)} of the rows"
+        return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
 
     def figure(self, plane: Sequence[str] = ()) -> Any:
         """A matplotlib figure: what files span in the plane of two columns, a panel for each layout.

@@ -57,6 +57,11 @@ class WriteStat:
     merged: LogsMerged | None = None
 
     @property
+    def is_base(self) -> bool:
+        """Whether the file is a base file, not a log file."""
+        return BaseFileName.match(self.path.rpartition("/")[2]) is not None
+
+    @property
     def base_file(self) -> BaseFile:
         """The file itself; raises `CorruptTableError` if its name is none of a base file."""
         return BaseFile(self.partition_path, BaseFileName.parse(self.path.rpartition("/")[2]), self.size_bytes)

@@ -72,7 +72,7 @@ _LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
 _READ_VERSIONS: Final = (6, 8, 9)
 _READ_TYPES: Final = frozenset(TableType)
 _WRITTEN_VERSIONS: Final = (6, 8, 9)
-_WRITTEN_TYPES: Final = frozenset({TableType.COPY_ON_WRITE})
+_WRITTEN_TYPES: Final = frozenset(TableType)
 _COMPACTED_TYPES: Final = frozenset({TableType.MERGE_ON_READ})
 
 
@@ -143,6 +143,11 @@ class TableConfig:
         """None for a type that is not known."""
         name = self.get(TYPE).upper()
         return TableType(name) if name in TableType.__members__ else None
+
+    @property
+    def takes_logs(self) -> bool:
+        """Whether updates and deletes are appended to log files (merge-on-read)."""
+        return self.table_type is TableType.MERGE_ON_READ
 
     @property
     def record_fields(self) -> tuple[str, ...]:

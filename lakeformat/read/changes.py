@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
 from lakeformat.predicate import Where
-from lakeformat.read.everything import read_all
-from lakeformat.read.query import question
-from lakeformat.read.session import plan_read
+from lakeformat.read.scan import Scan, scan_of
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import ChangeRange, Snapshot
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 __all__ = ["Changes"]
 
@@ -47,25 +50,45 @@ class Changes:
     def __repr__(self) -> str:
         return f"Changes(since={self.since!r}, until={self.until!r})"
 
-    def to_batches(
+    def scan(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         where: Where | None = None,
         *,
+        limit: int | None = None,
         meta_columns: bool | None = None,
-    ) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches; arguments and errors as of `lakeformat.Table.to_batches`."""
-        options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
-        query = question(self.snapshot, self.storage.location, options, columns=columns, where=where)
-        plan = plan_read(self.storage, self.snapshot, query, split_bytes=options["lakeformat.read.split.bytes"])
-        return pa.RecordBatchReader.from_batches(query.schema, read_all(self.storage, self.snapshot, query, plan))
+    ) -> Scan:
+        """What is wanted of these rows, not read yet; arguments and errors as of `lakeformat.Table.scan`."""
+        return scan_of(
+            self.storage, self.snapshot, self.options, columns, where, limit=limit, meta_columns=meta_columns
+        )
 
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Where | None = None,
-        *,
-        meta_columns: bool | None = None,
-    ) -> pa.Table:
+    def to_batches(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Any
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow batches; arguments as of `scan`."""
+        return self.scan(columns, where, **how).to_batches()
+
+    def to_arrow(self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Any) -> pa.Table:
         """The rows in memory."""
-        return self.to_batches(columns, where, meta_columns=meta_columns).read_all()
+        return self.scan(columns, where, **how).to_arrow()
+
+    def to_pandas(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Any
+    ) -> pd.DataFrame:
+        """The rows as a pandas frame."""
+        return self.scan(columns, where, **how).to_pandas()
+
+    def to_polars(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Any
+    ) -> pl.DataFrame:
+        """The rows as a polars frame."""
+        return self.scan(columns, where, **how).to_polars()
+
+    def count(self, where: Where | None = None) -> int:
+        """How many rows have changed."""
+        return self.scan(where=where).count()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule protocol: anything that takes Arrow streams takes the changes."""
+        return self.scan().__arrow_c_stream__(requested_schema)

@@ -25,7 +25,7 @@ from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import ChangeRange, Snapshot
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["EVERYTHING", "changed_snapshot", "unhollowed"]
+__all__ = ["EVERYTHING", "Bounds", "bounds_of", "changed_snapshot", "check_rows_tell", "unhollowed"]
 
 _LOG: Final = logging.getLogger("lakeformat.read")
 #: What means "from the first commit on", but for any number of zeros.
@@ -34,7 +34,9 @@ _COMMIT_TIMES: Final = pa.schema([(COMMIT_TIME, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounds:
+class Bounds:
+    """A range of commits: after ``since``, "" for everything, up to and including ``until``, None for now."""
+
     since: str
     until: str | None
 
@@ -60,12 +62,8 @@ def changed_snapshot(
         UnsupportedTableError: rows of the table do not tell their commit.
     """
     config = engine.store.config()
-    if config.has_virtual_keys:
-        raise UnsupportedTableError(
-            f"rows of {engine.storage.location} do not tell which commit wrote them "
-            "(hoodie.populate.meta.fields=false), so there are no incremental queries of it; read snapshots"
-        )
-    bounds = _bounds(options[BEGIN] if since is None else since, options[END] if until is None else until, config)
+    check_rows_tell(config, engine.storage.location)
+    bounds = bounds_of(options[BEGIN] if since is None else since, options[END] if until is None else until, config)
     try:
         return _changed(engine, options, config, bounds, as_of, unseen)
     except FileNotFoundError as error:
@@ -77,7 +75,7 @@ def _changed(
     engine: Engine,
     options: Options,
     config: TableConfig,
-    bounds: _Bounds,
+    bounds: Bounds,
     as_of: str | None,
     unseen: frozenset[str],
 ) -> Snapshot:
@@ -102,14 +100,24 @@ def _changed(
     return replace(snapshot, changes=found)
 
 
-def _bounds(since: AsOf | None, until: AsOf | None, config: TableConfig) -> _Bounds:
+def bounds_of(since: AsOf | None, until: AsOf | None, config: TableConfig) -> Bounds:
+    """The range that is asked for. Raises `InvalidOptionError`: no begin, or a bound that is none."""
     if since is None:
         raise InvalidOptionError(f"an incremental query begins after an instant: set {BEGIN}, or 000 for everything")
     everything = isinstance(since, str) and (since.strip().lower() == EVERYTHING or not since.strip().strip("0"))
-    return _Bounds(
+    return Bounds(
         "" if everything else parse_as_of(since, config.zone, name=BEGIN),
         None if until is None or until == "" else parse_as_of(until, config.zone, name=END),
     )
+
+
+def check_rows_tell(config: TableConfig, location: str) -> None:
+    """Refuse tables whose rows do not tell their commit. Raises `UnsupportedTableError`."""
+    if config.has_virtual_keys:
+        raise UnsupportedTableError(
+            f"rows of {location} do not tell which commit wrote them (hoodie.populate.meta.fields=false), so there are "
+            "no incremental queries of it; read snapshots"
+        )
 
 
 def unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
@@ -127,7 +135,7 @@ def unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timel
     return whole.without(held), held
 
 
-def _range(engine: Engine, whole: Timeline, bounds: _Bounds) -> ChangeRange:
+def _range(engine: Engine, whole: Timeline, bounds: Bounds) -> ChangeRange:
     inside = whole.completed_in(bounds.since, bounds.until)
     covered = inside[-1].completed_at if inside else bounds.since
     rows: Predicate
@@ -143,7 +151,7 @@ def _range(engine: Engine, whole: Timeline, bounds: _Bounds) -> ChangeRange:
     return ChangeRange(bounds.since, max(covered, bounds.since), bind(rows, _COMMIT_TIMES))
 
 
-def _check_reach(engine: Engine, whole: Timeline, bounds: _Bounds) -> None:
+def _check_reach(engine: Engine, whole: Timeline, bounds: Bounds) -> None:
     """Refuse ends before the active timeline: which files stood then nobody knows any more."""
     first = min((i.completed_at for i in whole.commits), default=None)
     if first is None or bounds.until is None or bounds.until >= first or bounds.until <= bounds.since:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, overload
 
 import pyarrow as pa
 
@@ -12,15 +13,22 @@ from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import Where
 from lakeformat.read.changes import Changes
-from lakeformat.read.everything import read_all
+from lakeformat.read.images import ChangeImages, change_images
 from lakeformat.read.incremental import changed_snapshot
+from lakeformat.read.known_files import known_files
 from lakeformat.read.layout_report import report_layout
-from lakeformat.read.query import ReadQuery, asked_snapshot, question
-from lakeformat.read.session import ReadPlan, plan_read
-from lakeformat.read.verify import read_verified
+from lakeformat.read.overview import overview_html
+from lakeformat.read.query import asked_snapshot
+from lakeformat.read.scan import Scan, ScanArguments, scan_of
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.timeline.history import HistoryEntry, read_history
+from lakeformat.timeline.history import History, read_history
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    from typing_extensions import Unpack
 
 __all__ = ["Reading"]
 
@@ -40,59 +48,108 @@ class Reading:
         """The table's columns, without the meta columns."""
         return read_schema(self.snapshot().columns(self.engine.storage.location))
 
-    def _question(
-        self, columns: Sequence[str] | None, where: Where | None, as_of: AsOf | None, meta_columns: bool | None = None
-    ) -> tuple[Snapshot, ReadQuery]:
-        snapshot = self.snapshot(as_of)
-        options = self.options if meta_columns is None else self.options.with_values(meta_columns=meta_columns)
-        return snapshot, question(snapshot, self.engine.storage.location, options, columns=columns, where=where)
-
-    def _plan(self, snapshot: Snapshot, query: ReadQuery) -> ReadPlan:
-        return plan_read(self.engine.storage, snapshot, query, split_bytes=self.options["lakeformat.read.split.bytes"])
-
-    def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Where | None = None,
-        *,
-        as_of: AsOf | None = None,
-        meta_columns: bool | None = None,
-        verify: bool | None = None,
-    ) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches, one file at a time.
+    def scan(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ScanArguments]
+    ) -> Scan:
+        """A read, not made yet: its ways out (``to_arrow``, ``to_pandas`` ...) all give the rows of this moment.
 
         Args:
             columns: wanted columns, in order; all by default.
             where: a Spark SQL condition, or a ``pyarrow.compute`` expression, for which Arrow's rules of NaN hold.
-            as_of: an instant, a date or a datetime, without a zone of its own in the timeline's (UTC in tables made
-                here); now by default.
-            meta_columns: whether the five ``_hoodie_`` columns come first (default true).
-            verify: read what skipping leaves out, too, and check that it holds no match (default false).
+            how: ``as_of``: an instant, a date or a datetime, without a zone of its own in the timeline's (UTC in tables
+                made here); now by default. ``limit``: at most so many rows, whichever come first. ``meta_columns``:
+                whether the five ``_hoodie_`` columns come first (default true). ``verify``: read what skipping leaves
+                out, too, and check that it holds no match (default false).
+
+        Raises:
+            InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+            InstantNotAvailableError: the files of ``as_of`` are gone.
+        """
+        snapshot = self.snapshot(how.get("as_of"))
+        return scan_of(
+            self.engine.storage,
+            snapshot,
+            self.options,
+            columns,
+            where,
+            limit=how.get("limit"),
+            meta_columns=how.get("meta_columns"),
+            verify=how.get("verify"),
+        )
+
+    def to_batches(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ScanArguments]
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow batches, one file at a time; arguments and errors as of `scan`.
 
         Raises:
             SkippingError: with ``verify``, while the batches are read: skipping would have lost rows; names the files.
         """
-        snapshot, query = self._question(columns, where, as_of, meta_columns)
-        if self.options["lakeformat.read.verify"] if verify is None else verify:
-            split_bytes = self.options["lakeformat.read.split.bytes"]
-            batches = read_verified(self.engine.storage, snapshot, query, split_bytes=split_bytes)
-        else:
-            batches = read_all(self.engine.storage, snapshot, query, self._plan(snapshot, query))
-        return pa.RecordBatchReader.from_batches(query.schema, batches)
+        return self.scan(columns, where, **how).to_batches()
 
     def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Where | None = None,
-        *,
-        as_of: AsOf | None = None,
-        meta_columns: bool | None = None,
-        verify: bool | None = None,
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ScanArguments]
     ) -> pa.Table:
         """The rows in memory; arguments and errors as of `to_batches`."""
-        return self.to_batches(columns, where, as_of=as_of, meta_columns=meta_columns, verify=verify).read_all()
+        return self.scan(columns, where, **how).to_arrow()
 
-    def changes(self, since: AsOf | None = None, until: AsOf | None = None) -> Changes:
+    def to_pandas(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ScanArguments]
+    ) -> pd.DataFrame:
+        """The rows as a pandas frame; arguments and errors as of `to_batches`."""
+        return self.scan(columns, where, **how).to_pandas()
+
+    def to_polars(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ScanArguments]
+    ) -> pl.DataFrame:
+        """The rows as a polars frame; arguments and errors as of `to_batches`."""
+        return self.scan(columns, where, **how).to_polars()
+
+    def to_duckdb(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ScanArguments]
+    ) -> duckdb.DuckDBPyRelation:
+        """The rows as a duckdb relation, in memory; arguments and errors as of `to_batches`."""
+        return self.scan(columns, where, **how).to_duckdb()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule protocol: ``polars.DataFrame(table)``, ``pyarrow.table(table)`` read all rows."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def count(self, where: Where | None = None, *, as_of: AsOf | None = None) -> int:
+        """How many rows; without a condition told by the file index, or by footers."""
+        return self.scan(where=where, as_of=as_of).count()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def exists(self) -> bool:
+        """Whether a table stands at the path; see also `lakeformat.exists`."""
+        return self.engine.store.exists()
+
+    def files(self, *, as_of: AsOf | None = None) -> pa.Table:
+        """The live files, a row for each file slice: path in the table, partition, file id, instant, bytes, rows.
+
+        ``rows`` are those of the base file, null where only its footer could tell; ``log_files`` are of merge-on-read
+        tables. Memory: some 200 bytes a file; no file is opened.
+        """
+        return known_files(self.snapshot(as_of))
+
+    @overload
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: Literal[False] = False
+    ) -> Changes: ...
+
+    @overload
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: Literal[True]
+    ) -> ChangeImages: ...
+
+    def changes(
+        self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False
+    ) -> Changes | ChangeImages:
         """The rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
 
         >>> changes = table.changes(since="000")  # doctest: +SKIP
@@ -102,12 +159,17 @@ class Reading:
             since: exclusive; an instant, from table version 8 on a completion time, a date or a datetime; ``"000"`` for
                 everything. By default the option ``hoodie.datasource.read.begin.instanttime``.
             until: inclusive; by default the option of the end, else now.
+            images: every change instead, deletes too, with the row before and after it; nothing needs to have been
+                switched on for it while the table was written.
 
         Raises:
             InvalidOptionError: no begin, or a bound that is none.
-            InstantNotAvailableError: the range ends before what is still there; see
+            InstantNotAvailableError: with ``images``, commits of the range were archived or their files cleaned away;
+                without, the range ends before what is still there; see
                 ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
         """
+        if images:
+            return change_images(self.engine, self.options, since=since, until=until)
         snapshot = changed_snapshot(self.engine, self.options, since=since, until=until)
         assert snapshot.changes is not None  # noqa: S101  Just made.
         return Changes(self.engine.storage, snapshot, self.options, snapshot.changes)
@@ -116,10 +178,7 @@ class Reading:
         self, columns: Sequence[str] | None = None, where: Where | None = None, *, as_of: AsOf | None = None
     ) -> str:
         """How many files, row groups and bytes a read touches, after each pruning step."""
-        snapshot, query = self._question(columns, where, as_of)
-        split_bytes = self.options["lakeformat.read.split.bytes"]
-        plan = plan_read(self.engine.storage, snapshot, query, split_bytes=split_bytes, count_row_groups=True)
-        return plan.describe()
+        return self.scan(columns, where, as_of=as_of).explain()
 
     def layout_report(
         self,
@@ -155,6 +214,10 @@ class Reading:
             sample_rows=sample_rows,
         )
 
-    def history(self) -> list[HistoryEntry]:
+    def history(self) -> History:
         """Completed commits on the active timeline, newest first."""
         return read_history(self.engine.store)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: what kind of table it is, how large, and its columns."""
+        return overview_html(self.engine)

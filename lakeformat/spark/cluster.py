@@ -28,8 +28,10 @@ from lakeformat.spark.jobs import (
     Batches,
     answers,
     attempt,
+    bundled,
     collected,
     cores,
+    grouped,
     has_executors,
     numbered,
     numbers,
@@ -147,23 +149,16 @@ class SparkRewriter:
             yield from map(asdict, files)
 
         per_task = max((int(one.per_file) for one in ranges.values()), default=1)
-        tasks = _grouped(bundle(weights, task_weight=per_task, at_least=cores(self._spark)))
+        tasks = grouped(bundle(weights, task_weight=per_task, at_least=cores(self._spark)))
         return [written(answer) for answer in self._run(tasks, merged)]
 
     def _bundled(self, sizes: Sequence[int]) -> list[list[int]]:
-        return _grouped(bundle(list(sizes), task_weight=self._task_bytes, at_least=cores(self._spark)))
+        return bundled(self._spark, sizes, task_bytes=self._task_bytes)
 
 
 def rewriter_for(spark: SparkSession) -> Rewriter:
     """Executors, where there are any; else this process."""
     return SparkRewriter(spark) if has_executors(spark) else rewrite_here
-
-
-def _grouped(tasks: Sequence[int]) -> list[list[int]]:
-    groups: dict[int, list[int]] = {}
-    for at, task in enumerate(tasks):
-        groups.setdefault(task, []).append(at)
-    return [*groups.values()]
 
 
 def _rows(spilled: Sequence[Spilled], number: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -17,8 +17,9 @@ from pyspark import TaskContext
 
 from lakeformat import errors
 from lakeformat.files.facts import FileStats
-from lakeformat.model.commit import WriteStat
+from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.transaction.written import Written
+from lakeformat.write.place.route import bundle
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,9 +30,11 @@ __all__ = [
     "Batches",
     "answers",
     "attempt",
+    "bundled",
     "collected",
     "context_of",
     "cores",
+    "grouped",
     "has_executors",
     "numbered",
     "numbers",
@@ -83,6 +86,19 @@ def has_executors(spark: SparkSession) -> bool:
     return context is None or not _LOCAL.fullmatch(context.master)
 
 
+def bundled(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -> list[list[int]]:
+    """Numbers of pieces of work, some a task: of about so many bytes, and as many tasks as there are cores."""
+    return grouped(bundle(list(sizes), task_weight=task_bytes, at_least=cores(spark)))
+
+
+def grouped(tasks: Sequence[int]) -> list[list[int]]:
+    """From the task of each piece to the pieces of each task."""
+    groups: dict[int, list[int]] = {}
+    for at, task in enumerate(tasks):
+        groups.setdefault(task, []).append(at)
+    return [*groups.values()]
+
+
 def numbered(spark: SparkSession, count: int, step: Callable[[Batches], Batches], schema: Any) -> DataFrame:
     """One task for each number below ``count``."""
     return spark.range(0, count, 1, count).mapInArrow(step, schema)
@@ -115,4 +131,6 @@ def attempt() -> str:
 def written(answer: dict[str, Any]) -> Written:
     """A finished base file, from a task's answer."""
     facts = FileStats.of_dict(answer["facts"]) if answer["facts"] else None
-    return Written(answer["staged_path"], WriteStat(**answer["stat"]), facts, missed=answer["missed"])
+    merged = answer["stat"]["merged"]
+    stat = WriteStat(**{**answer["stat"], "merged": LogsMerged(**merged) if merged else None})
+    return Written(answer["staged_path"], stat, facts, missed=answer["missed"])

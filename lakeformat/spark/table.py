@@ -21,10 +21,14 @@ from lakeformat.predicate import Where, refused_where
 from lakeformat.services.clean.run import Deleter
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.clustering import Clustering
+from lakeformat.services.compact.rewrite import Compactor
+from lakeformat.services.compaction import Compaction
 from lakeformat.services.inline import Hands, check_services, with_services
 from lakeformat.services.life import Life
+from lakeformat.services.versioning import Versioning
 from lakeformat.spark.clean import deleter_for
 from lakeformat.spark.cluster import rewriter_for
+from lakeformat.spark.compact import compactor_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
@@ -56,7 +60,7 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
-class LakehouseTable(Clustering, Life):
+class LakehouseTable(Clustering, Compaction, Life, Versioning):
     """A Hudi table, written by all executors. Make one with `forPath` or `create`.
 
     Each verb runs a few Spark jobs and returns when the commit is visible. The process that calls plans and
@@ -216,12 +220,15 @@ class LakehouseTable(Clustering, Life):
     def _rewriter(self) -> Rewriter:
         return rewriter_for(self._spark)
 
+    def _compactor(self) -> Compactor:
+        return compactor_for(self._spark)
+
     def _deleter(self) -> Deleter:
         return deleter_for(self._spark)
 
     def _served(self, result: WriteResult) -> WriteResult:
         """The result of a write, with what services after it did."""
-        hands = Hands(self._rewriter(), deleter=self._deleter())
+        hands = Hands(self._rewriter(), self._compactor(), self._deleter())
         return with_services(result, self._engine, self._options, hands)
 
     def _runner(self, job: WriteJob) -> Handle:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,15 @@ from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile,
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["PARTITION_MARKER", "Listing", "check_complete", "list_base_files", "list_files", "visible_files"]
+__all__ = [
+    "PARTITION_MARKER",
+    "Listing",
+    "check_complete",
+    "list_base_files",
+    "list_files",
+    "list_partitions",
+    "visible_files",
+]
 
 #: A folder without this file is no partition.
 PARTITION_MARKER: Final = ".hoodie_partition_metadata"
@@ -28,9 +36,18 @@ class Listing:
 
 def list_files(storage: Storage) -> Listing:
     """What lies in the table's folders. One listing a folder."""
+    return _listing(_walk(storage, ""))
+
+
+def list_partitions(storage: Storage, partitions: Iterable[str]) -> Listing:
+    """The same of some partitions alone."""
+    return _listing((path, storage.list(path)) for path in partitions)
+
+
+def _listing(folders: Iterable[tuple[str, Sequence[FileInfo]]]) -> Listing:
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
-    for partition, entries in _walk(storage, ""):
+    for partition, entries in folders:
         for entry in entries:
             if (name := BaseFileName.match(entry.name)) is not None:
                 bases.append(BaseFile(partition, name, entry.size_bytes))

@@ -21,7 +21,7 @@ from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.read_rule import ReadRule, read_rule
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
-from lakeformat.model.instant import Action, Instant, State, VisibleInstants
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
@@ -29,17 +29,19 @@ from lakeformat.predicate import Predicate
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.file_groups import check_complete, list_files, visible_files
 from lakeformat.table_state.folder_values import dropped_values, virtual_keys
-from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, file_objects
+from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, Sliced, file_objects
 from lakeformat.table_state.schema_history import schema_versions
 from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["ChangeRange", "Snapshot", "check_horizon", "list_snapshot", "table_schema"]
+__all__ = ["ChangeRange", "Names", "Snapshot", "check_horizon", "list_snapshot", "log_positions", "table_schema"]
 
 _AT_A_TIME: Final = 1024
 #: Of tables of this version that take no log files the schema that commits tell is all: a snapshot opens no file.
 _WE_WRITE: Final = 6
+#: The operation of a commit that puts log blocks together, those that brought new keys, too.
+_LOG_COMPACTION: Final = "LOG_COMPACT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class Snapshot:
 
     def each_file(self) -> Iterator[BaseFile]:
         """The same one by one, for those who need the first few: objects are made some at a time."""
-        for files in (portion.files for portion in self.live.portions()):
+        live = self.live.bases if isinstance(self.live, ListedSlices) else self.live
+        for files in (portion.files for portion in live.portions()):
             for start in range(0, files.num_rows, _AT_A_TIME):
                 yield from file_objects(files.slice(start, _AT_A_TIME))
 
@@ -157,6 +160,16 @@ class Snapshot:
         """Partition path -> its live files."""
         return Partitioned(self.live)
 
+    @cached_property
+    def slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
+        """Partition path -> its live file slices: what writes go by."""
+        return Sliced(self.live)
+
+    def each_slice(self) -> Iterator[FileSlice]:
+        """All of `slices`, one by one."""
+        for path in self.slices:
+            yield from self.slices[path]
+
     def columns(self, location: str) -> pa.Schema:
         """The schema, which must be known. Raises `CorruptTableError`."""
         if self.schema is None:
@@ -212,16 +225,16 @@ def list_snapshot(
     )
     promised = [(time, said) for time, said in commits if wanted is None or time in wanted]
     listing = list_files(store.storage)
-    files = visible_files(listing.bases, timeline, replaced, _Names(dict(commits)))
+    files = visible_files(listing.bases, timeline, replaced, Names(dict(commits)))
     check_complete(files, promised, replaced, location=location, travelling=travelling)
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
     live: ListedFiles | ListedSlices = ListedFiles(files)
     if listing.logs and config.table_type is TableType.MERGE_ON_READ:
-        counts_from = _counting(store, timeline, listing.logs)
+        counts_from = log_positions(store, timeline, listing.logs)
         slices = slices_of(files, listing.logs, replaced, counts_from)
         check_logs(slices, promised, counts_from, location=location, travelling=travelling)
-        live = ListedSlices(slices) if any(each.logs for each in slices) else live
+        live = ListedSlices(slices, _updating(commits)) if any(each.logs for each in slices) else live
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
         schema = _with_operation(store.storage, schema, live)
     versions = schema_versions(store.storage, commits, location)
@@ -243,7 +256,18 @@ def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | Lis
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
 
 
-def _counting(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
+def _updating(commits: Iterable[tuple[str, CommitMetadata]]) -> frozenset[str]:
+    """Paths of the log files that hold updates and deletes only: of others' keys a base file may know nothing."""
+    return frozenset(
+        stat.path
+        for _, metadata in commits
+        if metadata.operation != _LOG_COMPACTION
+        for stat in metadata.all_stats()
+        if stat.log_names and not stat.num_inserts and stat.num_updates + stat.num_deletes
+    )
+
+
+def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
     """Tells of log files the greatest instant of a base file that they may belong to: see `slices_of`."""
     times = {log.name.instant_time for log in logs}
     if timeline.layout.tells_completion:
@@ -252,18 +276,21 @@ def _counting(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile])
         known = {time: time for time in planned}
         known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
     else:
-        known = {time: time for time in times if time <= (timeline.newest_time or "")}
+        # No base file begins a slice whose commit is pending, nor may a log file: it goes if the commit fails.
+        opening = {instant.time for instant in timeline.pending if instant.action in COMMIT_ACTIONS}
+        known = {time: time for time in times - opening if time <= (timeline.newest_time or "")}
     return lambda log: known.get(log.name.instant_time)
 
 
-class _Names:
-    """Instant time -> group -> the file name its statistics give."""
+class Names:
+    """Instant time -> group -> the file name its statistics give, of commits by their instant times."""
 
     def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
         self._commits = commits
         self._named: dict[str, Mapping[FileGroupId, str]] = {}
 
     def __call__(self, time: str) -> Mapping[FileGroupId, str]:
+        """Of one commit."""
         if time not in self._named:
             self._named[time] = {
                 FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]

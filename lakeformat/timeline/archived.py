@@ -24,7 +24,15 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage.port import Storage, check_path
 
-__all__ = ["COLUMNS", "ArchivedTimeline", "read_archive_logs", "read_lsm_history"]
+__all__ = [
+    "COLUMNS",
+    "LOG_NAME",
+    "MANIFEST_NAME",
+    "ArchivedTimeline",
+    "manifest_number",
+    "read_archive_logs",
+    "read_lsm_history",
+]
 
 #: Of each completed instant; the completion time is null in layout 1, ``file`` counts in `ArchivedTimeline.files`.
 COLUMNS: Final = pa.schema(
@@ -37,8 +45,9 @@ COLUMNS: Final = pa.schema(
 )
 _COMMIT_NAMES: Final = frozenset(action.value for action in COMMIT_ACTIONS)
 _COMMITS: Final = pa.array(sorted(_COMMIT_NAMES))
-_LOG: Final = re.compile(r"\.commits_\.archive\.(\d+)(_.*)?")
-_MANIFEST: Final = re.compile(r"manifest_(\d+)")
+#: Names of the files of layout 1's archive, and of layout 2's manifests; each has its number.
+LOG_NAME: Final = re.compile(r"\.commits_\.archive\.(\d+)(_.*)?")
+MANIFEST_NAME: Final = re.compile(r"manifest_(\d+)")
 
 #: Reads the commits of some instant times from one file of the archive.
 _ReadCommits = Callable[[Storage, str, Collection[str]], Iterator[tuple[str, CommitMetadata]]]
@@ -112,18 +121,31 @@ def _archived(storage: Storage, tables: list[pa.Table], files: list[str], read: 
 # --- layout 1: log files --------------------------------------------------------------------------------
 
 
-def read_archive_logs(storage: Storage, folder: str) -> ArchivedTimeline:
-    """The archive of layout 1. One file after the other is read, a block at a time."""
-    found = [(int(match[1]), entry.path) for entry in storage.list(folder) if (match := _LOG.fullmatch(entry.name))]
-    files = [path for _, path in sorted(found)]
-    tables = []
-    for number, path in enumerate(files):
+def read_archive_logs(storage: Storage, folder: str, since: str = "") -> ArchivedTimeline:
+    """The archive of layout 1. One file after the other is read, a block at a time.
+
+    Args:
+        since: commits from this time on are wanted, which the files of the highest numbers hold: commits are archived
+            oldest first. Others may be among them.
+    """
+    found = [(int(match[1]), entry.path) for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name))]
+    tables: list[pa.Table] = []
+    files: list[str] = []
+    for _, path in sorted(found, reverse=True):
         with storage.open_input(path) as source:
             entries = [(e.time, e.action) for e in read_archive(source, name=_named(storage, path))]
         times, actions = (pa.array([entry[at] for entry in entries], pa.string()) for at in (0, 1))
-        numbers = pa.array([number] * len(entries), pa.int32())
+        numbers = pa.array([-len(files)] * len(entries), pa.int32())
         tables.append(pa.table([times, pa.nulls(len(entries), pa.string()), actions, numbers], schema=COLUMNS))
-    return _archived(storage, tables, files, _log_commits)
+        files.append(path)
+        if since and max((time for time, action in entries if action in _COMMIT_NAMES), default=since) < since:
+            break
+    last = len(files) - 1  # Numbers count from the oldest file.
+    tables = [
+        table.set_column(3, COLUMNS.field("file"), pc.add(table.column("file"), pa.scalar(last, pa.int32())))
+        for table in tables
+    ]
+    return _archived(storage, tables, files[::-1], _log_commits)
 
 
 def _log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
@@ -138,16 +160,21 @@ def _log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterato
 # --- layout 2: an LSM tree of Parquet files -------------------------------------------------------------
 
 
-def read_lsm_history(storage: Storage, folder: str) -> ArchivedTimeline:
-    """The history of layout 2: what its newest manifest names. Only three columns are read."""
+def read_lsm_history(storage: Storage, folder: str, since: str = "") -> ArchivedTimeline:
+    """The history of layout 2: what its newest manifest names. Only three columns are read.
+
+    Args:
+        since: commits from this time on are wanted; others may be among them.
+    """
     try:
-        return _history(storage, folder)
+        return _history(storage, folder, since)
     except FileNotFoundError:  # Files were put together, and those that they were made of deleted.
-        return _history(storage, folder)
+        return _history(storage, folder, since)
 
 
-def _history(storage: Storage, folder: str) -> ArchivedTimeline:
-    files = [check_path(f"{folder}/{name}") for name in _manifest(storage, folder)]
+def _history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
+    names = _manifest(storage, folder)
+    files = [check_path(f"{folder}/{name}") for name in names if not since or _greatest(name) >= since]
     tables = []
     for number, path in enumerate(files):
         with _parquet(storage, path) as file:
@@ -157,13 +184,24 @@ def _history(storage: Storage, folder: str) -> ArchivedTimeline:
     return _archived(storage, tables, files, _history_commits)
 
 
+def _greatest(name: str) -> str:
+    """The greatest instant time that a file may hold, by its name; "~" of a name that does not tell, as upgrades make."""
+    parts = name.split("_")
+    return parts[1] if len(parts) == 3 and parts[0] <= parts[1] else "~"
+
+
+def manifest_number(storage: Storage, folder: str) -> int:
+    """Of the newest manifest; -1 if nothing was ever archived."""
+    try:
+        return int(storage.read(f"{folder}/_version_"))
+    except (FileNotFoundError, ValueError):  # It is deleted and made anew with each change.
+        found = (match for entry in storage.list(folder) if (match := MANIFEST_NAME.fullmatch(entry.name)))
+        return max((int(match[1]) for match in found), default=-1)
+
+
 def _manifest(storage: Storage, folder: str) -> list[str]:
     """Names of the history's files by its newest manifest; none if nothing was ever archived."""
-    try:
-        number = int(storage.read(f"{folder}/_version_"))
-    except (FileNotFoundError, ValueError):  # It is deleted and made anew with each change.
-        found = (match for entry in storage.list(folder) if (match := _MANIFEST.fullmatch(entry.name)))
-        number = max((int(match[1]) for match in found), default=-1)
+    number = manifest_number(storage, folder)
     if number < 0:
         return []
     path = f"{folder}/manifest_{number}"

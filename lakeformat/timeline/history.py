@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakeformat.codec.html import html_rows
 from lakeformat.timeline.report import read_report, steps_table
 from lakeformat.timeline.store import TimelineStore
 
-__all__ = ["HistoryEntry", "read_history"]
+__all__ = ["History", "HistoryEntry", "read_history"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,38 @@ class HistoryEntry:
         return "\n".join([head, steps_table(self.report["steps"])]) if self.report else head
 
 
-def read_history(store: TimelineStore) -> list[HistoryEntry]:
+class History(list[HistoryEntry]):
+    """Commits, newest first: a list, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        return html_rows(
+            ("instant", "operation", "rows written", "inserted", "updated", "deleted", "files", "seconds"),
+            [
+                (
+                    each.instant_time,
+                    each.operation,
+                    each.rows_written,
+                    *_counts(each),
+                    each.files_written,
+                    _seconds(each),
+                )
+                for each in self
+            ],
+        )
+
+
+def _counts(entry: HistoryEntry) -> tuple[Any, ...]:
+    rows = (entry.report or {}).get("rows", {})
+    return tuple(rows.get(name) for name in ("inserted", "updated", "deleted"))
+
+
+def _seconds(entry: HistoryEntry) -> Any:
+    return (entry.report or {}).get("seconds")
+
+
+def read_history(store: TimelineStore) -> History:
     """Completed commits on the active timeline, newest first."""
-    entries = []
+    entries = History()
     for instant in reversed(store.load().commits):
         metadata = store.commit(instant)
         stats = list(metadata.all_stats())

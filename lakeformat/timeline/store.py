@@ -6,12 +6,10 @@ The one place that knows where an instant's files stand and what they hold; its 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from lakeformat.codec import properties
 from lakeformat.codec.avro_records import (
@@ -41,57 +39,19 @@ from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State, ne
 from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
 from lakeformat.timeline.archived import ArchivedTimeline, read_archive_logs, read_lsm_history
+from lakeformat.timeline.commit_cache import CommitCache, CommitKey
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
 
-__all__ = ["CommitCache", "CommitKey", "Completed", "TimelineStore"]
+__all__ = ["MOVED", "Completed", "TimelineStore"]
 
 #: Commits kept, in bytes of their files; in memory they take about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20
+#: A file beside instants of layout 2 that are taken away, the table having moved to layout 1.
+MOVED: Final = ".moved"
 #: What completes an instant.
 Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | Restored
-
-
-class CommitKey(NamedTuple):
-    """A completed file as a listing shows it: another one of the same name differs in size or time."""
-
-    location: str
-    file_name: str
-    size_bytes: int
-    modified_ms: int
-
-
-class CommitCache:
-    """Completed commits never change, so each is read once a process. Safe for threads.
-
-    Those asked for longest ago go first. One that is larger than all may be together is not kept.
-
-    Args:
-        most_bytes: of the commits' files together.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._entries: OrderedDict[CommitKey, CommitMetadata] = OrderedDict()
-        self._most_bytes, self._bytes = most_bytes, 0
-        self._guard = threading.Lock()
-
-    def get(self, key: CommitKey) -> CommitMetadata | None:
-        """The commit, if it is kept."""
-        with self._guard:
-            found = self._entries.get(key)
-            if found is not None:
-                self._entries.move_to_end(key)
-            return found
-
-    def put(self, key: CommitKey, metadata: CommitMetadata) -> None:
-        """Keep a commit."""
-        with self._guard:
-            if key not in self._entries and key.size_bytes <= self._most_bytes:
-                self._entries[key] = metadata
-                self._bytes += key.size_bytes
-            while self._bytes > self._most_bytes:
-                self._bytes -= self._entries.popitem(last=False)[0].size_bytes
 
 
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
@@ -127,6 +87,10 @@ class TimelineStore:
             f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); check the path, or write to it first"
         )
 
+    def exists(self) -> bool:
+        """Whether there is a table: its properties, or the backup that stands in for them."""
+        return any(self.storage.info(path) is not None for path in (PROPERTIES_PATH, f"{PROPERTIES_PATH}.backup"))
+
     @property
     def layout(self) -> TimelineLayout:
         """How instants lie on storage, as properties or listing told last; else the properties are read.
@@ -150,14 +114,15 @@ class TimelineStore:
             as_stored: with the commits that a running restore has not undone yet. To all but that restore they stand
                 as pending, from its second step on: so everybody sees the table before it, or after it.
         """
-        found = self.storage.list(self._layout.folder if self._layout else HOODIE)
-        if self._layout is None:
-            self._layout = self._layout_by(found)
-            found = found if self._layout.folder == HOODIE else self.storage.list(self._layout.folder)
+        found = self._listed()
+        if self._may_have_moved(found):
+            looked_at = self._layout
+            self.config()
+            found = found if self._layout == looked_at else self._listed()
         entries = [entry for entry in found if not entry.is_folder]
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
-        timeline = Timeline.of_file_names((entry.name for entry in entries), archive, self._layout)
+        timeline = Timeline.of_file_names((entry.name for entry in entries), archive, self.layout)
         return timeline if as_stored else timeline.without(self._being_undone(timeline))
 
     def _being_undone(self, timeline: Timeline) -> frozenset[str]:
@@ -165,6 +130,19 @@ class TimelineStore:
         running = (restore for restore in timeline.of_action(Action.RESTORE) if restore.state is State.INFLIGHT)
         plans = [self.restore_plan(restore) for restore in running]
         return frozenset(time for plan in plans if plan is not None for time in plan.times)
+
+    def _listed(self) -> Sequence[FileInfo]:
+        found = self.storage.list(self._layout.folder if self._layout else HOODIE)
+        if self._layout is None:
+            self._layout = self._layout_by(found)
+            found = found if self._layout.folder == HOODIE else self.storage.list(self._layout.folder)
+        return found
+
+    def _may_have_moved(self, found: Sequence[FileInfo]) -> bool:
+        """Whether somebody may be taking these files away, the table being of another version by now."""
+        if self.layout.tells_completion:
+            return not found or any(entry.name == MOVED for entry in found)
+        return any(entry.path == LAYOUT_2.folder for entry in found)
 
     def _layout_by(self, listed: Sequence[FileInfo]) -> TimelineLayout:
         """By what stands in ``.hoodie``, if it leaves no doubt; the properties cost another call."""
@@ -278,10 +256,28 @@ class TimelineStore:
         requested = clean.at(State.REQUESTED)
         return decode_clean_plan(self.read(requested), name=f"{self.storage.location}/{self.path(requested)}")
 
-    def archived(self) -> ArchivedTimeline:
-        """What has left the active timeline. Load that before: an instant is in one of the two, or in both."""
+    def archived(self, since: str = "") -> ArchivedTimeline:
+        """What has left the active timeline. Load that before: an instant is in one of the two, or in both.
+
+        Args:
+            since: commits from this instant time on are wanted; older files of the archive are not read then.
+        """
         folder = check_path(self.config().archive_folder)
-        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder)
+        return (read_lsm_history if self.layout.tells_completion else read_archive_logs)(self.storage, folder, since)
+
+    def archived_unseen(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
+        """Commits that have completed since these were all, and have been archived already; by instant time.
+
+        The archive is read only if the oldest of the known commits has left the timeline.
+        """
+        held = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
+        oldest = min(known - held, default="")
+        if oldest and oldest in timeline.commit_times:
+            return []
+        archive = self.archived(oldest)
+        unseen = [i for i in archive.completed_in("") if i.time >= oldest and i.time not in known]
+        unseen = [instant for instant in unseen if instant.time not in timeline.commit_times]
+        return [(instant.time, metadata) for instant, metadata in archive.commits(unseen)]
 
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
         """Instant time -> when that commit completed, of those that count (`Timeline.is_committed`).

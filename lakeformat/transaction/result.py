@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from lakeformat.codec.html import html_rows
 from lakeformat.timeline.report import steps_table, summary
 
-__all__ = ["WriteResult"]
+T = TypeVar("T", "RowCounts", "FileCounts")
+
+__all__ = ["FileCounts", "RowCounts", "WriteResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """What became of rows. ``rewritten``: moved as they were, by clustering and its like."""
+
+    incoming: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    rewritten: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """Files that a write made: of new file groups, merged with what stood; groups it replaced; bytes of all it made."""
+
+    created: int = 0
+    merged: int = 0
+    replaced: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +50,21 @@ class WriteResult:
     report: Mapping[str, Any]
     skipped: str = ""
 
+    @property
+    def rows(self) -> RowCounts:
+        """Rows by what became of them; all 0 of a skipped write."""
+        return _known(RowCounts, self.report.get("rows", {}))
+
+    @property
+    def files(self) -> FileCounts:
+        """Files by what became of them."""
+        return _known(FileCounts, self.report.get("files", {}))
+
+    @property
+    def seconds(self) -> float:
+        """How long all steps took."""
+        return float(self.report.get("seconds", 0.0))
+
     def __str__(self) -> str:
         """One line: rows, files, seconds."""
         if self.skipped:
@@ -35,3 +74,23 @@ class WriteResult:
     def describe(self) -> str:
         """The summary, and a line a step: seconds, and what it counted."""
         return "\n".join([str(self), steps_table(self.report["steps"])])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the line, and a table of the steps."""
+        steps = [
+            (
+                step["step"],
+                step["seconds"],
+                ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _rest(step)),
+            )
+            for step in self.report.get("steps", ())
+        ]
+        return html_rows(("step", "seconds", "counted"), steps, caption=str(self))
+
+
+def _rest(step: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in step.items() if name not in {"step", "seconds"}]
+
+
+def _known(kind: type[T], counts: Mapping[str, int]) -> T:
+    return kind(**{name: count for name, count in counts.items() if name in kind.__dataclass_fields__})

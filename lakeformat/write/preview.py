@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.codec.html import html_rows
 from lakeformat.config.resolve import Options
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
@@ -17,6 +18,9 @@ from lakeformat.write.place.profile import BucketPlan, plan_buckets
 from lakeformat.write.rows.prepare import prepare
 
 __all__ = ["PlannedFile", "WritePlan", "plan_write"]
+
+#: Files that a notebook shows of a plan.
+_SHOWN: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,17 @@ class WritePlan:
             lines += [f"    {_line(file)}" for file in mine]
         return "\n".join([*lines, steps_table(self.steps)])
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: a line a file; the first hundred of many."""
+        head, *_ = str(self).splitlines()
+        files = [
+            (f.partition_path, f.file_id or "new", f.updates, f.inserts, f.size_bytes, f.expected_bytes)
+            for f in self.files[:_SHOWN]
+        ]
+        note = f"and {len(self.files) - _SHOWN:,} more files" if len(self.files) > _SHOWN else ""
+        names = ("partition", "file group", "updates", "inserts", "bytes now", "bytes then")
+        return html_rows(names, files, caption=head, note=note)
+
 
 def _line(file: PlannedFile) -> str:
     name = file.file_id or "new file group"
@@ -132,6 +147,6 @@ def _files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
         sizing = plan.sizing[bucket.partition_path]
         size = bucket.base.size_bytes if bucket.base else 0
         grown = round((size or sizing.empty_bytes) + bucket.inserts * sizing.row_bytes)
-        file_id = bucket.file_id if bucket.base else None
+        file_id = bucket.file_id if bucket.changes is not None else None
         files.append(PlannedFile(bucket.partition_path, file_id, size, bucket.updates, bucket.inserts, grown))
     return tuple(files)

@@ -301,8 +301,8 @@ def no_batches() -> Iterator[pa.RecordBatch]:
 
 
 NOT_ARROW: list[Callable[[], Any]] = [
-    lambda: {"id": ["a"]},
-    lambda: [{"id": "a"}],
+    lambda: {"a", "b"},
+    lambda: [["a"], ["b"]],
     lambda: [],
     lambda: "a,b",
     lambda: None,

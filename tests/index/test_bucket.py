@@ -241,7 +241,7 @@ def test_a_number_of_buckets_that_is_told_is_the_right_one(buckets: int, ids: li
     table = Table(MemoryStorage(), resolve({**keys, **asked}))
     create_table(table.engine.store, table.options, SCHEMA, table.engine.clock)
     table.upsert(rows({("p", f"k{id_}"): 0 for id_ in ids}))
-    assert only_bucket_count(table.engine.storage, table.snapshot().files, ["id"]) in {buckets, None}
+    assert only_bucket_count(table.engine.storage, table.snapshot(), ["id"]) in {buckets, None}
 
 
 def test_a_field_that_is_none_of_the_key_and_other_engines_are_refused(tmp_path: Path) -> None:

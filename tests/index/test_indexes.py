@@ -55,7 +55,7 @@ def columns_of(wanted: Mapping[str, set[str]]) -> dict[str, pa.ChunkedArray]:
 def places(tagged: Tagged, keys: list[str]) -> dict[str, set[BaseFile]]:
     found = defaultdict(set)
     for at, file in zip(tagged.keys.tolist(), tagged.files.tolist(), strict=True):
-        found[keys[at]].add(tagged.searched[file])
+        found[keys[at]].add(tagged.searched[file].base)
     assert sorted([*{*tagged.keys.tolist()}, *tagged.new.tolist()]) == list(range(len(keys)))
     new = [keys[at].encode() for at in tagged.new.tolist()]
     assert new == sorted(new)

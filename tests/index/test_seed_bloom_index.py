@@ -363,7 +363,7 @@ def test_find_matching_files_for_record_keys_gives_file_and_instant(tmp_path: Pa
     where = {row["id"]: row["_hoodie_file_name"] for row in table.to_arrow().to_pylist()}
     keys = {"x": pa.chunked_array([["b", "a"]])}
     tagged = make_index(IndexSettings("BLOOM")).locate(table.engine.storage, table.snapshot(), keys)["x"]
-    names = [tagged.searched[at].name for at in tagged.files]
+    names = [tagged.searched[at].base.name for at in tagged.files]
     assert dict(zip(tagged.keys.tolist(), map(str, names), strict=True)) == {0: where["b"], 1: where["a"]}
     assert {name.instant_time for name in names} == {entry.instant_time for entry in table.history()}
 

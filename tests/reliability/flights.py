@@ -15,10 +15,9 @@ from reliability.faulty import CountingIds, SteppingClock
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.model.files import BaseFileName
+from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
-from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
 
 __all__ = [
@@ -162,11 +161,16 @@ def open_at(storage: Storage, name: str, options: Mapping[str, object] | None = 
 
 
 def make_template(
-    folder: Path, past: Sequence[Write] = _PAST, options: Mapping[str, object] = _NO_PACKING
+    folder: Path,
+    past: Sequence[Write] = _PAST,
+    options: Mapping[str, object] = _NO_PACKING,
+    version: str = "6",
+    table_type: str = "COPY_ON_WRITE",
 ) -> tuple[Path, Model]:
     """A table with two commits, three partitions and more than one file group in each."""
     path = folder / "template"
-    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
+    made = {"hoodie.write.table.version": version, "table_type": table_type}
+    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **made)
     model: Model = {}
     table = open_at(LocalStorage(str(path)), "template", options)
     for write in past:
@@ -184,7 +188,14 @@ def copy_of(template: Path, folder: Path) -> LocalStorage:
 
 def grow_old(root: Path) -> None:
     """Time passes: heartbeats stop counting."""
-    patterns = ("*.requested", "*.inflight", ".heartbeat/*", ".lakeformat/**/*")
+    patterns = (
+        "*.requested",
+        "*.inflight",
+        "timeline/*.requested",
+        "timeline/*.inflight",
+        ".heartbeat/*",
+        ".lakeformat/**/*",
+    )
     for path in [path for pattern in patterns for path in (root / ".hoodie").glob(pattern)]:
         os.utime(path, (1, 1))
 
@@ -204,8 +215,12 @@ def leftovers(storage: LocalStorage) -> list[str]:
     named = {stat.path for instant in timeline.commits for stat in store.commit(instant).all_stats()}
     root = Path(storage.root)
     files = {str(p.relative_to(root)) for p in root.rglob("*.parquet") if BaseFileName.match(p.name)}
+    if (
+        timeline.layout.tells_completion
+    ):  # In layout 1 they stay, and a command block behind them takes their rows back.
+        files |= {str(p.relative_to(root)) for p in root.rglob("*.log.*") if LogFileName.match(p.name)}
     return [
-        *(LAYOUT_1.file_name(instant) for instant in timeline.pending),
+        *(timeline.layout.file_name(instant) for instant in timeline.pending),
         *sorted(files - named),
         *_below(storage, f"{HOODIE}/.temp", f"{HOODIE}/.heartbeat", f"{OWN}/pending", f"{OWN}/stage"),
     ]

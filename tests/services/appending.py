@@ -17,14 +17,17 @@ from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.table_state.live import ListedSlices
+from lakeformat.transaction.claims import release, take_instant
 
 __all__ = ["Append", "slices"]
 
 
 def slices(table: lakeformat.Table) -> tuple[FileSlice, ...]:
-    live = table.snapshot().live
-    assert isinstance(live, ListedSlices)
-    return live.slices
+    """The newest slice of each file group."""
+    snapshot = table.snapshot()
+    if isinstance(snapshot.live, ListedSlices):
+        return snapshot.live.slices
+    return tuple(FileSlice(file.group, file.name.instant_time, file) for file in snapshot.files)
 
 
 @dataclass
@@ -43,12 +46,12 @@ class Append:
 
     def begin(self) -> Append:
         engine = self.table.engine
-        timeline = engine.store.load()
-        config = engine.store.config()
-        self.time = next_instant_time(engine.clock.now_ms(), timeline.last_time, config.zone)
-        self.planned = engine.store.pending_compactions(timeline)
-        for state, data in ((State.REQUESTED, b""), (State.INFLIGHT, self._encoded({}))):
-            engine.storage.create(engine.store.path(Instant(self.time, Action.DELTA_COMMIT, state)), data)
+        self.planned = engine.store.pending_compactions(engine.store.load())
+        taken = take_instant(
+            engine.store, engine.store.config(), engine.clock, Action.DELTA_COMMIT, kind="heartbeat", token="0" * 32
+        )
+        self.time = taken.time
+        engine.storage.create(engine.store.path(taken.at(State.INFLIGHT)), self._encoded({}))
         return self
 
     def finish(self) -> Append:
@@ -74,6 +77,7 @@ class Append:
         done = Instant(self.time, Action.DELTA_COMMIT, State.COMPLETED, end)
         stats = {piece.group.partition_path: (stat,)}
         engine.storage.create(store.path(done), self._encoded(stats))
+        release(engine.storage, self.time)
         return self
 
     def run(self) -> Append:

@@ -57,7 +57,7 @@ def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_pat
 def test_writing_is_refused_before_rows_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     path = str(unpack(NAMES[1], tmp_path))
     rows = spark.read.format("lakehouse").option("meta_columns", "false").load(path)
-    with pytest.raises(Exception, match=r"writing with hoodie\.table\.version=9 is not supported"):
+    with pytest.raises(Exception, match=r"writing with hoodie\.table\.type=MERGE_ON_READ is not supported"):
         rows.write.format("lakehouse").mode("append").save(path)
-    with pytest.raises(UnsupportedTableError, match=r"hoodie\.table\.version=9"):
+    with pytest.raises(UnsupportedTableError, match=r"hoodie\.table\.type=MERGE_ON_READ"):
         LakehouseTable.forPath(spark, path).upsert(rows)

@@ -90,8 +90,13 @@ def open_existing(store: TimelineStore, options: Options) -> TableConfig:
     return config
 
 
-def create_table(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
+def create_table(
+    store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock, *, must_be_new: bool = False
+) -> TableConfig:
     """Write ``hoodie.properties`` for a new, empty table; the loser of a race takes the winner's.
+
+    Args:
+        must_be_new: refuse a table that is there.
 
     Raises:
         InvalidOptionError, SchemaMismatchError: no record key, or a named column is not in the schema.
@@ -104,6 +109,10 @@ def create_table(store: TimelineStore, options: Options, schema: pa.Schema, cloc
     try:
         store.storage.create(names.PROPERTIES_PATH, data)
     except FileExistsError:
+        if must_be_new:
+            raise InvalidOptionError(
+                f"a table is at {store.storage.location} already; choose another path, or open it"
+            ) from None
         config = store.config()
         config.check_writable(store.storage.location)
         check_options(config, options, store.storage.location)
@@ -224,6 +233,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         _RECORD: ",".join(options[_RECORD]),
         _PARTITION: ",".join(parsed),
         _ORDERING: options[_ORDERING],
+        _TYPE: options[_TYPE],
         "hoodie.table.name": options["hoodie.table.name"],
         "hoodie.database.name": options["hoodie.database.name"],
         names.HIVE_STYLE: str(options[names.HIVE_STYLE]).lower(),
@@ -234,6 +244,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         _RECORD: ",".join(config.record_fields),
         _PARTITION: ",".join(config.partition_fields),
         _ORDERING: config.ordering_field or "",
+        _TYPE: config.get(names.TYPE).upper(),
         "hoodie.table.name": config.name,
         "hoodie.database.name": config.get(names.DATABASE),
         names.HIVE_STYLE: str(config.hive_style).lower(),

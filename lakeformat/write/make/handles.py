@@ -48,7 +48,7 @@ from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
-__all__ = ["HandleSettings", "Merger", "create", "merge", "put_rows", "without"]
+__all__ = ["HandleSettings", "Merger", "create", "deleting", "inserted", "merge", "put_rows", "without"]
 
 #: A stored filter for more than this many times the rows is not worth carrying on.
 _OVERSIZED: Final = 4
@@ -83,7 +83,11 @@ class HandleSettings:
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
         """The name of a bucket's file."""
-        return BaseFileName(bucket.file_id, self.write_token or f"{task}-0-0", self.instant_time)
+        return BaseFileName(bucket.file_id, self.token(task), self.instant_time)
+
+    def token(self, task: int) -> str:
+        """The write token in the name of a bucket's file."""
+        return self.write_token or f"{task}-0-0"
 
     def written_to(self, bucket: Bucket, name: BaseFileName) -> str:
         """Where the file is put."""
@@ -123,7 +127,7 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         for part in runs(source, bucket.rows, ROW_GROUP_ROWS, settings.files.row_group_bytes):
             taken = gather(source, part)
             rows = stamped(taken, settings.files.schema, settings.instant_time, task, start)
-            writer.write(_inserted(without(rows, _deleted(taken, settings)), settings))
+            writer.write(inserted(without(rows, deleting(taken, settings)), settings))
             start += len(part)
         writer.close()
         written = writer.rows
@@ -145,7 +149,7 @@ def merge(
     """
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
-    stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0)
+    stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0, base_name=str(base.name))
     with (
         open_base(storage, base) as stored,
         _for_merge(stored, base.path, settings) as (parquet, encoded),
@@ -199,7 +203,7 @@ class _Merger:
         self.updates = self.deletes = 0
         count = len(bucket.rows)
         self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
-        self._deleted = _deleted(self.incoming, settings)
+        self._deleted = deleting(self.incoming, settings)
         self._deleted[: bucket.leaving] = True
         self._seqnos = pa.chunked_array([seqnos(settings.instant_time, task, 0, count)])
         self._found = np.zeros(count, bool)
@@ -303,10 +307,10 @@ class _Merger:
         """Rows that no stored row matched, without deletes."""
         left = np.flatnonzero(~(self._found | self._deleted))
         for part in self.incoming.runs(left, ROW_GROUP_ROWS):
-            yield _inserted(self._stamped(part), self.settings)
+            yield inserted(self._stamped(part), self.settings)
 
 
-def _deleted(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
+def deleting(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
     """Which of these prepared rows delete."""
     if settings.delete:
         return np.ones(rows.num_rows, bool)
@@ -316,7 +320,7 @@ def _deleted(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray
     return deleted_rows(flags, rows.num_rows)
 
 
-def _inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
+def inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
     """The rows, which no stored row lends what the input lacks."""
     for field in settings.files.schema if settings.rule.columns is not None else ():
         missing = rows.column(field.name).null_count if not field.nullable else 0

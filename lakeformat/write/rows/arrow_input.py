@@ -4,32 +4,60 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lakeformat.codec.conform import VIEWS, conform, is_any_list
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.write.rows.python_data import is_python_data, python_table
 
-__all__ = ["arrow_reader", "fitted", "without_index"]
+__all__ = ["arrow_reader", "fitted", "schema_of", "without_index"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
 
-def arrow_reader(rows: Any) -> pa.RecordBatchReader:
-    """The rows as a stream of batches.
+def arrow_reader(rows: Any, like: pa.Schema | None = None) -> pa.RecordBatchReader:
+    """The rows as a stream of batches. Memory: as they come; Python's own data and lazy frames are gathered whole.
+
+    Args:
+        like: the table's columns, by which values of lists and dicts are read.
 
     Raises:
         InvalidInputError: they are no Arrow data.
         SchemaMismatchError: a frame's column has values of several types; on reading, a batch has other columns than
             the first.
     """
-    reader = _reader(rows)
+    reader = _reader(rows, like)
     schema = pa.schema([_without_views(field) for field in reader.schema], reader.schema.metadata)
     if schema.equals(reader.schema):
         return reader
     return pa.RecordBatchReader.from_batches(schema, (conform(batch, schema) for batch in reader))
+
+
+def schema_of(columns: Any) -> pa.Schema:
+    """The columns of a new table: a schema, fields or pairs of name and type, a dict of them, or rows that have them.
+
+    Raises:
+        InvalidInputError: it is none of these.
+    """
+    if isinstance(columns, pa.Schema):
+        return columns
+    plain = dict(columns) if isinstance(columns, Mapping) else columns
+    kinds = list(plain.values()) if isinstance(plain, dict) else plain
+    if isinstance(plain, dict | list | tuple) and kinds and all(isinstance(k, str | pa.DataType) for k in kinds):
+        return _schema(plain)
+    if isinstance(plain, list | tuple) and all(isinstance(field, pa.Field | tuple) for field in plain):
+        return _schema(plain)
+    return arrow_reader(columns).schema
+
+
+def _schema(columns: Any) -> pa.Schema:
+    try:
+        return pa.schema(columns)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidInputError(f"no columns for a table: {error}; give names and Arrow types") from None
 
 
 def fitted(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.RecordBatchReader:
@@ -89,26 +117,32 @@ def _without_views(field: pa.Field) -> pa.Field:
     return field if plain is None else field.with_type(plain)
 
 
-def _reader(rows: Any) -> pa.RecordBatchReader:
+def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
     if isinstance(rows, pa.RecordBatchReader):
         return rows
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         return table.to_reader()
+    if type(rows).__module__.startswith("polars.lazyframe"):
+        rows = rows.collect()
     if hasattr(rows, "__arrow_c_stream__"):
         try:
             return pa.RecordBatchReader.from_stream(rows)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             reason = "; ".join(map(str, reversed(error.args)))
             raise SchemaMismatchError(f"the frame is no Arrow data: {reason}; convert the column first") from None
+    if type(rows).__module__.startswith("pyarrow._dataset"):
+        return (rows.scanner() if hasattr(rows, "scanner") else rows).to_reader()
+    if is_python_data(rows):
+        return python_table(rows, like).to_reader()
     if isinstance(rows, Iterator) or (isinstance(rows, Sequence) and rows):
         batches = iter(rows)
         first = next(batches, None)
         if isinstance(first, pa.RecordBatch):
             return pa.RecordBatchReader.from_batches(first.schema, _chain(first, batches))
     raise InvalidInputError(
-        f"rows of type {type(rows).__name__} are no Arrow data; give a pyarrow Table, a RecordBatchReader, or a frame "
-        "with __arrow_c_stream__"
+        f"rows of type {type(rows).__name__} are no Arrow data; give a pyarrow Table or RecordBatchReader, a frame of "
+        "pandas, polars or duckdb, a list of dicts, or a dict of lists"
     )
 
 

@@ -35,7 +35,7 @@ from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.decide.indexing import with_buckets_kept
-from lakeformat.write.decide.job import WriteJob, check_unpartitioned, spelt_columns
+from lakeformat.write.decide.job import WriteJob, check_unpartitioned, refuse_logs, spelt_columns
 from lakeformat.write.decide.table_settings import key_settings, probe_keys
 from lakeformat.write.make.handles import HandleSettings, put_rows, without
 from lakeformat.write.place.buckets import Bucket
@@ -115,6 +115,7 @@ def plan_merge(
         InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
     """
     config, location = snapshot.config, store.storage.location
+    refuse_logs(config, location, "a merge by clauses")
     table = snapshot.columns(location)
     if not config.record_fields:
         raise UnsupportedTableError(f"{location} has no record key to merge by; use update and delete with a condition")

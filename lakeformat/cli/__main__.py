@@ -1,0 +1,8 @@
+"""``python -m lakeformat.cli``: the command line where the script is not on the path."""
+
+import sys
+
+from lakeformat.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The commands by name. Nothing heavy is imported before one of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from lakeformat.cli import asking, showing, writing
+from lakeformat.cli.exits import exits_text
+
+__all__ = ["app"]
+
+_HELP: Final = """Apache Hudi tables without Spark or Java: look, read, write and keep in order.
+
+A table is a folder or any URL that fsspec knows: /data/flights, s3://bucket/flights, gs://..., abfs://...
+"""
+
+_MANUAL: Final[Mapping[str, Any]] = {"no_args_is_help": True, "rich_markup_mode": "rich"}
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import lakeformat
+
+        print(f"lakeformat {lakeformat.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+_COMMANDS: Final[Sequence[Callable[..., None]]] = (
+    asking.describe,
+    asking.history,
+    asking.read,
+    asking.plan,
+    asking.layout_report,
+    writing.create,
+    writing.upsert,
+    writing.insert,
+    writing.overwrite,
+    writing.delete,
+    writing.cluster,
+)
+_SHOWS: Final[Sequence[Callable[..., None]]] = (showing.slices, showing.timeline, showing.commit, showing.plan)
+
+
+def _made() -> typer.Typer:
+    made = typer.Typer(help=_HELP, epilog=exits_text(), pretty_exceptions_enable=False, **_MANUAL)
+    made.callback(help=_HELP, epilog=exits_text())(_root)
+    show = typer.Typer(help="What lies on disk: slices, timeline, a commit, a plan.", **_MANUAL)
+    for into, commands in ((made, _COMMANDS), (show, _SHOWS)):
+        for command in commands:
+            into.command(command.__name__.replace("_", "-"))(command)
+    made.add_typer(show, name="show")
+    return made
+
+
+app: Final = _made()

@@ -1,0 +1,64 @@
+"""Arguments that commands share, and the table that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from lakeformat.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    from lakeformat.table import Table
+
+__all__ = [
+    "AsJson",
+    "Columns",
+    "Given",
+    "StorageGiven",
+    "TablePath",
+    "Where",
+    "listed",
+    "pairs",
+    "table_at",
+]
+
+TablePath: TypeAlias = Annotated[str, typer.Argument(help="Folder or URL of the table.", show_default=False)]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Where: TypeAlias = Annotated[str | None, typer.Option(help="Rows wanted, as a Spark SQL condition.")]
+Columns: TypeAlias = Annotated[str | None, typer.Option(help="Columns wanted, commas between them.")]
+Given: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--option", "-o", help="An option as name=value, also Hudi's; may be repeated.")
+]
+StorageGiven: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--storage-option", help="For the file system of a URL: name=value; repeatable.")
+]
+
+
+def pairs(given: Sequence[str] | None) -> dict[str, str]:
+    """``name=value`` texts as a dict.
+
+    Raises:
+        InvalidOptionError: a text without ``=``.
+    """
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidOptionError(f"option {text!r} has no value; write name=value")
+        found[name.strip()] = value
+    return found
+
+
+def listed(text: str | None) -> list[str] | None:
+    """Names between commas; None of None."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def table_at(path: str, options: Sequence[str] | None = None, storage: Sequence[str] | None = None) -> Table:
+    """The table, opened. Raises as `lakeformat.open`."""
+    import lakeformat
+
+    named: dict[str, Any] = pairs(options)
+    return lakeformat.open(path, storage_options=pairs(storage), **named)

@@ -1,0 +1,187 @@
+"""Commands that only look: describe, history, read, plan, show, layout-report."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from lakeformat.cli.arguments import AsJson, Columns, Given, StorageGiven, TablePath, Where, listed, pairs, table_at
+from lakeformat.cli.output import human_bytes, remark, show_json, show_pairs, show_rows
+from lakeformat.errors import InvalidInputError
+
+__all__ = ["describe", "history", "layout_report", "plan", "read"]
+
+#: Rows that people are shown unless they ask for another number.
+_SHOWN: Final = 20
+
+
+def describe(
+    path: TablePath, as_json: AsJson = False, option: Given = None, storage_option: StorageGiven = None
+) -> None:
+    """What a table is: kind, keys, partitions, size, columns. No data file is opened.
+
+    [bold]lakeformat describe /data/flights[/bold]
+    """
+    from lakeformat.read.overview import overview
+
+    table = table_at(path, option, storage_option)
+    snapshot = table.snapshot()
+    facts = overview(table.engine, snapshot)
+    schema = [{"name": field.name, "type": str(field.type)} for field in snapshot.schema or ()]
+    if as_json:
+        show_json({**facts, "columns": schema})
+        return
+    show_pairs({**facts, "bytes": human_bytes(facts["bytes"]), "log_files": facts["log_files"] or None})
+    print()
+    show_rows(("column", "type"), [(each["name"], each["type"]) for each in schema])
+
+
+def history(
+    path: TablePath,
+    limit: Annotated[int, typer.Option(help="So many commits, the newest first; 0 for all.")] = 20,
+    steps: Annotated[bool, typer.Option("--steps", help="Show each write step by step.")] = False,
+    as_json: AsJson = False,
+    storage_option: StorageGiven = None,
+) -> None:
+    """What each commit did, the newest first.
+
+    [bold]lakeformat history /data/flights --limit 5 --steps[/bold]
+    """
+    entries = table_at(path, None, storage_option).history()
+    shown = entries[: limit or None]
+    if as_json:
+        show_json(shown)
+    elif steps:
+        print("\n".join(entry.describe() for entry in shown))
+    else:
+        show_rows(
+            ("instant", "operation", "rows", "inserted", "updated", "deleted", "files", "seconds"),
+            [_history_row(entry) for entry in shown],
+        )
+    if len(shown) < len(entries) and not as_json:
+        remark(f"{len(entries) - len(shown):,} older commits are not shown; --limit 0 shows all")
+
+
+def _history_row(entry: Any) -> list[Any]:
+    report = entry.report or {}
+    counts = [report.get("rows", {}).get(name) for name in ("inserted", "updated", "deleted")]
+    return [
+        entry.instant_time,
+        entry.operation,
+        entry.rows_written,
+        *counts,
+        entry.files_written,
+        report.get("seconds"),
+    ]
+
+
+def read(
+    path: TablePath,
+    columns: Columns = None,
+    where: Where = None,
+    as_of: Annotated[str | None, typer.Option(help="The table as it was: an instant, a date, a date and time.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only rows that later commits wrote; 000 for everything.")] = None,
+    until: Annotated[str | None, typer.Option(help="With --since: up to and including this instant.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many rows; a table shows 20 unless told.")] = None,
+    meta_columns: Annotated[bool, typer.Option("--meta-columns", help="Hudi's five columns, too.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Only tell how many rows there are.")] = False,
+    format: Annotated[  # noqa: A002  What people say.
+        str, typer.Option("--format", "-f", help="table, csv, json (lines), arrow (a stream) or parquet.")
+    ] = "table",
+    output: Annotated[str | None, typer.Option("--output", "-O", help="A file or URL instead of stdout.")] = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Rows of a table, to look at or to hand on.
+
+    [bold]lakeformat read /data/flights --where "month = 3 and distance > 2000" --columns carrier,distance[/bold]
+
+    [bold]lakeformat read /data/flights --as-of 2025-11-20 --format parquet --output flights.parquet[/bold]
+    """
+    from lakeformat.cli.rows_out import show_table, write_rows
+
+    kind = "json" if as_json else format
+    table = table_at(path, option, storage_option)
+    if since is not None and as_of is not None:
+        raise InvalidInputError("--since and --as-of are two questions; end a range with --until")
+    wanted, few = listed(columns), kind == "table" and limit is None
+    how: dict[str, Any] = {"limit": _SHOWN + 1 if few else limit, "meta_columns": meta_columns}
+    if since is not None:
+        scan = table.changes(since, until).scan(wanted, where, **how)
+    else:
+        scan = table.scan(wanted, where, as_of=as_of, **how)
+    if count:
+        rows = table.changes(since, until).count(where) if since is not None else table.count(where, as_of=as_of)
+        rows = rows if limit is None else min(limit, rows)
+        show_json({"rows": rows}) if as_json else print(rows)
+        return
+    if few and output is None:
+        rows_held = scan.to_arrow()
+        show_table(rows_held.slice(0, _SHOWN))
+        if rows_held.num_rows > _SHOWN:
+            remark(f"the first {_SHOWN} rows; --limit shows more, --count tells how many there are")
+        return
+    write_rows(scan.to_batches(), kind, output, pairs(storage_option))
+
+
+def plan(
+    path: TablePath,
+    source: Annotated[str | None, typer.Argument(help="Rows to be written; without them a read is planned.")] = None,
+    operation: Annotated[str, typer.Option(help="upsert, insert or delete.")] = "upsert",
+    where: Where = None,
+    columns: Columns = None,
+    format: Annotated[str | None, typer.Option("--format", "-f", help="Of the rows.")] = None,  # noqa: A002
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """What a write of these rows, or a read with this condition, would touch. Nothing is written.
+
+    [bold]lakeformat plan /data/flights changes.parquet[/bold]
+
+    [bold]lakeformat plan /data/flights --where "month = 3"[/bold]
+    """
+    from lakeformat.cli.rows_in import rows_from
+    from lakeformat.model.operation import Operation
+
+    table = table_at(path, option, storage_option)
+    if source is None:
+        found = table.scan(listed(columns), where).plan(count_row_groups=True)
+        counts = {name: getattr(found, name) for name in found.__slots__ if name != "splits"}
+        show_json({**counts, "splits": len(found.splits)}) if as_json else print(found.describe())
+        return
+    if operation not in {"upsert", "insert", "delete"}:
+        raise InvalidInputError(f"--operation {operation} cannot be planned; give upsert, insert or delete")
+    rows = rows_from(source, table.schema, kind=format, storage_options=pairs(storage_option))
+    write = table.plan(rows, Operation(operation))
+    show_json(write) if as_json else print(write)
+
+
+def layout_report(
+    path: TablePath,
+    by: Annotated[str, typer.Option(help="Columns to lay rows out by, commas between them.")],
+    png: Annotated[str | None, typer.Option(help="Draw what files span into this file.")] = None,
+    target_file_bytes: Annotated[int | None, typer.Option(help="Judge files of this size.")] = None,
+    selectivity: Annotated[float, typer.Option(help="The share of rows that each filter holds.")] = 0.01,
+    as_json: AsJson = False,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Which share of the files filters skip now, and would in other layouts. Nothing is rewritten.
+
+    [bold]lakeformat layout-report /data/flights --by distance,dep_delay --png layout.png[/bold]
+    """
+    table = table_at(path, None, storage_option)
+    report = table.layout_report(listed(by) or [], target_file_bytes=target_file_bytes, selectivity=selectivity)
+    if png is not None:
+        report.to_png(png)
+        remark(f"drawn into {png}")
+    if not as_json:
+        print(report)
+        return
+    layouts = [
+        {"name": each.name, "files": each.files, "skipped": each.skipped, "skipped_together": each.skipped_together}
+        for each in report.layouts
+    ]
+    show_json({"rows": report.rows, "files": report.files, "best": report.best, "layouts": layouts})

@@ -1,0 +1,38 @@
+"""Exit codes: one for each answer that a script can give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from lakeformat import errors
+
+__all__ = ["EXITS", "UNEXPECTED", "USAGE", "exit_code", "exits_text"]
+
+UNEXPECTED: Final = 1
+USAGE: Final = 2
+_CHANGE_THE_CALL: Final = "change the command, its options or the rows"
+
+#: Code -> the errors that end so, and what to do. The first class that fits counts.
+EXITS: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
+    2: ((errors.InvalidOptionError, errors.InvalidInputError), _CHANGE_THE_CALL),
+    3: ((errors.TableNotFoundError,), "there is no table: check the path, or create it"),
+    4: ((errors.UnsupportedTableError,), "the table uses what is not built"),
+    5: ((errors.CorruptTableError,), "a file of the table is damaged: restore it"),
+    6: ((errors.WriteConflictError, errors.LockTimeoutError), "another writer was in the way: run it again"),
+    7: ((errors.ValidationFailedError,), "a validator refused the write"),
+    8: ((errors.InstantNotAvailableError,), "that instant is gone, or is none"),
+    9: ((errors.CommitStateUnknownError,), "nobody knows whether the commit is visible: look at the history"),
+    10: ((errors.StorageError, OSError), "the storage failed: permissions, space, network"),
+}
+
+
+def exit_code(error: BaseException) -> int:
+    """The code for an error; 1 for what nobody expected."""
+    return next((code for code, (kinds, _) in EXITS.items() if isinstance(error, kinds)), UNEXPECTED)
+
+
+def exits_text() -> str:
+    """For the help page."""
+    lines = [f"{code} {says}" for code, (_, says) in EXITS.items()]
+    return "Exit codes: 0 done; 1 unexpected; " + "; ".join(lines) + "."

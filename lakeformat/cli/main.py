@@ -1,0 +1,65 @@
+"""Where the program begins: commands are looked up, errors become one line and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from lakeformat.cli.exits import UNEXPECTED, USAGE, exit_code
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Set ``LAKEFORMAT_TRACEBACK=1`` to see where an error comes from."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        from lakeformat.cli.app import app
+    except ImportError as error:
+        if error.name not in {"typer", "rich"}:
+            raise
+        print("lakeformat: the command line needs typer and rich; run: pip install 'lakeformat[cli]'", file=sys.stderr)
+        return USAGE
+    try:
+        return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)
+    except BrokenPipeError:  # Whoever read our answer has had enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _said("stopped", "KeyboardInterrupt", 130, given)
+    except Exception as error:
+        if os.environ.get("LAKEFORMAT_TRACEBACK"):
+            raise
+        return _refused(error, given)
+
+
+def _refused(error: Exception, given: Sequence[str]) -> int:
+    kind = type(error).__name__
+    if kind == "Abort":
+        return _said("stopped", kind, 130, given)
+    if kind == "NoArgsIsHelpError":
+        print(getattr(error, "message", "") or "see lakeformat --help", file=sys.stderr)
+        return USAGE
+    if hasattr(error, "format_message"):  # Of typer: the command was not understood.
+        said = error.format_message().rstrip(".?")
+        usage = f"{said}; see lakeformat {'' if said.startswith('No such command') else _command(given)}--help"
+        return _said(usage, "UsageError", USAGE, given)
+    code = exit_code(error)
+    unexpected = f"{kind}: {error}; set LAKEFORMAT_TRACEBACK=1 to see where" if code == UNEXPECTED else str(error)
+    return _said(unexpected, kind, code, given)
+
+
+def _command(given: Sequence[str]) -> str:
+    named = [word for word in given[:1] if not word.startswith("-")]
+    return "".join(f"{word} " for word in named)
+
+
+def _said(message: str, kind: str, code: int, given: Sequence[str]) -> int:
+    line = " ".join(message.split())
+    if "--json" in given:
+        print(json.dumps({"error": kind, "message": line, "exit_code": code}), file=sys.stderr)
+    else:
+        print(f"lakeformat: {line}", file=sys.stderr)
+    return code

@@ -1,0 +1,116 @@
+"""How answers look: JSON for programs, tables for people. Answers go to stdout, remarks to stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["human_bytes", "plain", "remark", "show_json", "show_pairs", "show_result", "show_rows"]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: of dataclasses their fields, of what JSON does not know its text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(inner) for inner in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def show_json(value: Any) -> None:
+    """One document on stdout."""
+    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def remark(text: str) -> None:
+    """A line for people, out of the way of the answer."""
+    print(text, file=sys.stderr)
+
+
+def show_pairs(pairs: Mapping[str, Any]) -> None:
+    """Names and values; what is None or empty is left out."""
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        if value not in (None, "", []):
+            table.add_row(name.replace("_", " "), _text(value))
+    _print(table)
+
+
+def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
+    """A table; numbers stand on the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    held = [list(row) for row in rows]
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", show_edge=False, pad_edge=False)
+    for at, name in enumerate(names):
+        numbers = any(_is_number(row[at]) for row in held)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in held:
+        table.add_row(*(Text(_text(value)) for value in row))
+    _print(table)
+
+
+def _print(table: Any) -> None:
+    """As wide as the terminal; of a pipe every line is as long as it must be."""
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() else 1 << 12
+    console = Console(width=wide, markup=False, highlight=False)
+    if wide is None:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def show_result(result: Any, *, as_json: bool) -> None:
+    """What a write did."""
+    if as_json:
+        show_json(
+            {
+                "instant_time": result.instant_time,
+                "operation": result.operation,
+                "skipped": result.skipped,
+                **result.report,
+            }
+        )
+    else:
+        print(result)
+
+
+def human_bytes(count: int | None) -> str | None:
+    """Bytes as people read them: 1,536 is 1.5 KiB."""
+    if count is None or count < 1024:
+        return None if count is None else f"{count} B"
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.1f} {unit}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    return str(value)

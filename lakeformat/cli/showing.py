@@ -1,0 +1,129 @@
+"""``lakeformat show``: what lies on disk, for those who look after a table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakeformat.cli.arguments import AsJson, StorageGiven, TablePath, table_at
+from lakeformat.cli.output import show_json, show_rows
+from lakeformat.errors import InstantNotAvailableError
+
+__all__ = ["commit", "plan", "slices", "timeline"]
+
+_COUNTS = ("num_writes", "num_inserts", "num_updates", "num_deletes", "size_bytes")
+_InstantTime = Annotated[str, typer.Argument(help="Its instant time, as history and show timeline tell.")]
+
+
+def slices(
+    path: TablePath,
+    partition: Annotated[str | None, typer.Option(help="Only of this partition path.")] = None,
+    as_of: Annotated[str | None, typer.Option(help="As they were at an instant.")] = None,
+    as_json: AsJson = False,
+    storage_option: StorageGiven = None,
+) -> None:
+    """The file slices that make up the table.
+
+    [bold]lakeformat show slices /data/flights --partition month=3[/bold]
+    """
+    import pyarrow.compute as pc
+
+    files = table_at(path, None, storage_option).files(as_of=as_of)
+    if partition is not None:
+        files = files.filter(pc.equal(files["partition_path"], partition))
+    if as_json:
+        show_json(files.to_pylist())
+        return
+    names = ("partition_path", "file_id", "instant_time", "rows", "size_bytes")
+    logs = [len(found or ()) or None for found in files["log_files"].to_pylist()]
+    columns = [*(files[name].to_pylist() for name in names), logs]
+    shown = ("partition", "file id", "instant", "rows", "bytes", "log files")
+    wanted = [at for at, column in enumerate(columns) if any(value not in (None, "") for value in column)]
+    show_rows([shown[at] for at in wanted], zip(*(columns[at] for at in wanted), strict=True))
+
+
+def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageGiven = None) -> None:
+    """All instants of the active timeline, the newest last; those that are not completed, too.
+
+    [bold]lakeformat show timeline /data/flights[/bold]
+    """
+    store = table_at(path, None, storage_option).engine.store
+    instants = [
+        (each.time, each.action.value, each.state.name.lower(), each.completion_time) for each in store.load().instants
+    ]
+    names = ("instant", "action", "state", "completed")
+    if as_json:
+        show_json([dict(zip(names, each, strict=True)) for each in instants])
+        return
+    width = 4 if any(each[3] for each in instants) else 3
+    show_rows(names[:width], [each[:width] for each in instants])
+
+
+def commit(
+    path: TablePath, instant_time: _InstantTime, as_json: AsJson = False, storage_option: StorageGiven = None
+) -> None:
+    """One commit: the files it wrote, the groups it replaced, its extra metadata.
+
+    [bold]lakeformat show commit /data/flights 20251120083000123[/bold]
+    """
+    store = table_at(path, None, storage_option).engine.store
+    found = [each for each in store.load().commits if each.time == instant_time]
+    if not found:
+        raise _no_such("completed commit", instant_time)
+    metadata = store.commit(found[0])
+    if as_json:
+        show_json(metadata)
+        return
+    print(f"{metadata.operation.lower()} {instant_time} ({found[0].action.value})")
+    stats = [
+        (
+            s.partition_path,
+            s.path.rpartition("/")[2],
+            s.num_writes,
+            s.num_inserts,
+            s.num_updates,
+            s.num_deletes,
+            s.size_bytes,
+        )
+        for s in metadata.all_stats()
+    ]
+    show_rows(("partition", "file", "rows", "inserted", "updated", "deleted", "bytes"), stats)
+    replaced = [(partition, id_) for partition, ids in metadata.replaced.items() for id_ in ids]
+    if replaced:
+        show_rows(("partition", "replaced file id"), replaced)
+    extra = [(name, _short(text)) for name, text in metadata.extra.items()]
+    if extra:
+        show_rows(("extra metadata", ""), extra)
+
+
+def plan(
+    path: TablePath, instant_time: _InstantTime, as_json: AsJson = False, storage_option: StorageGiven = None
+) -> None:
+    """What a clustering or compaction is going to rewrite.
+
+    [bold]lakeformat show plan /data/flights 20251120083000123[/bold]
+    """
+    store = table_at(path, None, storage_option).engine.store
+    instant = next((each for each in store.load().instants if each.time == instant_time), None)
+    if instant is None:
+        raise _no_such("instant", instant_time)
+    found: Any = store.requested_replace(instant) or store.compaction_plan(instant)
+    if found is None:
+        raise InstantNotAvailableError(f"instant {instant_time} is a {instant.action.value} and has no plan to show")
+    if as_json:
+        show_json(found)
+        return
+    from rich.pretty import pprint
+
+    pprint(found, expand_all=True)
+
+
+def _no_such(what: str, instant_time: str) -> InstantNotAvailableError:
+    return InstantNotAvailableError(
+        f"there is no {what} {instant_time} on the active timeline; lakeformat show timeline lists what is there"
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,235 @@
+"""What the commits of a range changed, file group by file group: the slice before each commit, and the one after it.
+
+Both are put together as a snapshot's are, from what lies in the partitions that the range touches; nothing needs to
+have been logged. A slice that lacks a file which a commit names has been cleaned away, and the range is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InstantNotAvailableError
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, join_path
+from lakeformat.model.instant import Instant
+from lakeformat.model.table_config import TableConfig
+from lakeformat.read.incremental import Bounds, check_rows_tell, unhollowed
+from lakeformat.read.splits import FilePart, Part, SlicePart
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_groups import list_partitions, visible_files
+from lakeformat.table_state.live import ListedFiles
+from lakeformat.table_state.schema_history import schema_versions
+from lakeformat.table_state.slices import slices_of
+from lakeformat.table_state.snapshot import Names, Snapshot, log_positions, table_schema
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["ChangePlan", "GroupChange", "plan_changes"]
+
+#: Operations (in capitals) that make no new rows.
+_NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What one commit did to one file group. Picklable.
+
+    Attributes:
+        instant_time: the commit's: rows that it wrote hold it.
+        before: the group's slice before the commit; None where there was none, or no row of it matters.
+        after: the slice afterwards; None where the commit hid the group.
+        inserts_only: whether the commit says that it only added rows.
+    """
+
+    instant_time: str
+    before: Part | None
+    after: Part | None
+    inserts_only: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(part.size_bytes for part in (self.before, self.after) if part is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """A range of changes.
+
+    Attributes:
+        since, until: see `lakeformat.read.changes.Changes`.
+        schema: the table's columns at the range's end; None if nobody has ever said.
+        changes: by commit, in the order in which these completed.
+    """
+
+    since: str
+    until: str
+    schema: pa.Schema | None
+    changes: tuple[GroupChange, ...]
+
+
+def plan_changes(engine: Engine, options: Options, config: TableConfig, bounds: Bounds) -> ChangePlan:
+    """Find the slices. Lists the timeline, and the partitions that the range's commits touched.
+
+    Memory: names of the files of these partitions.
+
+    Raises:
+        InstantNotAvailableError: commits of the range have been archived, or files cleaned away.
+        UnsupportedTableError: the table cannot be read so.
+    """
+    config.check_readable(engine.storage.location)
+    check_rows_tell(config, engine.storage.location)
+    try:
+        return _planned(engine, options, config, bounds)
+    except FileNotFoundError:  # Archived while the timeline was read.
+        return _planned(engine, options, config, bounds)
+
+
+def _planned(engine: Engine, options: Options, config: TableConfig, bounds: Bounds) -> ChangePlan:
+    whole, _ = unhollowed(engine, options, engine.timeline(config))
+    inside = whole.completed_in(bounds.since, bounds.until)
+    _check_reach(engine, whole, bounds)
+    commits = _Commits(engine, whole)
+    writes = [i for i in inside if not commits[i.time].compacted and commits[i.time].operation not in _NO_NEW_ROWS]
+    range_ = _Range(engine, config, whole, commits, {i.time: commits[i.time] for i in writes})
+    until = inside[-1].completed_at if inside else bounds.since
+    changes = tuple(change for instant in writes for change in range_.changes_of(instant))
+    return ChangePlan(bounds.since, max(until, bounds.since), range_.schema, changes)
+
+
+def _check_reach(engine: Engine, whole: Timeline, bounds: Bounds) -> None:
+    first = min((i.completed_at for i in whole.commits), default=None)
+    if first is None or bounds.since >= first:
+        return
+    archived = engine.store.archived().completed_in(bounds.since, bounds.until)
+    gone = [instant.completed_at for instant in archived if whole.completion_time(instant.time) is None]
+    if gone:
+        raise InstantNotAvailableError(
+            f"changes of {engine.storage.location} after {bounds.since or 'its first commit'} are wanted, and commits "
+            f"up to {gone[-1]} have been archived; begin at {gone[-1]} or later"
+        )
+
+
+class _Commits(dict[str, CommitMetadata]):
+    """Instant time -> what the commit says, read as it is asked for."""
+
+    def __init__(self, engine: Engine, whole: Timeline) -> None:
+        super().__init__()
+        self._store, self._instants = engine.store, {instant.time: instant for instant in whole.commits}
+
+    def __missing__(self, time: str) -> CommitMetadata:
+        self[time] = found = self._store.commit(self._instants[time])
+        return found
+
+
+class _Range:
+    """The slices of the groups that a range touches, at each of its commits."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: TableConfig,
+        whole: Timeline,
+        commits: _Commits,
+        wanted: Mapping[str, CommitMetadata],
+    ) -> None:
+        self._engine, self._config, self._whole, self._commits = engine, config, whole, commits
+        self._order = whole.completed_in("")
+        self._named = Names(commits)
+        touched = {group for metadata in wanted.values() for group in _touched(metadata)}
+        listing = list_partitions(engine.storage, sorted({group.partition_path for group in touched}))
+        self._bases: dict[FileGroupId, list[BaseFile]] = {}
+        self._logs: dict[FileGroupId, list[LogFile]] = {}
+        for base in listing.bases:
+            if base.group in touched:
+                self._bases.setdefault(base.group, []).append(base)
+        for log in listing.logs:
+            if log.group in touched:
+                self._logs.setdefault(log.group, []).append(log)
+        self._paths = {file.path for file in (*listing.bases, *listing.logs)}
+        store, location = engine.store, engine.storage.location
+        self.schema = table_schema(store, config, whole.commits, ())
+        said = [(i.time, commits[i.time]) for i in whole.commits] if wanted else []
+        self._versions = schema_versions(engine.storage, said, location)
+
+    def changes_of(self, instant: Instant) -> Iterator[GroupChange]:
+        """What one commit did, by file group."""
+        metadata = self._commits[instant.time]
+        groups = _touched(metadata)
+        at = self._order.index(instant)
+        before = self._slices(groups, frozenset(i.time for i in self._order[at:]))
+        after = self._slices(groups, frozenset(i.time for i in self._order[at + 1 :]))
+        hidden = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
+        stats: dict[FileGroupId, list[WriteStat]] = {}
+        for stat in metadata.all_stats():
+            stats.setdefault(FileGroupId(stat.partition_path, stat.file_id), []).append(stat)
+        for group in groups:
+            if group in hidden:
+                old = before.part(group)
+                if old is None:
+                    raise self._gone(join_path(group.partition_path, group.file_id), instant)
+                yield GroupChange(instant.time, old, None)
+                continue
+            mine = [stat for stat in stats[group] if stat.path]
+            self._check(mine, instant, before.slices.get(group))
+            only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in mine)
+            if mine:
+                yield GroupChange(instant.time, before.part(group), after.part(group), only)
+
+    def _slices(self, groups: Sequence[FileGroupId], hidden: frozenset[str]) -> _At:
+        """The groups' slices where some commits have not happened."""
+        timeline = self._whole.without(hidden)
+        bases = [base for group in groups for base in self._bases.get(group, ())]
+        logs = [log for group in groups for log in self._logs.get(group, ())]
+        shown = visible_files(bases, timeline, frozenset(), self._named)
+        slices = slices_of(shown, logs, (), log_positions(self._engine.store, timeline, logs))
+        newest = max(timeline.commit_times, default=None)
+        snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._versions)
+        return _At(snapshot, {each.group: each for each in slices})
+
+    def _check(self, stats: Sequence[WriteStat], instant: Instant, before: FileSlice | None) -> None:
+        """Make sure that what the statistics name is there."""
+        for stat in stats:
+            others = [name for name in (stat.base_name, *stat.log_names) if name and not name.endswith(".cdc")]
+            for path in (stat.path, *(join_path(stat.partition_path, name) for name in others)):
+                if path not in self._paths:
+                    raise self._gone(path, instant)
+            if (
+                stat.is_base
+                and stat.prev_commit is not None
+                and (before is None or before.base_instant < stat.prev_commit)
+            ):
+                raise self._gone(f"the version of {stat.prev_commit} before {stat.path}", instant)
+
+    def _gone(self, what: str, instant: Instant) -> InstantNotAvailableError:
+        return InstantNotAvailableError(
+            f"{what} of {self._engine.storage.location}, which commit {instant.time} changed, has been cleaned away; "
+            f"begin at {instant.completed_at} or later, or keep more history (hoodie.cleaner.commits.retained)"
+        )
+
+
+@dataclass(frozen=True)
+class _At:
+    """Slices at a point of the timeline, and how they are read."""
+
+    snapshot: Snapshot
+    slices: Mapping[FileGroupId, FileSlice]
+
+    def part(self, group: FileGroupId) -> Part | None:
+        piece = self.slices.get(group)
+        if piece is None:
+            return None
+        if piece.logs or piece.base is None:
+            return SlicePart(piece, self.snapshot.merging(piece))
+        return FilePart(piece.base.path, piece.base.size_bytes, shape=self.snapshot.shape(piece.base))
+
+
+def _touched(metadata: CommitMetadata) -> tuple[FileGroupId, ...]:
+    """The groups that a commit wrote or hid; those that it only wrote change data of are among them."""
+    written = {FileGroupId(stat.partition_path, stat.file_id) for stat in metadata.all_stats()}
+    hidden = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
+    return tuple(sorted(written | hidden))

@@ -1,0 +1,249 @@
+"""Change data: rows before and after each commit, from the slices of its file groups joined by record key.
+
+A row was written by a commit if its commit time says so: it is an update where the slice before has its key, else an
+insert. What the slice before has and the one after has not was deleted. A version that loses and still fills fields of
+the one that stays (partial updates) is no change here. Memory: of one file group at a time, the rows that changed and,
+where rows were deleted or there are log files, its keys and their commit times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.conform import read_schema
+from lakeformat.config.read_options import BEGIN, END
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.files.footers import open_parquet, vanished
+from lakeformat.model.instant import AsOf
+from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
+from lakeformat.predicate import Always, And, Comparison, Predicate, bind
+from lakeformat.read.batches import read_split
+from lakeformat.read.change_plan import ChangePlan, GroupChange, plan_changes
+from lakeformat.read.incremental import bounds_of
+from lakeformat.read.query import ReadQuery, readable_schema
+from lakeformat.read.splits import FilePart, Part, Split
+from lakeformat.storage.port import Storage
+from lakeformat.table_state.engine import Engine
+
+__all__ = ["ChangeImages", "change_images", "image_schema", "read_group_change"]
+
+_ALL: Final = Always(True)
+_META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
+
+
+def image_schema(columns: pa.Schema) -> pa.Schema:
+    """The shape of change data: ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row before and after.
+
+    ``ts_ms`` is the commit's instant time, as in Hudi.
+    """
+    image = pa.struct(list(columns))
+    return pa.schema([("op", pa.string()), ("ts_ms", pa.string()), ("before", image), ("after", image)])
+
+
+@dataclass(frozen=True)
+class ChangeImages:
+    """Every change that the commits of a range made: op, ts_ms, before and after.
+
+    Commits come in the order in which they completed; within one, changes come in no order. Nothing is read before it
+    is asked for.
+    """
+
+    storage: Storage
+    plan: ChangePlan
+    options: Options
+
+    @property
+    def since(self) -> str:
+        """Where the range begins, exclusive."""
+        return self.plan.since
+
+    @property
+    def until(self) -> str:
+        """The last commit that it covers: what the next call's ``since`` should be. ``since`` of an empty range."""
+        return self.plan.until
+
+    def __repr__(self) -> str:
+        return f"ChangeImages(since={self.since!r}, until={self.until!r})"
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """The changes as a stream of Arrow batches.
+
+        Args:
+            columns: of the images; all of the table's by default, without the meta columns.
+
+        Raises:
+            InvalidInputError: a column that the table does not have.
+            InstantNotAvailableError, CorruptTableError: while batches are read, a file is gone or damaged.
+        """
+        table = self.plan.schema if self.plan.schema is not None else pa.schema([])
+        full = readable_schema(table, meta_columns=True)
+        for name in columns or ():
+            if name not in full.names:
+                raise InvalidInputError(
+                    f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
+                )
+        wanted = read_schema(table) if columns is None else pa.schema([full.field(name) for name in columns])
+        batches = (
+            batch for change in self.plan.changes for batch in read_group_change(self.storage, change, table, wanted)
+        )
+        return pa.RecordBatchReader.from_batches(image_schema(wanted), batches)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The changes in memory."""
+        return self.to_batches(columns).read_all()
+
+
+def change_images(
+    engine: Engine, options: Options, *, since: AsOf | None = None, until: AsOf | None = None
+) -> ChangeImages:
+    """The changes of a range; arguments and errors as of `lakeformat.Table.changes`."""
+    config = engine.store.config()
+    since, until = options[BEGIN] if since is None else since, options[END] if until is None else until
+    plan = plan_changes(engine, options, config, bounds_of(since, until, config))
+    return ChangeImages(engine.storage, plan, options)
+
+
+def read_group_change(
+    storage: Storage, change: GroupChange, table: pa.Schema, columns: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """What one commit changed in one file group, in the shape of `image_schema`.
+
+    Args:
+        table: the table's columns.
+        columns: those of the images.
+    """
+    rows, shaped = _Rows(storage, table, columns), _Images(change.instant_time, columns)
+    if change.after is None:
+        if change.before is not None:
+            yield from (shaped.deleted(batch) for batch in rows.each(change.before))
+        return
+    if change.before is None:
+        yield from shaped.inserted(rows.table(change.after, _written_by(change.instant_time)))
+    elif (found := _by_counts(rows, change, change.before, change.after)) is not None:
+        old, written = found
+        yield from shaped.told(old, written)
+    else:
+        news, gone = _by_versions(rows, change.instant_time, change.before, change.after)
+        yield from shaped.told(rows.matching(change.before, news), rows.matching(change.after, news))
+        for batch in rows.matching(change.before, gone).to_batches():
+            yield shaped.deleted(batch)
+
+
+def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Table, pa.Table] | None:
+    """The rows that the commit wrote, and what they were; None if rows may have gone, too.
+
+    Of base files alone: their footers tell whether there are as many rows as before and those that came.
+    """
+    if not isinstance(before, FilePart) or not isinstance(after, FilePart):
+        return None
+    written = rows.table(after, _written_by(change.instant_time))
+    came = rows.count(after) - rows.count(before)
+    if change.inserts_only and came == written.num_rows:
+        return rows.table(before, Always(False)), written
+    keys = _keys_of(written)
+    old = rows.matching(before, keys)
+    inserted = pc.sum(pc.invert(pc.is_in(keys, value_set=_keys_of(old)))).as_py() or 0
+    return (old, written) if came == inserted else None
+
+
+def _by_versions(rows: _Rows, instant_time: str, before: Part, after: Part) -> tuple[pa.Array, pa.Array]:
+    """Keys of the rows that are new or another version, and of those that are gone.
+
+    A version need not be the commit's own: what it deleted may have hidden an older one.
+    """
+    old, new = rows.versions(before), rows.versions(after)
+    keys, times = _keys_of(new), new.column(COMMIT_TIME).combine_chunks()
+    at = pc.index_in(keys, value_set=_keys_of(old))
+    was = old.column(COMMIT_TIME).take(at).combine_chunks()
+    same = pc.and_(pc.fill_null(pc.equal(was, times), False), pc.not_equal(times, instant_time))
+    gone = pc.invert(pc.is_in(_keys_of(old), value_set=keys))
+    return keys.filter(pc.invert(same)), _keys_of(old).filter(gone)
+
+
+def _written_by(instant_time: str) -> Predicate:
+    return bind(Comparison(COMMIT_TIME, "=", instant_time), _META)
+
+
+def _keys_of(rows: pa.Table) -> pa.Array:
+    return pa.concat_arrays([*rows.column(RECORD_KEY).chunks, pa.array([], pa.string())])
+
+
+class _Rows:
+    """Reads the slices of one group: the columns of the images, and the record key first."""
+
+    def __init__(self, storage: Storage, table: pa.Schema, columns: pa.Schema) -> None:
+        self._storage, self._table = storage, table
+        others = (field for field in columns if field.name != RECORD_KEY)
+        self._schema = pa.schema([pa.field(RECORD_KEY, pa.string()), *others])
+
+    def each(
+        self, part: Part, predicate: Predicate = _ALL, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        query = ReadQuery(schema or self._schema, predicate)
+        return read_split(self._storage, Split((part,)), query, self._table)
+
+    def table(self, part: Part, predicate: Predicate) -> pa.Table:
+        return pa.Table.from_batches(self.each(part, predicate), self._schema)
+
+    def matching(self, part: Part, keys: pa.Array) -> pa.Table:
+        """The rows with these keys; of a base file only the row groups that may hold one are read."""
+        if not len(keys):
+            return self._schema.empty_table()
+        least, most = pc.min_max(keys).values()
+        between = And((Comparison(RECORD_KEY, ">=", least.as_py()), Comparison(RECORD_KEY, "<=", most.as_py())))
+        batches = self.each(part, bind(between, _META))
+        found = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
+        return pa.Table.from_batches(found, self._schema)
+
+    def versions(self, part: Part) -> pa.Table:
+        """Record key and commit time of each row."""
+        schema = pa.schema([pa.field(name, pa.string()) for name in (RECORD_KEY, COMMIT_TIME)])
+        return pa.Table.from_batches(self.each(part, schema=schema), schema).combine_chunks()
+
+    def count(self, part: FilePart) -> int:
+        """Rows of a base file, by its footer."""
+        try:
+            with self._storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
+                return int(parquet.metadata.num_rows)
+        except FileNotFoundError:
+            raise vanished(part.path) from None
+
+
+class _Images:
+    """Makes change data out of rows."""
+
+    def __init__(self, instant_time: str, columns: pa.Schema) -> None:
+        self._time, self._schema, self._names = instant_time, image_schema(columns), columns.names
+
+    def deleted(self, before: pa.RecordBatch) -> pa.RecordBatch:
+        return self._batch("d", before, None)
+
+    def inserted(self, after: pa.Table) -> Iterator[pa.RecordBatch]:
+        return (self._batch("i", None, batch) for batch in after.to_batches() if batch.num_rows)
+
+    def told(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows that were written, and what there was of their keys."""
+        at = pc.index_in(_keys_of(after), value_set=_keys_of(before))
+        known = pc.is_valid(at)
+        new = after.filter(known)
+        if new.num_rows:
+            (first,), (then,) = (of.combine_chunks().to_batches() for of in (before.take(at.filter(known)), new))
+            yield self._batch("u", first, then)
+        yield from self.inserted(after.filter(pc.invert(known)))
+
+    def _batch(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
+        count = next(batch.num_rows for batch in (before, after) if batch is not None)
+        columns = [pa.repeat(op, count), pa.repeat(self._time, count), self._image(before, count)]
+        return pa.record_batch([*columns, self._image(after, count)], schema=self._schema)
+
+    def _image(self, rows: pa.RecordBatch | None, count: int) -> pa.Array:
+        field = self._schema.field("after")
+        if rows is None:
+            return pa.nulls(count, field.type)
+        return pa.StructArray.from_arrays([rows.column(name) for name in self._names], fields=list(field.type))

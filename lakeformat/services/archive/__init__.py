@@ -1,0 +1,1 @@
+"""Archiving: taking old instants off the timeline, so that it stays short."""

@@ -1,0 +1,130 @@
+"""Which instants leave the timeline: pure (Hudi: ``TimelineArchiverV1.getCommitInstantsToArchive``).
+
+A file whose instant is older than the oldest active write counts as committed. So nothing is archived past a pending
+write, or past one that is about to begin: the newest completed commit before it stays. Commits go oldest first; one that
+replaced file groups stays as long as files of these are there, for without it their rows would come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from lakeformat.config.life_options import BEYOND_SAVEPOINT, BLOCKED_BY_CLEAN, MAX_COMMITS, MIN_COMMITS
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["ArchiveLimits", "archive_limits", "leaving"]
+
+#: Of these Hudi counts completed ones, and archives what is older than the commits that stay.
+_BESIDE: Final = frozenset({Action.CLEAN, Action.ROLLBACK})
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """How long the timeline may be.
+
+    Attributes:
+        least: commits that stay.
+        most: with more of them some go.
+        beyond_savepoint: whether commits after a savepoint may go before it.
+        before: only commits before this instant time go.
+    """
+
+    least: int
+    most: int
+    beyond_savepoint: bool = False
+    before: str = "~"
+
+
+def archive_limits(
+    options: Options,
+    timeline: Timeline,
+    earliest: Instant | None,
+    cleaned_to: str,
+    asked: tuple[int | None, int | None],
+) -> ArchiveLimits:
+    """The limits that arguments, else options give, and no fewer commits than cleaning keeps readable.
+
+    Source: Hudi's ``ArchivalUtils.getMinAndMaxInstantsToKeep``, which also leaves one more than these.
+
+    Args:
+        earliest: the oldest commit that cleaning keeps whole, by the options.
+        cleaned_to: the same, of the last clean.
+        asked: fewest and most commits.
+
+    Raises:
+        InvalidInputError, InvalidOptionError: the most is not more than the fewest.
+    """
+    least = options[MIN_COMMITS] if asked[0] is None else asked[0]
+    most = options[MAX_COMMITS] if asked[1] is None else asked[1]
+    if asked[1] is None and (asked[0] is not None or not options.given(MAX_COMMITS)):
+        most = max(most, least + 1)
+    if most <= least or least < 1:
+        told = f"{MAX_COMMITS}={most} is not more than {MIN_COMMITS}={least}; give a greater one"
+        raise InvalidOptionError(told) if asked == (None, None) else InvalidInputError(told)
+    if earliest is not None:
+        readable = 2 + sum(commit.time > earliest.time for commit in timeline.commits)
+        least, most = max(least, readable), max(most, most + readable - least)
+    before = cleaned_to if options[BLOCKED_BY_CLEAN] else "~"
+    return ArchiveLimits(least, most, options[BEYOND_SAVEPOINT], before)
+
+
+def leaving(
+    timeline: Timeline,
+    limits: ArchiveLimits,
+    *,
+    begun: frozenset[str] = frozenset(),
+    counted_from: str = "~",
+    hides_files: Callable[[Instant], bool],
+    at_once: int,
+) -> tuple[Instant, ...]:
+    """Completed instants that go now, oldest first.
+
+    Args:
+        begun: times of writes of ours that are about to stand on the timeline.
+        counted_from: what the trigger of compaction still has to count stays, from this instant time on.
+        hides_files: whether files are left of the groups that a replacecommit replaced.
+        at_once: commits, at most.
+    """
+    commits = timeline.commits
+    going: list[Instant] = []
+    if len(commits) > limits.most:
+        stop = min(_stop(timeline, limits, begun), counted_from, limits.before)
+        saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
+        for commit in commits[: len(commits) - limits.least]:
+            if commit.time >= stop or len(going) == at_once:
+                break
+            if commit.action is Action.REPLACE_COMMIT and hides_files(commit):
+                break
+            if commit.time not in saved:
+                going.append(commit)
+    gone = {commit.time for commit in going}
+    first = min((commit.time for commit in commits if commit.time not in gone), default="")
+    return tuple(sorted((*going, *_beside(timeline, limits, first, at_once))))
+
+
+def _stop(timeline: Timeline, limits: ArchiveLimits, begun: frozenset[str]) -> str:
+    """The first instant that stays."""
+    stop = "~"
+    if not limits.beyond_savepoint:
+        stop = min((instant.time for instant in timeline.of_action(Action.SAVEPOINT)), default=stop)
+    pending = min([*begun, *(instant.time for instant in timeline.pending_writes)], default=None)
+    if pending is not None:  # The commit before stays, so that what is pending does not count as committed.
+        stop = min(stop, max((commit.time for commit in timeline.commits if commit.time < pending), default=""))
+    return stop
+
+
+def _beside(timeline: Timeline, limits: ArchiveLimits, first: str, at_once: int) -> list[Instant]:
+    """Cleans and rollbacks older than the commits that stay, and of very many the oldest; the last clean is kept."""
+    found: list[Instant] = []
+    pending = min((instant.time for instant in timeline.pending), default="~")
+    for action in _BESIDE:
+        done = [instant for instant in timeline.of_action(action) if instant.state is State.COMPLETED]
+        done = done[:-1] if action is Action.CLEAN else done
+        many = done[: len(done) - limits.least] if len(done) > limits.most else []
+        found += [instant for instant in done if instant.time < pending and (instant.time < first or instant in many)]
+    return sorted(found)[:at_once]

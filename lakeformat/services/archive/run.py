@@ -1,0 +1,193 @@
+"""Archiving with its effects (Hudi: ``TimelineArchiver``).
+
+All of it happens under the lock, some instants at a time: first the archive is written, whole; then pending files of the
+instants go, then the completed ones, oldest first. So a crash leaves instants that are in both, never a gap, and nothing
+that looks pending.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from lakeformat.codec.archive_entries import LeavingInstant
+from lakeformat.config.life_options import ARCHIVE_BATCH, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
+from lakeformat.config.resolve import Options
+from lakeformat.model.files import BaseFileName, LogFileName
+from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
+from lakeformat.model.table_config import TableConfig, TableType
+from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, leaving
+from lakeformat.services.clean.retention import earliest_kept, retention_of
+from lakeformat.services.clean.run import last_clean
+from lakeformat.storage.port import FileInfo, own_path
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_index.carry import carried_over, provable
+from lakeformat.timeline.archive_writer import HistorySettings, compact_history, write_archive_log, write_history
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["ArchiveResult", "ArchiveSession"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+#: Commits whose metadata is in memory, and in one file of the archive.
+_AT_ONCE: Final = 200
+#: Deletes that wait for the storage at once.
+_SIDE_BY_SIDE: Final = 16
+#: Deltacommits after which a compaction is due, unless an option says otherwise.
+_COMPACTS_AFTER: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveResult:
+    """What was archived.
+
+    Attributes:
+        instants: completed instants that left the timeline, oldest first.
+        skipped: why none did, "" otherwise.
+    """
+
+    instants: tuple[Instant, ...]
+    skipped: str = ""
+
+    def __str__(self) -> str:
+        return f"archive: {self.skipped}" if self.skipped else f"archived {len(self.instants)} instants"
+
+
+class ArchiveSession:
+    """Archives instants of one table, of any version and kind that can be read."""
+
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self.engine, self.options = engine, options
+        self.store, self.storage = engine.store, engine.storage
+
+    def archive(self, least: int | None = None, most: int | None = None, *, glance: bool = False) -> ArchiveResult:
+        """Archive what is due.
+
+        Args:
+            least, most: commits that stay, and from how many on; by default by the options.
+            glance: look without the lock first, and leave it if nothing is due.
+
+        Raises:
+            CorruptTableError: an instant's file is damaged; it and all later ones stay.
+            LockTimeoutError: another writer held the lock all the time.
+        """
+        config = self.store.config()
+        config.check_readable(self.storage.location)
+        if glance and not self._due(config, self.store.load(), (least, most)):
+            return ArchiveResult((), "nothing is old enough to go")
+        done: list[Instant] = []
+        why = ""
+        while True:
+            with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+                gone, why = self._round(config, (least, most))
+            done += gone
+            if not gone:
+                break
+        result = ArchiveResult(tuple(done), "" if done else why)
+        if done:
+            _LOG.info("%s", result)
+        return result
+
+    def _due(
+        self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]
+    ) -> tuple[Instant, ...]:
+        limits = self._limits(config, timeline, asked)
+        begun = frozenset(entry.name for entry in self.storage.list(own_path("pending")) if not entry.is_folder)
+        return leaving(
+            timeline,
+            limits,
+            begun=begun - {instant.time for instant in timeline.instants if instant.state is State.COMPLETED},
+            counted_from=_counted_from(timeline, config),
+            hides_files=self._hides_files,
+            at_once=_AT_ONCE,
+        )
+
+    def _limits(self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]) -> ArchiveLimits:
+        last = last_clean(self.engine, timeline)
+        earliest = earliest_kept(timeline, retention_of(self.options), self.engine.clock.now_ms(), config.zone)
+        return archive_limits(self.options, timeline, earliest, last.earliest_commit_to_retain if last else "", asked)
+
+    def _hides_files(self, commit: Instant) -> bool:
+        """Whether a file is left of the groups that a commit replaced: cleaning has to come first."""
+        for path, ids in self.store.commit(commit).replaced.items():
+            hidden = frozenset(ids)
+            for entry in self.storage.list(path) if hidden else ():
+                name = BaseFileName.match(entry.name) or LogFileName.match(entry.name)
+                if name is not None and name.file_id in hidden:
+                    return True
+        return False
+
+    def _round(self, config: TableConfig, asked: tuple[int | None, int | None]) -> tuple[Sequence[Instant], str]:
+        """One file of the archive, under the lock."""
+        before = self.store.load(config.archive_folder)
+        standing = next((i for i in before.pending if i.action in {Action.RESTORE, Action.ROLLBACK}), None)
+        if standing is not None:
+            return (), f"{self.store.path(standing)} is pending"
+        if config.has_metadata_table:
+            return (), "the table has a metadata table, whose compactions say what may go"
+        going = self._due(config, before, asked)
+        if not going:
+            return (), "nothing is old enough to go"
+        entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
+        manifest = provable(self.store, before)  # What proves it may be archived now.
+        self._write(config, [self._read(config, instant, entries) for instant in going])
+        self._forget(going, entries)
+        carried_over(self.store, config, manifest, going)
+        return going, ""
+
+    def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> LeavingInstant:
+        layout = self.store.layout
+        requests = (each for each in layout.requests(instant) if layout.file_name(each) in entries)
+        request = next(requests, None)
+        entry = entries[layout.file_name(instant)]
+        return LeavingInstant(
+            instant.time,
+            instant.completion_time or format_instant_time(entry.modified_ms, config.zone),
+            instant.action.value,
+            self.store.read(instant),
+            self.store.read(request) if request else b"",
+            f"{self.storage.location}/{self.store.path(instant)}",
+        )
+
+    def _write(self, config: TableConfig, instants: Sequence[LeavingInstant]) -> None:
+        folder, options = config.archive_folder, self.options
+        if not self.store.layout.tells_completion:
+            write_archive_log(self.storage, folder, instants, per_block=options[ARCHIVE_BATCH])
+            return
+        write_history(self.storage, folder, instants)
+        settings = HistorySettings(options[HISTORY_BATCH], options[HISTORY_BYTES], options[KEPT_MANIFESTS])
+        compact_history(self.storage, folder, settings)
+
+    def _forget(self, going: Sequence[Instant], entries: dict[str, FileInfo]) -> None:
+        """Take instants off the timeline that stand in the archive."""
+        layout = self.store.layout
+        families = {(i.time, action) for i in going for action in (i.action, *_PLANS.get(i.action, ()))}
+        pending = [
+            entry.path
+            for name, entry in entries.items()
+            if (found := layout.parse(name)) is not None
+            and found.state is not State.COMPLETED
+            and (found.time, found.action) in families
+        ]
+        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+            list(pool.map(self.storage.delete, pending))
+        for instant in going:
+            self.storage.delete(self.store.path(instant))
+
+
+#: What completes as an action -> the plans it may stem from.
+_PLANS: Final = {done: tuple(p for p, as_ in COMPLETES_AS.items() if as_ is done) for done in COMPLETES_AS.values()}
+
+
+def _counted_from(timeline: Timeline, config: TableConfig) -> str:
+    """The oldest instant that the trigger of compaction needs (Hudi: ``getOldestInstantToRetainForCompaction``)."""
+    if config.table_type is not TableType.MERGE_ON_READ:
+        return "~"
+    compactions = [commit.time for commit in timeline.commits if commit.action is Action.COMMIT]
+    last = max(compactions, default="")
+    deltas = [c.time for c in timeline.commits if c.action is Action.DELTA_COMMIT and c.time > last]
+    if len(deltas) > _COMPACTS_AFTER:
+        return deltas[-_COMPACTS_AFTER]
+    return last or min(deltas, default="~")

@@ -1,0 +1,150 @@
+"""Putting instants into the archive, of both layouts (Hudi: ``TimelineArchiverV1``, ``LSMTimelineWriter``).
+
+What is written here stands, whole and durable, before anything leaves the active timeline. A file that a crash left
+without being named by a manifest is written over. Readers meet the old manifest or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeformat.codec.archive_entries import HISTORY, LeavingInstant, encode_archive, history_rows
+from lakeformat.codec.commit_json import decode_json
+from lakeformat.storage.port import Storage, check_path
+from lakeformat.timeline.archived import LOG_NAME, MANIFEST_NAME, manifest_number
+
+__all__ = ["HistorySettings", "compact_history", "write_archive_log", "write_history"]
+
+_DATA: Final = re.compile(r"(?P<least>\d+)_(?P<greatest>\d+)_(?P<level>\d+)\.parquet")
+#: Decoded at once when files are put together.
+_BATCH_ROWS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """How files of layout 2's history are put together.
+
+    Attributes:
+        batch: files of one level that become one of the next.
+        most_bytes: of the files that become one.
+        kept: manifests besides the newest that stay for readers.
+    """
+
+    batch: int
+    most_bytes: int
+    kept: int
+
+
+# --- layout 1 -------------------------------------------------------------------------------------------
+
+
+def write_archive_log(storage: Storage, folder: str, instants: Sequence[LeavingInstant], *, per_block: int) -> None:
+    """One more file, whose number is greater than all there are; its instants, oldest first, in blocks of some."""
+    data = encode_archive(instants, per_block=per_block)
+    found = (match for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name)))
+    number = 1 + max((int(match[1]) for match in found), default=0)
+    while True:
+        try:
+            storage.create(check_path(f"{folder}/.commits_.archive.{number}_1-0-1"), data)
+        except FileExistsError:  # Where no lock keeps others out.
+            number += 1
+        else:
+            return
+
+
+# --- layout 2 -------------------------------------------------------------------------------------------
+
+
+def write_history(storage: Storage, folder: str, instants: Sequence[LeavingInstant]) -> None:
+    """One more file of level 0, and a manifest that names it."""
+    times = sorted(each.time for each in instants)
+    rows = history_rows(sorted(instants, key=lambda each: each.time))
+    entry = _write_data(storage, folder, f"{times[0]}_{times[-1]}_0.parquet", [rows])
+    number, files = _manifest(storage, folder)
+    _publish(storage, folder, number + 1, [*(file for file in files if file["fileName"] != entry["fileName"]), entry])
+
+
+def compact_history(storage: Storage, folder: str, settings: HistorySettings) -> int:
+    """Put files of a level together where there are many, then remove what no kept manifest names.
+
+    Memory: some rows. Returns how many levels were put together.
+    """
+    level = compacted = 0
+    while True:
+        number, files = _manifest(storage, folder)
+        named = {str(file["fileName"]): file for file in files}
+        of_level = sorted(name for name in named if (m := _DATA.fullmatch(name)) and int(m["level"]) == level)
+        if not of_level:
+            break
+        sources, total = [], 0
+        for name in of_level[: settings.batch] if len(of_level) >= settings.batch else []:
+            total += int(named[name]["fileLen"])
+            if sources and total > settings.most_bytes:
+                break
+            sources.append(name)
+        if len(sources) > 1:
+            made = _merged(storage, folder, sources, level + 1)
+            rest = [file for name, file in named.items() if name not in sources]
+            _publish(storage, folder, number + 1, [*rest, made])
+            compacted += 1
+        level += 1
+    if compacted:
+        _forget(storage, folder, settings.kept + compacted)
+    return compacted
+
+
+def _merged(storage: Storage, folder: str, sources: Sequence[str], level: int) -> dict[str, Any]:
+    """One file of several, by time. Those of a level hold one range of time after the other, or nearly so."""
+    tables = []
+    for name in sources:
+        with storage.open_input(f"{folder}/{name}") as source:
+            tables.append(pq.read_table(source).select(HISTORY.names).cast(HISTORY))
+    rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
+    times = rows.column("instantTime")
+    return _write_data(storage, folder, f"{times[0]}_{times[-1]}_{level}.parquet", rows.to_batches(_BATCH_ROWS))
+
+
+def _write_data(storage: Storage, folder: str, name: str, parts: Sequence[pa.Table | pa.RecordBatch]) -> dict[str, Any]:
+    path = check_path(f"{folder}/{name}")
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, HISTORY, compression="gzip", store_schema=False) as writer:
+        for part in parts:
+            writer.write(part)
+    data = sink.getvalue().to_pybytes()
+    storage.replace(path, data)
+    return {"fileName": name, "fileLen": len(data)}
+
+
+def _manifest(storage: Storage, folder: str) -> tuple[int, list[dict[str, Any]]]:
+    number = manifest_number(storage, folder)
+    if number < 0:
+        return 0, []
+    path = f"{folder}/manifest_{number}"
+    return number, list(decode_json(storage.read(path), name=f"{storage.location}/{path}")["files"])
+
+
+def _publish(storage: Storage, folder: str, number: int, files: Sequence[dict[str, Any]]) -> None:
+    storage.replace(f"{folder}/manifest_{number}", json.dumps({"files": list(files)}).encode())
+    storage.replace(f"{folder}/_version_", str(number).encode())
+
+
+def _forget(storage: Storage, folder: str, kept: int) -> None:
+    """Manifests but for the newest few, then data files that none of those names."""
+    entries = storage.list(folder)
+    numbers = sorted((int(m[1]) for entry in entries if (m := MANIFEST_NAME.fullmatch(entry.name))), reverse=True)
+    for number in numbers[kept + 1 :]:
+        storage.delete(f"{folder}/manifest_{number}")
+    used: set[str] = set()
+    for number in numbers[: kept + 1]:
+        path = f"{folder}/manifest_{number}"
+        used.update(str(file["fileName"]) for file in decode_json(storage.read(path), name=path)["files"])
+    for entry in entries:
+        if _DATA.fullmatch(entry.name) and entry.name not in used:
+            storage.delete(entry.path)

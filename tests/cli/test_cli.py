@@ -1,0 +1,294 @@
+"""The command line: what it prints is what the table holds, and errors are one line with a code of their kind."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hudi_rs
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from fixture_tables import unpack
+
+import lakeformat
+from lakeformat.cli.exits import EXITS
+from lakeformat.cli.main import main
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("part", pa.string()),
+        ("price", pa.decimal128(10, 2)),
+        ("day", pa.date32()),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+LINES = '{"id": 1, "part": "b", "price": "7.50", "day": "2025-01-02", "tags": ["x"]}\n{"id": 9, "part": "b"}\n'
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
+    def command(*words: object) -> Answer:
+        capfdbinary.readouterr()
+        code = main([str(word) for word in words])
+        sys.stdout.flush()
+        found = capfdbinary.readouterr()
+        return Answer(code, found.out.decode(errors="surrogateescape"), found.err.decode())
+
+    return command
+
+
+def some(first: int, last: int) -> pa.Table:
+    rows = [
+        {"id": at, "part": "ab"[at % 2], "price": at, "day": at, "tags": ["t"] * (at % 3)} for at in range(first, last)
+    ]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="part")
+    table.bulk_insert(some(0, 8))
+    return tmp_path / "t"
+
+
+def ids(path: Path) -> list[int]:
+    return sorted(row["id"] for row in hudi_rs.assert_same_rows(lakeformat.open(path)))
+
+
+def test_a_table_from_nothing_but_commands(run: Any, tmp_path: Path) -> None:
+    path, file = tmp_path / "t", tmp_path / "rows.parquet"
+    pq.write_table(some(0, 8), file)
+    made = run("create", path, "--like", file, "--record-key", "id", "--partition-by", "part")
+    assert (made.code, made.out) == (0, f"made an empty table at {path}\n")
+    assert run("create", path, "--like", file, "--record-key", "id").code == 2
+    assert run("insert", path, file, "--bulk").code == 0
+    assert ids(path) == list(range(8))
+    pq.write_table(some(6, 10), file)
+    answer = json.loads(run("upsert", path, file, "--json").out)
+    assert answer["rows"] == {"incoming": 4, "inserted": 2, "updated": 2, "deleted": 0}
+    assert run("delete", path, "--where", "id < 3").code == 0
+    assert ids(path) == list(range(3, 10))
+    pq.write_table(some(3, 5).select(["id"]), file)
+    assert run("delete", path, file).code == 0
+    pq.write_table(some(20, 21), file)
+    assert run("overwrite", path, file, "--partitions").code == 0
+    assert ids(path) == [5, 7, 9, 20]
+    assert run("cluster", path, "--by", "id").code == 0
+    assert [entry["operation"] for entry in json.loads(run("history", path, "--json").out)] == [
+        "cluster",
+        "insert_overwrite",
+        "delete",
+        "delete",
+        "upsert",
+        "bulk_insert",
+    ]
+
+
+def parquet(rows: pa.Table, file: Path) -> None:
+    pq.write_table(rows, file)
+
+
+def arrow_file(rows: pa.Table, file: Path) -> None:
+    pyarrow.feather.write_feather(rows, file, compression="uncompressed")
+
+
+def arrow_stream(rows: pa.Table, file: Path) -> None:
+    with pa.ipc.new_stream(file, rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def csv(rows: pa.Table, file: Path) -> None:
+    pyarrow.csv.write_csv(rows.drop_columns("tags"), file)
+
+
+def json_lines(rows: pa.Table, file: Path) -> None:
+    file.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows.to_pylist()))
+
+
+def json_list(rows: pa.Table, file: Path) -> None:
+    file.write_text(json.dumps(rows.to_pylist(), default=str))
+
+
+@pytest.mark.parametrize(
+    ("ending", "write"),
+    [
+        ("parquet", parquet),
+        ("arrow", arrow_file),
+        ("arrows", arrow_stream),
+        ("csv", csv),
+        ("jsonl", json_lines),
+        ("json", json_list),
+    ],
+)
+def test_rows_come_from_any_kind_of_file(ending: str, write: Any, run: Any, path: Path, tmp_path: Path) -> None:
+    file, rows = tmp_path / f"rows.{ending}", some(6, 12)
+    write(rows, file)
+    options = ["-o", "hoodie.write.set.null.for.missing.columns=true"] if ending == "csv" else []
+    answer = run("upsert", path, file, "--json", *options)
+    assert (answer.code, answer.err) == (0, "")
+    assert json.loads(answer.out)["rows"]["updated"] == 2
+    found = lakeformat.open(path).to_arrow(["id", "price", "day"], "id >= 6").sort_by("id")
+    assert found == rows.select(["id", "price", "day"]).cast(found.schema)
+
+
+def test_standard_input_needs_to_be_told_its_kind(run: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINES.encode())))
+    assert "--format" in run("upsert", path, "-").err
+    answer = run("upsert", path, "-", "--format", "json", "-o", "hoodie.write.set.null.for.missing.columns=true")
+    assert answer.code == 0
+    rows = lakeformat.open(path).to_arrow(["id", "tags", "price"], "id in (1, 9)").sort_by("id").to_pylist()
+    assert rows == [{"id": 1, "tags": ["x"], "price": Decimal("7.50")}, {"id": 9, "tags": None, "price": None}]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "arrow", "parquet"])
+def test_rows_leave_in_any_form(kind: str, run: Any, path: Path, tmp_path: Path) -> None:
+    answer = run("read", path, "-f", kind, "--where", "id > 2", "--columns", "id,tags", "--limit", "4")
+    data = answer.out.encode(errors="surrogateescape")
+    if kind == "csv":
+        rows = pyarrow.csv.read_csv(io.BytesIO(data)).to_pylist()
+        rows = [{**row, "tags": json.loads(row["tags"])} for row in rows]
+    elif kind == "json":
+        rows = [json.loads(line) for line in data.splitlines()]
+    elif kind == "arrow":
+        rows = pa.ipc.open_stream(data).read_all().to_pylist()
+    else:
+        rows = pq.read_table(io.BytesIO(data)).to_pylist()
+    assert len(rows) == 4
+    assert all(row in some(3, 8).select(["id", "tags"]).to_pylist() for row in rows)
+    into = run("read", path, "-f", kind, "--output", tmp_path / "out", "--where", "id > 2")
+    assert (into.out, into.err) == ("", f"5 rows written to {tmp_path / 'out'}\n")
+
+
+def test_a_table_for_people_shows_some_rows_and_says_so(run: Any, path: Path) -> None:
+    lakeformat.open(path).insert(some(10, 40))
+    answer = run("read", path)
+    assert len(answer.out.splitlines()) == 22
+    assert "the first 20 rows" in answer.err
+    assert run("read", path, "--where", "id = 4", "--columns", "id,price,tags").out.split()[-3:] == [
+        "4",
+        "4.00",
+        '["t"]',
+    ]
+    assert run("read", path, "--count").out == "38\n"
+    assert json.loads(run("read", path, "--count", "--json", "--where", "id < 3").out) == {"rows": 3}
+
+
+def test_the_past_and_what_changed_since(run: Any, path: Path) -> None:
+    table = lakeformat.open(path)
+    first = table.history()[0].instant_time
+    table.upsert(some(7, 10))
+    assert run("read", path, "--as-of", first, "--count").out == "8\n"
+    assert [json.loads(line)["id"] for line in run("read", path, "--since", first, "--json").out.splitlines()] == [
+        8,
+        7,
+        9,
+    ]
+    assert run("read", path, "--since", first, "--as-of", first).code == 2
+
+
+def test_what_lies_on_disk(run: Any, path: Path) -> None:
+    instant = lakeformat.open(path).history()[0].instant_time
+    slices = json.loads(run("show", "slices", path, "--json").out)
+    assert {path / each["path"] for each in slices} == set(path.glob("*/*.parquet"))
+    assert json.loads(run("show", "timeline", path, "--json").out) == [
+        {"instant": instant, "action": "commit", "state": "completed", "completed": None}
+    ]
+    commit = json.loads(run("show", "commit", path, instant, "--json").out)
+    assert commit["operation"] == "BULK_INSERT"
+    assert sum(each["num_writes"] for each in commit["stats"]["a"]) == 4
+    assert [run("show", what, path).code for what in ("slices", "timeline")] == [0, 0]
+    assert run("show", "commit", path, instant).out.startswith("bulk_insert")
+    assert run("show", "commit", path, "20200101000000000").code == 8
+    assert run("show", "plan", path, instant).code == 8
+    planned = lakeformat.open(path).schedule_clustering("id")
+    assert len(json.loads(run("show", "plan", path, planned, "--json").out)["plan"]["groups"]) == 2
+
+
+def test_plans_and_reports_write_nothing(run: Any, path: Path, tmp_path: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.is_file()}
+    pq.write_table(some(6, 12), tmp_path / "rows.parquet")
+    assert json.loads(run("plan", path, tmp_path / "rows.parquet", "--json").out)["incoming"] == 6
+    assert json.loads(run("plan", path, "--where", "part = 'a'", "--json").out)["files_after_names"] == 1
+    report = run("layout-report", path, "--by", "id,price", "--png", tmp_path / "layout.png", "--json")
+    assert {each["name"] for each in json.loads(report.out)["layouts"]} == {"now", "linear", "z-order", "hilbert"}
+    assert (tmp_path / "layout.png").read_bytes()[:4] == b"\x89PNG"
+    assert before == {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("name", ["hudi_changes/v6_cow_archived", "hudi_v8_v9/v9_mor_compacted_partitioned"])
+def test_describe_tells_tables_of_hudi(name: str, run: Any, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    found = json.loads(run("describe", folder, "--json").out)
+    table = lakeformat.open(folder)
+    assert (found["version"], found["type"]) == (table.config.version, table.config.table_type.value)
+    assert [each["name"] for each in found["columns"]] == table.schema.names
+    assert found["rows"] in (None, table.count())
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], int]] = {
+    "no table": (("read", "nowhere"), 3),
+    "unknown column": (("read", "{table}", "--columns", "idd"), 2),
+    "unknown command": (("raed", "{table}"), 2),
+    "unknown option": (("read", "{table}", "--were", "id > 2"), 2),
+    "an option without a value": (("read", "{table}", "-o", "where"), 2),
+    "an unknown option of the table": (("read", "{table}", "-o", "lakeformat.no.such=1"), 2),
+    "an unknown form": (("read", "{table}", "-f", "xml"), 2),
+    "no file": (("upsert", "{table}", "nowhere.parquet"), 2),
+    "a file of another kind": (("upsert", "{table}", "{table}/.hoodie/hoodie.properties", "-f", "parquet"), 2),
+    "no ending": (("upsert", "{table}", "rows"), 2),
+    "a condition that is none": (("delete", "{table}", "--where", "id >"), 2),
+    "neither keys nor condition": (("delete", "{table}"), 2),
+    "an instant to come": (("read", "{table}", "--as-of", "never"), 2),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_errors_are_one_line_with_a_code(case: str, run: Any, path: Path) -> None:
+    words, code = REFUSED[case]
+    given = [word.replace("{table}", str(path)) for word in words]
+    answer = run(*given)
+    assert (answer.code, answer.out) == (code, "")
+    assert answer.err.startswith("lakeformat: ")
+    assert answer.err.count("\n") == 1
+    if case != "an unknown form":  # Which --json answers.
+        assert json.loads(run(*given, "--json").err)["exit_code"] == code
+
+
+def test_every_kind_of_error_has_a_code() -> None:
+    kinds = {kind for known, _ in EXITS.values() for kind in known}
+    leaves = [getattr(lakeformat, name) for name in lakeformat.__all__ if name.endswith("Error")]
+    assert [
+        kind for kind in leaves if kind is not lakeformat.LakeformatError and not issubclass(kind, tuple(kinds))
+    ] == []
+
+
+def test_help_shows_an_example_of_every_command(run: Any) -> None:
+    listed = run("--help").out
+    for command in ("describe", "history", "read", "plan", "create", "upsert", "insert", "delete", "cluster"):
+        assert command in listed
+        assert f"lakeformat {command} /data" in run(command, "--help").out
+    assert run("--version").out == f"lakeformat {lakeformat.__version__}\n"
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
+    code = (
+        "import sys; from lakeformat.cli.main import main; main(['--help']);"
+        "print({'pyarrow', 'numpy', 'pyspark', 'sqlglot', 'fsspec', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

@@ -1,0 +1,274 @@
+"""What people of other libraries try first: it works, or is refused with the right name."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+import lakeformat
+from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, Table, TableNotFoundError
+from lakeformat.storage import LocalStorage
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("part", pa.string()),
+        ("price", pa.decimal128(10, 2)),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("small", pa.int32()),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+ROWS: list[dict[str, Any]] = [
+    {
+        "id": at,
+        "part": "ab"[at % 2],
+        "price": decimal.Decimal(at),
+        "day": date(2025, 1, at + 1),
+        "at": datetime(2025, 1, 1, at, tzinfo=timezone.utc),
+        "small": at * 10,
+        "tags": ["x"] * at,
+    }
+    for at in range(6)
+]
+
+
+def columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row.get(name) for row in rows] for name in SCHEMA.names}
+
+
+def new_table(folder: Path, **options: Any) -> Table:
+    return lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="part", **options)
+
+
+def plain(rows: Any) -> list[dict[str, Any]]:
+    """Rows without Hudi's columns, by key."""
+    kept = pa.table(rows).select(SCHEMA.names).to_pylist()
+    return sorted(kept, key=lambda row: row["id"])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = new_table(tmp_path)
+    table.upsert(pa.Table.from_pylist(ROWS, SCHEMA))
+    return table
+
+
+INPUTS: dict[str, Callable[[], Any]] = {
+    "list of dicts": lambda: ROWS,
+    "dict of lists": lambda: columns_of(ROWS),
+    "dict of arrays": lambda: {
+        name: pa.array(columns_of(ROWS)[name], SCHEMA.field(name).type) for name in SCHEMA.names
+    },
+    "polars LazyFrame": lambda: pl.from_arrow(pa.Table.from_pylist(ROWS, SCHEMA)).lazy(),
+    "dataset": lambda: ds.dataset(pa.Table.from_pylist(ROWS, SCHEMA)),
+    "scanner": lambda: ds.dataset(pa.Table.from_pylist(ROWS, SCHEMA)).scanner(),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_rows_come_as_people_have_them(name: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    result = table.upsert(INPUTS[name]())
+    assert (result.rows.incoming, result.rows.inserted, result.rows.updated) == (6, 6, 0)
+    assert plain(table.to_arrow()) == ROWS
+
+
+def test_another_table_and_a_read_are_rows_too(table: Table, tmp_path: Path) -> None:
+    copy = new_table(tmp_path / "copy")
+    copy.upsert(table.scan(meta_columns=False, where="id < 4"))
+    assert plain(copy) == ROWS[:4]
+
+
+def test_a_dict_that_lacks_a_key_is_null_there(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    lacking = {name: value for name, value in ROWS[0].items() if name != "small"}
+    table.upsert([lacking, ROWS[1]])
+    assert [row["small"] for row in plain(table.to_arrow())] == [None, 10]
+
+
+def test_keys_and_plans_take_the_same(table: Table) -> None:
+    assert table.plan_delete([{"id": 1, "part": "b"}]).updates == 1
+    assert table.delete([{"id": 1, "part": "b"}]).rows.deleted == 1
+    assert table.delete({"id": [2, 99]}).rows.deleted == 1
+    merged = table.merge([{"id": 3, "part": "b", "small": 7}]).when_matched_update(columns=["small"]).execute()
+    assert (merged.rows.updated, merged.files.merged) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "said"),
+    [
+        ({"id": [1], "part": ["a", "b"]}, InvalidInputError, "id 1, part 2"),
+        ({"id": 1, "part": "a"}, InvalidInputError, "give a list of values"),
+        ([{"id": 1}, "no row"], InvalidInputError, "no dict"),
+        ([{"id": 1, "part": "a", "small": "many"}], SchemaMismatchError, "'small' cannot be read as int32"),
+        ([{"id": 1, "part": "a", 3: 4}], InvalidInputError, "keys that are str"),
+        ("rows.parquet", InvalidInputError, "a list of dicts"),
+    ],
+)
+def test_what_is_no_table_is_refused_in_one_line(table: Table, rows: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said) as caught:
+        table.upsert(rows)
+    assert "\n" not in str(caught.value)
+    assert table.count() == 6
+
+
+OUTPUTS: dict[str, Callable[[Table], Any]] = {
+    "to_arrow": lambda table: table.to_arrow(),
+    "to_pandas": lambda table: pa.Table.from_pandas(table.to_pandas()),
+    "to_polars": lambda table: table.to_polars().to_arrow(),
+    "to_duckdb": lambda table: table.to_duckdb().to_arrow_table(),
+    "polars of the table": lambda table: pl.DataFrame(table).to_arrow(),
+    "pyarrow of the table": pa.table,
+    "pyarrow of a scan": lambda table: pa.table(table.scan(SCHEMA.names)),
+    "rows as dicts": lambda table: pa.Table.from_pylist(table.scan().to_pylist()),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_rows_leave_as_people_want_them(name: str, table: Table) -> None:
+    ids = OUTPUTS[name](table)
+    assert sorted(zip(ids["id"].to_pylist(), ids["small"].to_pylist(), strict=True)) == [
+        (at, at * 10) for at in range(6)
+    ]
+
+
+def test_pandas_polars_and_duckdb_see_the_filter_and_the_columns(table: Table) -> None:
+    assert isinstance(table.to_pandas(["id"], "id > 3"), pd.DataFrame)
+    assert sorted(table.to_pandas(["id"], "id > 3")["id"]) == [4, 5]
+    assert table.to_polars("id", where=pc.field("id") > 4).rows() == [(5,)]
+    assert table.to_duckdb(["small"], limit=2).aggregate("count(*)").fetchall() == [(2,)]
+    named = table.scan(where="id < 2").to_duckdb(duckdb.connect())
+    assert named.filter("part = 'b'").count("*").fetchall() == [(1,)]
+
+
+def test_a_limit_gives_so_many_rows_of_those(table: Table) -> None:
+    for limit in (0, 1, 5, 6, 100):
+        rows = table.to_arrow(["id"], "id >= 1", limit=limit)["id"].to_pylist()
+        assert len(rows) == len(set(rows)) == min(limit, 5)
+        assert set(rows) <= {1, 2, 3, 4, 5}
+        assert table.scan(where="id >= 1", limit=limit).count() == min(limit, 5)
+    with pytest.raises(InvalidInputError, match="limit=-1"):
+        table.to_arrow(limit=-1)
+
+
+def test_count_is_how_many_rows_there_are(table: Table) -> None:
+    first = table.history()[-1].instant_time
+    table.delete({"id": [0]})
+    assert (table.count(), len(table), table.count("small > 20"), table.count(as_of=first)) == (5, 5, 3, 6)
+    assert table.changes(since="000").count() == 5
+    assert table.count(pc.field("small") < 0) == 0
+    assert bool(table)
+    table.overwrite(SCHEMA.empty_table())
+    assert (len(table), bool(table)) == (0, True)
+
+
+def test_count_without_the_file_index_asks_footers(table: Table) -> None:
+    listed = lakeformat.open(table.engine.storage.location, **{"lakeformat.file.index": False})
+    assert (listed.files()["rows"].null_count, listed.count()) == (2, 6)
+
+
+def test_files_are_those_on_disk(table: Table) -> None:
+    folder = Path(table.engine.storage.location)
+    files = table.files()
+    on_disk = {str(file.relative_to(folder)): file.stat().st_size for file in folder.glob("*/*.parquet")}
+    assert dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True)) == on_disk
+    assert sum(files["rows"].to_pylist()) == 6
+    assert set(files["partition_path"].to_pylist()) == {"a", "b"}
+    assert all(
+        path.startswith(f"{part}/{id_}_")
+        for path, part, id_ in zip(
+            *(files[name].to_pylist() for name in ("path", "partition_path", "file_id")), strict=True
+        )
+    )
+
+
+def test_exists_open_and_create(table: Table, tmp_path: Path) -> None:
+    location = table.engine.storage.location
+    assert lakeformat.exists(location)
+    assert table.exists()
+    assert not lakeformat.exists(tmp_path / "nowhere")
+    assert not lakeformat.exists("memory://nowhere/at/all", storage_options={})
+    assert lakeformat.create(location, SCHEMA, record_key="id", partition_by="part").count() == 6
+    with pytest.raises(InvalidOptionError, match="already; choose"):
+        lakeformat.create(location, SCHEMA, record_key="id", partition_by="part", if_exists="error")
+    with pytest.raises(InvalidOptionError, match="overwrite"):
+        lakeformat.create(location, SCHEMA, record_key="id", if_exists="replace")
+    with pytest.raises(TableNotFoundError):
+        lakeformat.open(tmp_path / "nowhere", storage_options=None)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"id": "int64", "name": pa.string()},
+        [("id", pa.int64()), ("name", pa.string())],
+        pa.table({"id": [1], "name": ["a"]}),
+        pl.DataFrame({"id": [1], "name": ["a"]}),
+        pd.DataFrame({"id": [1], "name": ["a"]}),
+        [{"id": 1, "name": "a"}],
+        {"id": [1], "name": ["a"]},
+    ],
+    ids=["names", "pairs", "arrow", "polars", "pandas", "dicts", "lists"],
+)
+def test_a_table_is_made_of_whatever_has_columns(columns: Any, tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", columns, record_key="id", if_exists="error")
+    assert table.schema == pa.schema([("id", pa.int64()), ("name", pa.string())])
+    assert table.count() == 0
+
+
+def test_a_type_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="give names and Arrow types"):
+        lakeformat.create(tmp_path / "t", {"id": "integer!"}, record_key="id")
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("vacuum", "clean()"),
+        ("to_pyarrow_table", "to_arrow()"),
+        ("append", "insert(rows)"),
+        ("load_as_version", "as_of"),
+        ("upsret", "did you mean 'upsert'"),
+    ],
+)
+def test_names_of_other_formats_tell_ours(name: str, ours: str, table: Table) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(table, name)
+    assert ours in str(caught.value)
+    assert not hasattr(table, "_repr_mimebundle_")
+
+
+def test_a_condition_in_the_place_of_keys_is_told_its_name(table: Table) -> None:
+    with pytest.raises(InvalidInputError, match="delete\\(where='id = 1'\\)"):
+        table.delete("id = 1")
+
+
+def test_notebooks_show_tables_without_a_word_of_html_from_values(table: Table, tmp_path: Path) -> None:
+    columns = {"id": "int64", "part": "string"}
+    hostile = lakeformat.create(tmp_path / "<b>", columns, record_key="id", partition_by="part")
+    result = hostile.upsert([{"id": 1, "part": "<script>"}])
+    shown = {
+        "table": hostile._repr_html_(),
+        "result": result._repr_html_(),
+        "history": hostile.history()._repr_html_(),
+        "plan": hostile.plan_upsert([{"id": 1, "part": "<script>"}])._repr_html_(),
+        "layout": table.layout_report(["id", "small"])._repr_html_(),
+    }
+    assert [name for name, html in shown.items() if "<script>" in html or "<b>" in html or "<table" not in html] == []
+    assert "&lt;script&gt;" in shown["plan"]
+    assert "&lt;b&gt;" in shown["table"]
+    assert result.instant_time in shown["history"]
+    assert "no table" in Table(LocalStorage(str(tmp_path / "nowhere")))._repr_html_()

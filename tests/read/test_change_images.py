@@ -1,0 +1,173 @@
+"""Change data: Hudi's own answers, tables on which nobody ever switched it on, and what is no longer there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fixture_tables import expected, names, unpack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat import InstantNotAvailableError, InvalidInputError, Table
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
+#: A version that loses fills fields of the one that stays: no change of the row's commit.
+FILLED = {"hudi_merge_rules/v9_mor_debezium_postgres", "hudi_merge_rules/v9_mor_merge_into"}
+
+
+def as_hudi_says(value: Any) -> Any:
+    """As JSON of Hudi's: days and microseconds, nulls left out."""
+    if isinstance(value, dict):
+        return {key: as_hudi_says(each) for key, each in value.items() if each is not None}
+    if isinstance(value, datetime):
+        return int((value.replace(tzinfo=timezone.utc) - EPOCH).total_seconds() * 1_000_000)
+    return (value - EPOCH.date()).days if isinstance(value, date) else value
+
+
+def counted(rows: list[Any]) -> Counter[str]:
+    return Counter(json.dumps(as_hudi_says(row), sort_keys=True) for row in rows)
+
+
+@pytest.mark.parametrize("name", [name for name in names("hudi_changes") if expected(name)["cdc"]])
+def test_images_equal_hudis(name: str, tmp_path: Path) -> None:
+    """Hudi fails where a commit wrote no change data into a file that it rewrote; here nothing depends on that."""
+    table, seen = lakeformat.open(unpack(name, tmp_path)), 0
+    for read in expected(name)["reads"]:
+        if read["format"] == "cdc" and isinstance(read["rows"], list):
+            found = table.changes(read["begin"], read["end"] or None, images=True).to_arrow()
+            assert counted(plain(found)) == counted(read["rows"]), read
+            seen += 1
+    assert seen > 5
+
+
+def text_of(row: Any) -> str:
+    return json.dumps(row, sort_keys=True, default=repr)
+
+
+def plain(rows: pa.Table) -> list[Any]:
+    return rows.to_pylist(maps_as_pydicts="strict")
+
+
+TABLES = [
+    name
+    for folder in ("hudi_changes", "hudi_mor_v6", "hudi_v8_v9", "hudi_merge_rules", "hudi_v6", "own_histories")
+    for name in names(folder)
+    if "archived" not in name and name not in FILLED
+]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_changes_one_after_the_other_make_the_table(name: str, tmp_path: Path) -> None:
+    table = lakeformat.open(unpack(name, tmp_path))
+    rows = table.to_arrow()
+    columns = [*KEY, *(name for name in rows.column_names if not name.startswith("_hoodie_"))]
+    held: dict[tuple[str, ...], str] = {}  # Texts: NaN is not equal to itself.
+    by_commit: dict[str, list[Any]] = {}
+    for change in plain(table.changes("000", images=True).to_arrow(columns)):
+        by_commit.setdefault(change["ts_ms"], []).append(change)
+    for changes in by_commit.values():
+        for change in sorted(changes, key=lambda each: "diu".index(each["op"])):
+            image = change["after"] or change["before"]
+            key = tuple(image[name] for name in KEY)
+            assert held.pop(key, "null") == text_of(change["before"])
+            if change["after"] is not None:
+                held[key] = text_of(change["after"])
+    assert held == {tuple(row[name] for name in KEY): text_of(row) for row in plain(rows.select(columns))}
+
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["upsert", "delete", "overwrite", "cluster", "update"]),
+        st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def rows_of(values: dict[str, int]) -> pa.Table:
+    return pa.table({"id": list(values), "v": list(values.values())}, schema=SCHEMA)
+
+
+@settings(max_examples=15)
+@given(STEPS)
+def test_any_range_of_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+    """A model notes what each commit did to each key."""
+    table = lakeformat.create(tmp_path_factory.mktemp("images") / "t", SCHEMA, record_key="id")
+    held: dict[str, int] = {}
+    told: list[tuple[str, list[tuple[str, Any, Any]]]] = [("000", [])]
+    for verb, values in steps:
+        before = dict(held)
+        if verb == "cluster" or not values:
+            if not held:
+                continue
+            told.append((table.cluster(by=["v"]).instant_time, []))
+            continue
+        if verb == "update":
+            touched = {key for key, value in held.items() if value > 4}
+            held |= dict.fromkeys(touched, 1)
+            instant = table.update({"v": 1}, where="v > 4").instant_time
+        elif verb == "delete":
+            touched = set(values)
+            held = {key: value for key, value in held.items() if key not in values}
+            instant = table.delete(rows_of(values).select(["id"])).instant_time
+        else:
+            touched = {*values, *held} if verb == "overwrite" else set(values)
+            held = values if verb == "overwrite" else {**held, **values}
+            instant = getattr(table, verb)(rows_of(values)).instant_time
+        if verb == "overwrite":
+            changes = [("d", (key, value), None) for key, value in before.items()]
+            changes += [("i", None, (key, value)) for key, value in values.items()]
+        else:
+            changes = []
+            for key in touched:
+                old, new = ((key, of[key]) if key in of else None for of in (before, held))
+                if old or new:
+                    changes.append(("u" if old and new else "i" if new else "d", old, new))
+        told.append((instant, changes))
+    for start, (since, _) in enumerate(told):
+        for until, _ in told[max(start, 1) :]:
+            wanted = Counter((time, *change) for time, changes in told if since < time <= until for change in changes)
+            assert Counter(found(table, since, until)) == wanted
+
+
+def found(table: Table, since: str, until: str | None = None) -> list[Any]:
+    def image(row: Any) -> Any:
+        return None if row is None else (row["id"], row["v"])
+
+    changes = table.changes(since, until, images=True).to_arrow().to_pylist()
+    return [(each["ts_ms"], each["op"], image(each["before"]), image(each["after"])) for each in changes]
+
+
+def test_what_is_no_longer_there_is_said(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
+    first, second = (table.upsert(rows_of({"a": value})).instant_time for value in (1, 2))
+    assert found(table, first) == [(second, "u", ("a", 1), ("a", 2))]
+    (old,) = (tmp_path / "t").glob(f"*_{first}.parquet")
+    old.unlink()
+    with pytest.raises(InstantNotAvailableError, match=f"{first}.*commit {second} changed.*begin at {second} or later"):
+        table.changes(first, images=True)
+    assert found(table, second) == []
+    assert table.changes(second, images=True).until == second
+    archived = lakeformat.open(unpack("hudi_changes/v9_cow_archived", tmp_path))
+    with pytest.raises(InstantNotAvailableError, match=r"commits up to 20261122152605546 have been archived; begin at"):
+        archived.changes("000", images=True)
+
+
+def test_columns_of_the_images(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
+    assert table.changes("000", images=True).to_arrow().num_rows == 0
+    table.upsert(rows_of({"a": 1}))
+    changes = table.changes("000", images=True).to_arrow(["_hoodie_record_key", "v"]).to_pylist()
+    assert changes[0]["after"] == {"_hoodie_record_key": "a", "v": 1}
+    with pytest.raises(InvalidInputError, match=r"unknown column 'w'; the table has"):
+        table.changes("000", images=True).to_arrow(["w"])

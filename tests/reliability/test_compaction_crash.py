@@ -1,0 +1,109 @@
+"""The process that compacts dies at every one of its calls to storage; readers see what they saw before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import hudi_rs
+import pytest
+from fixture_tables import unpack
+from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from reliability.flights import copy_of, open_at
+from services.appending import Append
+
+import lakeformat
+from lakeformat.model.files import BaseFileName
+from lakeformat.model.instant import Action
+from lakeformat.storage import LocalStorage, Storage
+from lakeformat.storage.port import HOODIE, OWN
+
+HUDI_RS_EVERY = 9
+#: Of calls that only read, one in so many.
+READS_EVERY = 9
+TABLES = {6: "hudi_mor_v6/mor6_partitioned_deletes", 9: "hudi_v8_v9/v9_mor_compacted_partitioned"}
+
+
+def schedule(storage: Storage) -> None:
+    open_at(storage, "planner").schedule_compaction()
+
+
+def run(storage: Storage) -> None:
+    open_at(storage, "runner").run_compaction()
+
+
+def compact(storage: Storage) -> None:
+    open_at(storage, "compactor").compact()
+
+
+def cancel(storage: Storage) -> None:
+    table = open_at(storage, "canceller")
+    for instant in table.snapshot().timeline.pending:
+        if instant.action is Action.COMPACTION:
+            table.cancel_compaction(instant.time)
+
+
+def cases(calls: list[Call], mode: Mode) -> list[int]:
+    return [
+        number
+        for number, call in enumerate(calls)
+        if call.changes or (mode is Mode.BEFORE and number % READS_EVERY == 0)
+    ]
+
+
+def seen(storage: Storage) -> list[str]:
+    """All rows with their meta columns, but for the file each is in."""
+    rows = lakeformat.Table(storage).to_arrow().drop_columns(["_hoodie_file_name"])
+    return sorted(map(repr, rows.to_pylist()))
+
+
+def leftovers(storage: LocalStorage) -> list[str]:
+    """Pending instants, base files that no commit names, markers, claims, stages."""
+    store = lakeformat.Table(storage).engine.store
+    timeline = store.load()
+    named = {stat.path for instant in timeline.commits for stat in store.commit(instant).all_stats()}
+    root = Path(storage.root)
+    files = {str(path.relative_to(root)) for path in root.rglob("*.parquet") if BaseFileName.match(path.name)}
+    folders = f"{HOODIE}/.temp", f"{HOODIE}/.heartbeat", f"{OWN}/pending", f"{OWN}/stage"
+    return [
+        *(instant.time for instant in timeline.pending),
+        *sorted(files - named),
+        *(entry.path for folder in folders for entry in storage.list(folder)),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(
+    ("act", "version"),
+    [(schedule, 6), (schedule, 9), (run, 6), (run, 9), (compact, 6), (cancel, 6), (cancel, 9)],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_crash(
+    act: Callable[[Storage], None], version: int, mode: Mode, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whoever comes next writes at once, and compacts; both rows and files are then as if nobody had died."""
+    folder = tmp_path_factory.mktemp("crash")
+    path = unpack(TABLES[version], folder)
+    if act in {run, cancel}:
+        schedule(LocalStorage(str(path)))
+    before = seen(LocalStorage(str(path)))
+    recording = FaultyStorage(copy_of(path, folder))
+    act(recording)
+    assert seen(recording.inner) == before
+    for number in cases(recording.calls, mode):
+        storage = copy_of(path, folder)
+        with pytest.raises(Crash):
+            act(FaultyStorage(storage, Fault(at(number), mode)))
+        call = recording.calls[number]
+        assert seen(storage) == before, call
+        written = Append(lakeformat.Table(storage)).run()
+        assert written.seen(), call
+        now = seen(storage)
+        while not open_at(storage, "next").compact().skipped:
+            pass
+        assert seen(storage) == now, call
+        assert not lakeformat.Table(storage).snapshot().live.has_logs, call
+        assert leftovers(storage) == [], call
+        if number % HUDI_RS_EVERY == 0:
+            hudi_rs.assert_same_rows(lakeformat.Table(storage))

@@ -1,0 +1,78 @@
+"""Compaction after writes, by Hudi's options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fixture_tables import unpack
+from services.appending import Append
+
+import lakeformat
+from lakeformat.errors import InvalidOptionError
+from lakeformat.model.instant import Action
+from lakeformat.services.inline import after_write, check_services
+
+SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"
+COMMITS = "hoodie.compact.inline.max.delta.commits"
+
+
+def served(table: lakeformat.Table) -> str | None:
+    """What services did after one more deltacommit, which is seen in any case."""
+    written = Append(table).run()
+    done = after_write(table.engine, table.options)
+    assert written.seen()
+    return done and done["compaction"]
+
+
+def compactions(table: lakeformat.Table) -> int:
+    return sum(entry.operation == "compact" for entry in table.history())
+
+
+@pytest.mark.parametrize("name", [SIX, NINE])
+def test_a_compaction_every_so_many_deltacommits(name: str, tmp_path: Path) -> None:
+    table = lakeformat.open(unpack(name, tmp_path))
+    table.compact()
+    before = compactions(table)
+    table = lakeformat.open(table.engine.storage.location, **{"hoodie.compact.inline": True, COMMITS: 3})
+    said = [served(table) for _ in range(6)]
+    assert [bool(one) for one in said] == [False, False, True, False, False, True]
+    assert compactions(table) == before + 2
+    assert not table.snapshot().live.has_logs
+
+
+@pytest.mark.parametrize("name", [SIX, NINE])
+def test_a_plan_is_left_to_others_and_run_by_whoever_compacts_inline(name: str, tmp_path: Path) -> None:
+    table = lakeformat.open(unpack(name, tmp_path))
+    table.compact()
+    before, location = compactions(table), table.engine.storage.location
+    table = lakeformat.open(location, **{"hoodie.compact.schedule.inline": True, COMMITS: 2})
+    said = [served(table) for _ in range(4)]
+    (planned,) = (one.time for one in table.snapshot().timeline.pending if one.action is Action.COMPACTION)
+    assert said == [None, f"scheduled {planned}", None, None]  # Beside a plan that waits none is made.
+    table = lakeformat.open(location, **{"hoodie.compact.inline": True, COMMITS: 100})
+    assert f"compact {planned}" in str(served(table))
+    assert compactions(table) == before + 1
+    assert not table.snapshot().timeline.pending
+
+
+def test_a_compaction_that_fails_is_logged_and_the_write_stands(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = unpack(SIX, tmp_path)
+    table = lakeformat.open(folder, **{"hoodie.compact.inline": True, COMMITS: 1})
+    pending = Append(table).begin()
+    assert "failed: WriteConflictError" in str(served(table))
+    assert f"{pending.time}.deltacommit.inflight is pending" in caplog.text
+    pending.finish()
+    assert served(table)
+    assert not table.snapshot().live.has_logs
+
+
+def test_both_switches_are_refused_and_copy_on_write_is_left_alone(tmp_path: Path) -> None:
+    both = {"hoodie.compact.inline": True, "hoodie.compact.schedule.inline": True}
+    table = lakeformat.open(unpack("hudi_v6/cow_part_hive", tmp_path), **both)
+    with pytest.raises(InvalidOptionError, match="set one of them"):
+        check_services(table.options, table.snapshot(), table.snapshot().columns(""))
+    one = lakeformat.open(table.engine.storage.location, **{"hoodie.compact.inline": True})
+    assert after_write(one.engine, one.options) is None

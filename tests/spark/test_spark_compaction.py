@@ -1,0 +1,71 @@
+"""`LakehouseTable.compact` and its kin: tasks make the base files, and the first attempt of each may die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hudi_rs
+import pytest
+from fixture_tables import unpack
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import SparkSession
+
+import lakeformat
+from lakeformat.services.compact.run import CompactSession
+from lakeformat.spark import LakehouseTable
+from lakeformat.spark.compact import SparkCompactor
+from lakeformat.storage import LocalStorage
+from lakeformat.table_state.engine import Engine
+
+pytestmark = pytest.mark.spark
+
+
+def seen(path: Path) -> str:
+    """The rows with their meta columns, but for the file each is in; by us and by hudi-rs."""
+    rows = hudi_rs.assert_same_rows(lakeformat.open(path))
+    return repr([{name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in rows])
+
+
+class Failing(LocalStorage):
+    """The first attempt of every task dies with its file half written."""
+
+    def open_output(self, path: str) -> Any:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() == 0:
+            self.create(path, b"half")
+            raise RuntimeError("the first attempt dies")
+        return super().open_output(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"), [("hudi_mor_v6/mor6_partitioned_deletes", 2), ("hudi_v8_v9/v9_mor_compacted_partitioned", 2)]
+)
+def test_rows_stay_what_they_are(name: str, groups: int, spark: SparkSession, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    before = seen(path)
+    table = LakehouseTable.forPath(spark, str(path))
+    cloudpickle.register_pickle_by_value(__import__(__name__))
+    try:
+        engine = Engine(Failing(str(path)), table.engine.clock, table.engine.ids, True)
+        result = CompactSession(engine, table.options, SparkCompactor(spark)).run(plans=True)
+    finally:
+        cloudpickle.unregister_pickle_by_value(__import__(__name__))
+    assert result.report["files"]["merged"] == groups
+    assert seen(path) == before
+    assert not lakeformat.open(path).snapshot().live.has_logs
+    assert not list((path / ".hoodie" / ".lakeformat" / "stage").glob("*"))
+
+
+def test_the_verbs_of_the_spark_host(spark: SparkSession, tmp_path: Path) -> None:
+    path = unpack("hudi_mor_v6/mor6_partitioned_deletes", tmp_path)
+    before = seen(path)
+    table = LakehouseTable.forPath(spark, str(path))
+    planned = table.schedule_compaction()
+    assert planned is not None
+    table.cancel_compaction(planned)
+    planned = table.schedule_compaction()
+    assert table.run_compaction(planned).instant_time == planned
+    assert table.compact().skipped == "no file slice is to be compacted"
+    assert spark.read.format("lakehouse").load(str(path)).count() == lakeformat.open(path).to_arrow().num_rows
+    assert seen(path) == before
