@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from lakeformat.config.resolve import Options
+from lakeformat.services.doctor.findings import Findings
+from lakeformat.services.doctor.run import DoctorSession
 from lakeformat.services.restore.run import RestoreResult, RestoreSession
 from lakeformat.services.savepoint.run import Savepoint, SavepointSession, read_savepoints
 from lakeformat.table_state.engine import Engine
@@ -11,7 +13,7 @@ __all__ = ["Upkeep"]
 
 
 class Upkeep:
-    """Savepoints, restore and rollback. A host says where the table is."""
+    """Savepoints, restore, rollback, check and repair. A host says where the table is."""
 
     engine: Engine
     options: Options
@@ -73,3 +75,37 @@ class Upkeep:
             WriteConflictError: others are writing or cleaning; nothing was undone.
         """
         return RestoreSession(self.engine, self.options).rollback(instant)
+
+    def check(self, *, contents: bool = True) -> Findings:
+        """Look for damage in the whole table: files, keys, statistics, timeline, archive, index. Nothing is changed.
+
+        >>> print(table.check())  # doctest: +SKIP
+        nothing is wrong
+
+        Keys are compared within partitions. Memory: an object a file of the table, and the keys of one partition.
+
+        Args:
+            contents: read the rows of all live files; without it, what names, sizes and the timeline tell.
+
+        Returns:
+            the findings, as values; printed, a table. False if there are none.
+        """
+        return DoctorSession(self.engine, self.options).check(contents=contents)
+
+    def repair(self, *, dry_run: bool = True, keep: bool = True) -> Findings:
+        """Mend what can be mended without a guess; `check` tells of the rest what to do.
+
+        Files that no commit made are put aside, leftovers of dead writers cleared away, an index or metadata table
+        that is wrong is dropped, partitions are marked again. No row changes.
+
+        Args:
+            dry_run: only tell what would be done.
+            keep: put files into ``.hoodie/.lakeformat/removed``; False deletes them, and what stands there.
+
+        Returns:
+            what was mended.
+
+        Raises:
+            LockTimeoutError, WriteConflictError: another writer was in the way.
+        """
+        return DoctorSession(self.engine, self.options).repair(dry_run=dry_run, keep=keep)
