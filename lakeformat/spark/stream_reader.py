@@ -53,7 +53,7 @@ else:
         class SupportsTriggerAvailableNow: ...
 
 
-__all__ = ["LakehouseStreamReader", "make_stream_reader"]
+__all__ = ["LakehouseStreamReader", "StreamPartition", "make_stream_reader"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 _TASKS: Final = max(2, pa.cpu_count())
