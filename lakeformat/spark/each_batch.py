@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.config.write_options import BATCH_APP, BATCH_ID
+from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.errors import InvalidInputError
 from lakeformat.spark.jobs import context_of
 from lakeformat.spark.sessions import write
