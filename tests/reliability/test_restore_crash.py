@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from reliability.crashing import failures_of
-from reliability.faulty import FaultyStorage, Mode
-from reliability.flights import Model, Write, copy_of, make_template, open_at, rows_of
 
 import lakeformat
+from tests.helpers.crashing import failures_of
+from tests.helpers.faulty import FaultyStorage, Mode
+from tests.helpers.flights import Model, Write, copy_of, make_template, open_at, rows_of
 
 _PAST = (
     Write("bulk_insert", tuple(range(9)), "first"),
