@@ -15,10 +15,12 @@ import pyarrow as pa
 
 from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
-from lakeformat.config.life_options import CLEANS
+from lakeformat.config.life_options import ARCHIVES, CLEANS
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.table_config import TableType
+from lakeformat.services.archive.plan import archive_limits
+from lakeformat.services.archive.run import ArchiveSession
 from lakeformat.services.clean.retention import retention_of
 from lakeformat.services.clean.run import CleanSession, Deleter
 from lakeformat.services.cluster.plans import pending_plans
@@ -59,6 +61,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
     for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
         if options[inline] and options[apart]:
             raise InvalidOptionError(f"{inline}=true runs what {apart}=true leaves to others; set one of them")
+    archive_limits(options)
     if not _clusters(options):
         return
     if rows_are_bound(options, snapshot):
@@ -79,7 +82,7 @@ class Hands:
 
 
 def after_write(engine: Engine, options: Options, hands: Hands | None = None) -> dict[str, Any] | None:
-    """Run the services that are due: compaction, clustering, then cleaning.
+    """Run the services that are due: compaction, clustering, cleaning, then archiving.
 
     Returns:
         what the services did, for the write's report; None if none was due.
@@ -92,6 +95,8 @@ def after_write(engine: Engine, options: Options, hands: Hands | None = None) ->
         services.append(("clustering", lambda: _clustered(engine, options, hands.rewriter)))
     if options[CLEANS]:
         services.append(("clean", lambda: _cleaned(engine, options, hands.deleter)))
+    if options[ARCHIVES]:
+        services.append(("archive", lambda: _archived(engine, options)))
     done: dict[str, Any] = {}
     for name, run in services:
         try:
@@ -108,6 +113,11 @@ def after_write(engine: Engine, options: Options, hands: Hands | None = None) ->
 
 def _cleaned(engine: Engine, options: Options, deleter: Deleter | None) -> str | None:
     result = CleanSession(engine, options, deleter).clean(retention_of(options), only_if_due=True)
+    return None if result.skipped else str(result)
+
+
+def _archived(engine: Engine, options: Options) -> str | None:
+    result = ArchiveSession(engine, options).archive(glance=True)
     return None if result.skipped else str(result)
 
 

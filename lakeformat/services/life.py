@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakeformat.config.resolve import Options
+from lakeformat.services.archive.run import ArchiveResult, ArchiveSession
 from lakeformat.services.clean.retention import retention_of
 from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
 from lakeformat.services.upkeep import Upkeep
@@ -12,7 +13,7 @@ __all__ = ["Life"]
 
 
 class Life(Upkeep):
-    """Cleans, and what `Upkeep` does. A host says where the table is and who deletes."""
+    """Cleans and archives, and what `Upkeep` does. A host says where the table is and who deletes."""
 
     engine: Engine
     options: Options
@@ -53,3 +54,23 @@ class Life(Upkeep):
         session = CleanSession(self.engine, self.options, self._deleter())
         retention = retention_of(self.options, commits, hours, versions)
         return session.dry_run(retention) if dry_run else session.clean(retention)
+
+    def archive(self, *, min_commits: int | None = None, max_commits: int | None = None) -> ArchiveResult:
+        """Move old commits, and cleans and rollbacks beside them, from the timeline into the archive.
+
+        It comes after writes by itself unless ``hoodie.archive.automatic=false``. Reads and writes cost less the
+        shorter the timeline is; ``history()`` and incremental queries reach into the archive.
+
+        Args:
+            min_commits: so many stay; by default ``hoodie.keep.min.commits``, and never fewer than cleaning keeps
+                readable.
+            max_commits: only with more than these on the timeline some go; ``hoodie.keep.max.commits`` by default, or
+                one more than ``min_commits``.
+
+        Returns:
+            the instants that left; its ``skipped`` tells why if none did.
+
+        Raises:
+            InvalidInputError: ``max_commits`` is not more than ``min_commits``.
+        """
+        return ArchiveSession(self.engine, self.options).archive(min_commits, max_commits)

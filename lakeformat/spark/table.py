@@ -110,9 +110,9 @@ class LakehouseTable(Clustering, Compaction, Life, Versioning):
     def __repr__(self) -> str:
         return f"LakehouseTable({self._engine.storage.location!r})"
 
-    def history(self) -> list[HistoryEntry]:
-        """Completed commits on the active timeline, newest first."""
-        return Table(self._engine.storage, self._options).history()
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Completed commits, newest first, as `lakeformat.Table.history`."""
+        return Table(self._engine.storage, self._options).history(limit)
 
     def layout_report(self, columns: Sequence[str], **arguments: Any) -> LayoutReport:
         """What layouts by these columns would let filters skip; see `lakeformat.Table.layout_report`."""

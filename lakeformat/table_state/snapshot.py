@@ -300,7 +300,14 @@ class Names:
 
 
 def check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
-    """Raise `InstantNotAvailableError` if the instant is older than what the cleaner has left."""
+    """Raise `InstantNotAvailableError` if the instant is older than what cleaning and archiving have left."""
+    oldest = timeline.oldest_write
+    gone = oldest is not None and as_of < oldest and as_of not in timeline.commit_times
+    if gone and store.has_archive(store.config().archive_folder):
+        raise InstantNotAvailableError(
+            f"instant {as_of} is older than {oldest}, the oldest one on the timeline of {store.storage.location}; ask "
+            "for a later instant, or keep more history (hoodie.keep.min.commits)"
+        )
     cleans = [i for i in timeline.of_action(Action.CLEAN) if i.state is State.COMPLETED]
     if not cleans:
         return

@@ -20,9 +20,12 @@ from lakeformat.codec.commit_json import decode_json
 from lakeformat.storage.port import Storage, check_path
 from lakeformat.timeline.archived import LOG_NAME, MANIFEST_NAME, manifest_number
 
-__all__ = ["HistorySettings", "compact_history", "write_archive_log", "write_history"]
+__all__ = ["HistorySettings", "compact_history", "merge_archive_logs", "write_archive_log", "write_history"]
 
 _DATA: Final = re.compile(r"(?P<least>\d+)_(?P<greatest>\d+)_(?P<level>\d+)\.parquet")
+#: Files of layout 1's archive below this are put together once there are so many.
+_SMALL_BYTES: Final = 4 << 20
+_SMALL_FILES: Final = 10
 #: Decoded at once when files are put together.
 _BATCH_ROWS: Final = 256
 
@@ -59,6 +62,23 @@ def write_archive_log(storage: Storage, folder: str, instants: Sequence[LeavingI
             return
 
 
+def merge_archive_logs(storage: Storage, folder: str) -> bool:
+    """Put small files together where there are many; blocks need not be decoded. Returns whether there were.
+
+    A crash leaves instants in two files, and readers take each once (Hudi 0.15: ``hoodie.archive.merge.enable``).
+    """
+    listed = [(int(m[1]), entry) for entry in storage.list(folder) if (m := LOG_NAME.fullmatch(entry.name))]
+    listed.sort(key=lambda each: each[0])
+    small = [entry for _, entry in listed if entry.size_bytes < _SMALL_BYTES]
+    if len(small) < _SMALL_FILES:
+        return False
+    data = b"".join(storage.read(entry.path) for entry in small)
+    storage.create(check_path(f"{folder}/.commits_.archive.{listed[-1][0] + 1}_1-0-1"), data)
+    for entry in small:
+        storage.delete(entry.path)
+    return True
+
+
 # --- layout 2 -------------------------------------------------------------------------------------------
 
 
@@ -83,7 +103,7 @@ def compact_history(storage: Storage, folder: str, settings: HistorySettings) ->
         of_level = sorted(name for name in named if (m := _DATA.fullmatch(name)) and int(m["level"]) == level)
         if not of_level:
             break
-        sources, total = [], 0
+        total, sources = 0, list[str]()
         for name in of_level[: settings.batch] if len(of_level) >= settings.batch else []:
             total += int(named[name]["fileLen"])
             if sources and total > settings.most_bytes:

@@ -128,6 +128,13 @@ def read_archive_logs(storage: Storage, folder: str, since: str = "") -> Archive
         since: commits from this time on are wanted, which the files of the highest numbers hold: commits are archived
             oldest first. Others may be among them.
     """
+    try:
+        return _archive_logs(storage, folder, since)
+    except FileNotFoundError:  # Small files were put together meanwhile.
+        return _archive_logs(storage, folder, since)
+
+
+def _archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
     found = [(int(match[1]), entry.path) for entry in storage.list(folder) if (match := LOG_NAME.fullmatch(entry.name))]
     tables: list[pa.Table] = []
     files: list[str] = []
@@ -185,7 +192,7 @@ def _history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
 
 
 def _greatest(name: str) -> str:
-    """The greatest instant time that a file may hold, by its name; "~" of a name that does not tell, as upgrades make."""
+    """The greatest instant time that a file may hold, by its name; "~" of a name that does not tell (upgrades)."""
     parts = name.split("_")
     return parts[1] if len(parts) == 3 and parts[0] <= parts[1] else "~"
 

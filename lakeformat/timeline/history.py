@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakeformat.codec.html import html_rows
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.instant import Instant
 from lakeformat.timeline.report import read_report, steps_table
 from lakeformat.timeline.store import TimelineStore
 
@@ -64,20 +66,32 @@ def _seconds(entry: HistoryEntry) -> Any:
     return (entry.report or {}).get("seconds")
 
 
-def read_history(store: TimelineStore) -> History:
-    """Completed commits on the active timeline, newest first."""
-    entries = History()
-    for instant in reversed(store.load().commits):
-        metadata = store.commit(instant)
-        stats = list(metadata.all_stats())
-        entries.append(
-            HistoryEntry(
-                instant.time,
-                instant.action.value,
-                metadata.operation.lower(),
-                sum(stat.num_writes for stat in stats),
-                len(stats),
-                read_report(metadata.extra),
-            )
-        )
-    return entries
+def read_history(store: TimelineStore, limit: int | None = None) -> History:
+    """Completed commits, newest first: those on the active timeline, then those that have been archived.
+
+    Args:
+        limit: so many; the archive is read only if the timeline has fewer.
+    """
+    timeline = store.load()
+    active = timeline.commits if limit is None else timeline.commits[max(0, len(timeline.commits) - limit) :]
+    entries = [_entry(instant, store.commit(instant)) for instant in reversed(active)]
+    if limit is None or len(entries) < limit:
+        archive = store.archived()
+        older = [each for each in archive.completed_in("") if each.time not in timeline.commit_times]
+        older.sort(key=lambda each: each.time)
+        wanted = older if limit is None else older[max(0, len(older) - limit + len(entries)) :]
+        found = {instant.time: _entry(instant, metadata) for instant, metadata in archive.commits(wanted)}
+        entries += (found[instant.time] for instant in reversed(wanted))
+    return History(entries)
+
+
+def _entry(instant: Instant, metadata: CommitMetadata) -> HistoryEntry:
+    stats = list(metadata.all_stats())
+    return HistoryEntry(
+        instant.time,
+        instant.action.value,
+        metadata.operation.lower(),
+        sum(stat.num_writes for stat in stats),
+        len(stats),
+        read_report(metadata.extra),
+    )

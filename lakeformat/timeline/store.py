@@ -152,6 +152,10 @@ class TimelineStore:
             return self.layout
         return LAYOUT_1
 
+    def has_archive(self, folder: str) -> bool:
+        """Whether anything has ever been archived."""
+        return bool(self._archive_mark(folder))
+
     def _archive_mark(self, folder: str) -> str:
         files = [entry for entry in self.storage.list(check_path(folder)) if self.layout.archive_name in entry.name]
         stamps = "\n".join(sorted(f"{entry.name} {entry.size_bytes}" for entry in files))

@@ -76,8 +76,8 @@ class Timeline:
         return frozenset(i.time for i in self.commits)
 
     @cached_property
-    def _first_write(self) -> str | None:
-        """The oldest, but for those held by savepoints: of what came after them some may have been archived.
+    def oldest_write(self) -> str | None:
+        """Time of the oldest write, but for those held by savepoints: of what came after them some may be archived.
 
         Hudi: ``HoodieTimeline.getFirstNonSavepointCommit``.
         """
@@ -106,12 +106,12 @@ class Timeline:
         """
         if instant_time in self.commit_times:
             return True
-        return self._first_write is not None and instant_time < self._first_write
+        return self.oldest_write is not None and instant_time < self.oldest_write
 
     def visible(self, until: str | None) -> VisibleInstants:
         """Of which instants blocks of log files count, up to and including one."""
         cut = self if until is None else self.as_of(until)
-        return VisibleInstants(cut.commit_times, cut._first_write or "")
+        return VisibleInstants(cut.commit_times, cut.oldest_write or "")
 
     def completion_time(self, instant_time: str) -> str | None:
         """When a commit completed: its own time in layout 1; None if it is pending or archived."""

@@ -15,6 +15,7 @@ from typing import Final
 from lakeformat.config.resolve import Options
 from lakeformat.config.write_options import BATCH_APP, BATCH_ID
 from lakeformat.errors import InvalidOptionError
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -22,6 +23,8 @@ __all__ = ["BATCHES_KEY", "BatchId", "batch_of", "last_batches", "with_batch"]
 
 #: Key of ``extraMetadata``: a JSON object, app -> last id.
 BATCHES_KEY: Final = "lakeformat.batches"
+#: Archived commits that are looked at together.
+_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,29 @@ def batch_of(options: Options) -> BatchId | None:
     return BatchId(app, number) if app else None
 
 
-def last_batches(store: TimelineStore, timeline: Timeline) -> Mapping[str, int]:
-    """App -> the greatest id that any active commit knows of."""
+def last_batches(store: TimelineStore, timeline: Timeline, app: str | None = None) -> Mapping[str, int]:
+    """App -> the greatest id that any active commit knows of.
+
+    Args:
+        app: one that must be among them if it ever wrote: the archive is asked for an app that no active commit knows,
+            as other programs' commits do not carry the ids on.
+    """
+    last = _greatest(store.commit(instant) for instant in timeline.commits)
+    if app is None or app in last:
+        return last
+    archive = store.archived()
+    older = sorted(archive.completed_in(""), reverse=True)
+    for start in range(0, len(older), _AT_ONCE):
+        found = _greatest(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
+        if found:  # Of what came before, its commits carried all on.
+            return {**found, **last}
+    return last
+
+
+def _greatest(commits: Iterable[CommitMetadata]) -> dict[str, int]:
     last: dict[str, int] = {}
-    for instant in timeline.commits:
-        for app, number in _read(store.commit(instant).extra):
+    for metadata in commits:
+        for app, number in _read(metadata.extra):
             last[app] = max(number, last.get(app, number))
     return last
 

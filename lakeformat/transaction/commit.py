@@ -156,7 +156,8 @@ class CommitProtocol:
             raise WriteConflictError(
                 f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
             )
-        completed = ((i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known))
+        completed = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
+        completed += self.store.archived_unseen(timeline, commit.known)
         by_name = not self.store.layout.tells_completion
         others = beside_compactions(commit.time, metadata, completed, by_name=by_name)
         check_conflicts(commit.time, touched, others, overwritten)

@@ -97,8 +97,9 @@ class Publication:
         merged -= {FileGroupId(s.partition_path, s.file_id) for s in opened}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
-            last = last_batches(self.engine.store, outcome.snapshot.timeline)
-            batches = with_batch(last, self.purpose.batch)
+            batch = self.purpose.batch
+            last = last_batches(self.engine.store, outcome.snapshot.timeline, batch.app if batch else None)
+            batches = with_batch(last, batch)
             metadata = self._metadata(outcome, stats, replaced, batches)
             instant = self.protocol.publish(
                 commit,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakeformat.config.life_options import MIN_COMMITS
 from lakeformat.config.resolve import Options
 from lakeformat.config.write_options import (
     FILE_INDEX,
@@ -91,7 +92,7 @@ def purpose_of(operation: Operation, config: TableConfig, options: Options, writ
             columns=None if wanted is None else tuple(wanted),
             columns_limit=options[INDEX_COLUMNS_LIMIT],
             partition_fields=config.partition_fields,
-            commits=options[INDEX_COMMITS],
+            commits=min(options[INDEX_COMMITS], options[MIN_COMMITS]),
             shard_files=options[INDEX_SHARD_FILES],
         ),
     )

@@ -109,7 +109,7 @@ class Transaction:
     def skipped(self, snapshot: Snapshot) -> WriteResult | None:
         """The answer to a batch that is in the table already, None for all else. Call it under the lock."""
         batch = self.purpose.batch
-        last = last_batches(self.store, snapshot.timeline).get(batch.app) if batch else None
+        last = last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
         if batch is None or last is None or batch.id > last:
             return None
         return self.nothing(

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from refusal import ROWS, SCHEMA, named, new_table, refused
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError
 from lakeformat.config.answers import Kind, answer_to
 from lakeformat.config.hudi import hudi_names
 from lakeformat.config.resolve import resolve
+from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
 
 W = "hoodie.datasource.write."
 TIMEBASED = {
@@ -39,7 +39,7 @@ TIMEBASED = {
 def test_an_unknown_option_of_ours(name: str, meant: str | None) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: "x"})
-    message = named(caught, InvalidOptionError, repr(name), "README")
+    message = named(caught, InvalidOptionError, repr(name), "docs/options.md")
     assert (f"did you mean {meant!r}?" in message) if meant else ("did you mean" not in message)
 
 

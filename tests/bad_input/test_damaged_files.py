@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from refusal import ROWS, named, new_table, tree
 
 import lakeformat
 from lakeformat import CorruptTableError, LakeformatError, Table, TableNotFoundError, UnsupportedTableError
 from lakeformat.files.footers import BLOOM, MIN_KEY
+from tests.helpers.refusal import ROWS, named, new_table, tree
 
 Damage = Callable[[bytes], bytes]
 HOODIE = ".hoodie"

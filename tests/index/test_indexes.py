@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from index.base_files import FOOTERS, rewrite, write_file
 
 import lakeformat
 from lakeformat.config.option import INDEX_TYPES
@@ -28,6 +26,8 @@ from lakeformat.storage import MemoryStorage
 from lakeformat.table_state.live import ListedFiles
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.timeline import Timeline
+from tests.helpers import hudi_rs
+from tests.helpers.base_files import FOOTERS, rewrite, write_file
 
 #: Texts whose order in UTF-8 and in UTF-16, Java's, differs: beyond U+FFFF against U+E000 and up.
 KEYS = st.one_of(

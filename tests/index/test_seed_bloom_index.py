@@ -61,11 +61,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from index.base_files import FOOTERS, POOL, rewrite, write_file
-from reliability.faulty import FaultyStorage
 
 import lakeformat
 from lakeformat import CorruptTableError, InvalidOptionError, Table
@@ -79,6 +76,9 @@ from lakeformat.index.port import IndexSettings, Tagged
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import BaseFile
 from lakeformat.storage import LocalStorage, MemoryStorage, Storage
+from tests.helpers import hudi_rs
+from tests.helpers.base_files import FOOTERS, POOL, rewrite, write_file
+from tests.helpers.faulty import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 BLOOM_ONLY = TagSettings("BLOOM", exact=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pytest
-from hudi_spark import Hudi
-from table_cases import FIRST, NEW, plain
 
 import lakeformat
 from lakeformat.model.instant import Action
+from tests.helpers import hudi_rs
+from tests.helpers.hudi_spark import Hudi
+from tests.helpers.table_cases import FIRST, NEW, plain
 
 pytestmark = pytest.mark.interop
 

@@ -9,14 +9,14 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from hudi_spark import Hudi
 from reliability.faulty import Crash, Fault, FaultyStorage, Mode
 
 import lakeformat
 from lakeformat.storage import LocalStorage
+from tests.helpers import hudi_rs
+from tests.helpers.hudi_spark import Hudi
 
 pytestmark = [pytest.mark.interop, pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)]
 

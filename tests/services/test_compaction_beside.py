@@ -6,10 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from fixture_tables import unpack
-from services.appending import Append, slices
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
@@ -18,6 +15,9 @@ from lakeformat.services.compact.rewrite import CompactSettings, SliceToCompact,
 from lakeformat.services.compact.run import CompactSession
 from lakeformat.table_state.engine import Engine
 from lakeformat.transaction.written import Written
+from tests.helpers import hudi_rs
+from tests.helpers.appending import Append, slices
+from tests.helpers.fixture_tables import unpack
 
 SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"
 EACH = pytest.mark.parametrize("name", [SIX, NINE])

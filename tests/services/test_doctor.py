@@ -9,17 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import fixture_tables
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from read.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, Struct, put_bytes, with_statistics
 
 import lakeformat
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import LakeformatError
 from lakeformat.files.footers import BLOOM, MAX_KEY
 from lakeformat.services.doctor.findings import Kind
+from tests.helpers import fixture_tables
+from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, Struct, put_bytes, with_statistics
 
 SCHEMA = pa.schema({"id": pa.int64(), "region": pa.string(), "v": pa.string()})
 OLD = "20300101000000000"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fixture_tables
 import pytest
 
 import lakeformat
 from lakeformat.errors import UnsupportedTableError
+from tests.helpers import fixture_tables
 
 COLLECTIONS = sorted(path.name for path in fixture_tables.FIXTURES.iterdir() if path.is_dir())
 NAMES = [name for collection in COLLECTIONS for name in fixture_tables.names(collection)]

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import fixture_tables
 import pytest
 
 import lakeformat
@@ -14,6 +13,7 @@ from lakeformat.codec.avro_records import decode_savepoint
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.files import LogFileName
 from lakeformat.model.instant import Action, State
+from tests.helpers import fixture_tables
 
 _LEFT_OUT = ("_hoodie_commit_seqno", "_hoodie_file_name")
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from fixture_tables import names, unpack
 from reliability.crashing import worth_it
 from reliability.faulty import Crash, Fault, FaultyStorage, Mode, at
 from reliability.flights import NEXT, Model, copy_of, leftovers, make_template, open_at, rows_of
@@ -18,6 +16,8 @@ from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteCon
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.timeline.store import TimelineStore
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import names, unpack
 
 SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 PAYLOAD = "hoodie.datasource.write.payload.class"

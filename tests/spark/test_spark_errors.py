@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fixture_tables import unpack
-from lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
 from pyspark.sql import SparkSession
+
+from tests.helpers.fixture_tables import unpack
+from tests.helpers.lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
 
 pytestmark = pytest.mark.spark
 

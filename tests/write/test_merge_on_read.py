@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import Table
 from lakeformat.model.files import LogFileName
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64(), "ts": pa.int64()})
 MERGE_ON_READ = {"table_type": "MERGE_ON_READ"}

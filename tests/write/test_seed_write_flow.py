@@ -44,13 +44,19 @@ import json
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reliability.faulty import Call, Fault, FaultyStorage, Mode
-from reliability.flights import leftovers
-from write.flow_table import (
+
+import lakeformat
+from lakeformat import InvalidOptionError, Table, ValidationFailedError, WriteConflictError
+from lakeformat.files.footers import read_footer
+from lakeformat.storage import LocalStorage
+from lakeformat.transaction.validators import ProposedWrite
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode
+from tests.helpers.flights import leftovers
+from tests.helpers.flow_table import (
     NO_PACKING,
     SCHEMA,
     base_files,
@@ -65,12 +71,6 @@ from write.flow_table import (
     traced,
     written,
 )
-
-import lakeformat
-from lakeformat import InvalidOptionError, Table, ValidationFailedError, WriteConflictError
-from lakeformat.files.footers import read_footer
-from lakeformat.storage import LocalStorage
-from lakeformat.transaction.validators import ProposedWrite
 
 # --- create the write client --------------------------------------------------------------------------
 

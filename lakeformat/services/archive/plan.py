@@ -1,26 +1,23 @@
 """Which instants leave the timeline: pure (Hudi: ``TimelineArchiverV1.getCommitInstantsToArchive``).
 
 A file whose instant is older than the oldest active write counts as committed. So nothing is archived past a pending
-write, or past one that is about to begin: the newest completed commit before it stays. Commits go oldest first; one that
-replaced file groups stays as long as files of these are there, for without it their rows would come back.
+write, or past one that is about to begin: the newest completed commit before it stays. Commits go oldest first; one
+that replaced file groups stays as long as files of these are there, for without it their rows would come back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 from lakeformat.config.life_options import BEYOND_SAVEPOINT, BLOCKED_BY_CLEAN, MAX_COMMITS, MIN_COMMITS
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.model.instant import Action, Instant, State
+from lakeformat.services.clean.retention import Policy, Retention
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["ArchiveLimits", "archive_limits", "leaving"]
-
-#: Of these Hudi counts completed ones, and archives what is older than the commits that stay.
-_BESIDE: Final = frozenset({Action.CLEAN, Action.ROLLBACK})
+__all__ = ["ArchiveLimits", "archive_limits", "beyond_cleaning", "leaving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +38,13 @@ class ArchiveLimits:
 
 
 def archive_limits(
-    options: Options,
-    timeline: Timeline,
-    earliest: Instant | None,
-    cleaned_to: str,
-    asked: tuple[int | None, int | None],
+    options: Options, asked: tuple[int | None, int | None] = (None, None), cleaned_to: str = ""
 ) -> ArchiveLimits:
-    """The limits that arguments, else options give, and no fewer commits than cleaning keeps readable.
-
-    Source: Hudi's ``ArchivalUtils.getMinAndMaxInstantsToKeep``, which also leaves one more than these.
+    """The limits that arguments, else options give.
 
     Args:
-        earliest: the oldest commit that cleaning keeps whole, by the options.
-        cleaned_to: the same, of the last clean.
         asked: fewest and most commits.
+        cleaned_to: the oldest commit that the last clean has kept whole.
 
     Raises:
         InvalidInputError, InvalidOptionError: the most is not more than the fewest.
@@ -62,15 +52,31 @@ def archive_limits(
     least = options[MIN_COMMITS] if asked[0] is None else asked[0]
     most = options[MAX_COMMITS] if asked[1] is None else asked[1]
     if asked[1] is None and (asked[0] is not None or not options.given(MAX_COMMITS)):
-        most = max(most, least + 1)
+        most = max(most, least + 1) if asked[0] is None else least + 1
+    if asked == (None, None) and not options.given(MIN_COMMITS):
+        least = min(least, most - 1)
     if most <= least or least < 1:
         told = f"{MAX_COMMITS}={most} is not more than {MIN_COMMITS}={least}; give a greater one"
         raise InvalidOptionError(told) if asked == (None, None) else InvalidInputError(told)
-    if earliest is not None:
-        readable = 2 + sum(commit.time > earliest.time for commit in timeline.commits)
-        least, most = max(least, readable), max(most, most + readable - least)
     before = cleaned_to if options[BLOCKED_BY_CLEAN] else "~"
     return ArchiveLimits(least, most, options[BEYOND_SAVEPOINT], before)
+
+
+def beyond_cleaning(
+    limits: ArchiveLimits, timeline: Timeline, retention: Retention, earliest: Instant | None
+) -> ArchiveLimits:
+    """The same, leaving no fewer commits than cleaning keeps readable, and the one before.
+
+    Source: Hudi's ``ArchivalUtils.getMinAndMaxInstantsToKeep``.
+
+    Args:
+        earliest: the oldest commit that cleaning keeps whole.
+    """
+    readable = retention.count + 1 if retention.policy is Policy.COMMITS else 0
+    if earliest is not None:
+        readable = max(readable, 2 + sum(commit.time > earliest.time for commit in timeline.commits))
+    more = max(0, readable - limits.least)
+    return replace(limits, least=limits.least + more, most=limits.most + more)
 
 
 def leaving(
@@ -104,7 +110,7 @@ def leaving(
                 going.append(commit)
     gone = {commit.time for commit in going}
     first = min((commit.time for commit in commits if commit.time not in gone), default="")
-    return tuple(sorted((*going, *_beside(timeline, limits, first, at_once))))
+    return tuple(sorted((*going, *_beside(timeline, limits, first if going else "")[:at_once])))
 
 
 def _stop(timeline: Timeline, limits: ArchiveLimits, begun: frozenset[str]) -> str:
@@ -118,13 +124,18 @@ def _stop(timeline: Timeline, limits: ArchiveLimits, begun: frozenset[str]) -> s
     return stop
 
 
-def _beside(timeline: Timeline, limits: ArchiveLimits, first: str, at_once: int) -> list[Instant]:
-    """Cleans and rollbacks older than the commits that stay, and of very many the oldest; the last clean is kept."""
-    found: list[Instant] = []
+def _beside(timeline: Timeline, limits: ArchiveLimits, first: str) -> list[Instant]:
+    """All cleans but the last, and rollbacks older than the commits that stay; of very many the oldest in any case.
+
+    Nobody asks for older cleans; Hudi keeps those that are younger than the oldest commit.
+
+    Args:
+        first: the oldest commit that stays; "" if none goes.
+    """
     pending = min((instant.time for instant in timeline.pending), default="~")
-    for action in _BESIDE:
-        done = [instant for instant in timeline.of_action(action) if instant.state is State.COMPLETED]
-        done = done[:-1] if action is Action.CLEAN else done
-        many = done[: len(done) - limits.least] if len(done) > limits.most else []
-        found += [instant for instant in done if instant.time < pending and (instant.time < first or instant in many)]
-    return sorted(found)[:at_once]
+    done = [each for each in timeline.instants if each.state is State.COMPLETED and each.time < pending]
+    cleans = [each for each in done if each.action is Action.CLEAN][:-1]
+    rollbacks = [each for each in done if each.action is Action.ROLLBACK]
+    going = [] if not first and len(cleans) < limits.most else cleans
+    many = rollbacks[: len(rollbacks) - limits.least] if len(rollbacks) > limits.most else []
+    return sorted({*going, *many, *(each for each in rollbacks if each.time < first)})

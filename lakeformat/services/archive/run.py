@@ -1,8 +1,8 @@
 """Archiving with its effects (Hudi: ``TimelineArchiver``).
 
-All of it happens under the lock, some instants at a time: first the archive is written, whole; then pending files of the
-instants go, then the completed ones, oldest first. So a crash leaves instants that are in both, never a gap, and nothing
-that looks pending.
+All of it happens under the lock, some instants at a time: first the archive is written, whole; then pending files of
+the instants go, then the completed ones, oldest first. So a crash leaves instants that are in both, never a gap, and
+nothing that looks pending.
 """
 
 from __future__ import annotations
@@ -14,18 +14,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.codec.archive_entries import LeavingInstant
-from lakeformat.config.life_options import ARCHIVE_BATCH, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
+from lakeformat.config.compaction_options import INLINE_COMMITS
+from lakeformat.config.life_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
 from lakeformat.config.resolve import Options
 from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, leaving
+from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, beyond_cleaning, leaving
 from lakeformat.services.clean.retention import earliest_kept, retention_of
 from lakeformat.services.clean.run import last_clean
 from lakeformat.storage.port import FileInfo, own_path
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_index.carry import carried_over, provable
-from lakeformat.timeline.archive_writer import HistorySettings, compact_history, write_archive_log, write_history
+from lakeformat.timeline.archive_writer import (
+    HistorySettings,
+    compact_history,
+    merge_archive_logs,
+    write_archive_log,
+    write_history,
+)
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["ArchiveResult", "ArchiveSession"]
@@ -35,8 +42,6 @@ _LOG: Final = logging.getLogger("lakeformat.services")
 _AT_ONCE: Final = 200
 #: Deletes that wait for the storage at once.
 _SIDE_BY_SIDE: Final = 16
-#: Deltacommits after which a compaction is due, unless an option says otherwise.
-_COMPACTS_AFTER: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +104,17 @@ class ArchiveSession:
             timeline,
             limits,
             begun=begun - {instant.time for instant in timeline.instants if instant.state is State.COMPLETED},
-            counted_from=_counted_from(timeline, config),
+            counted_from=_counted_from(timeline, config, self.options[INLINE_COMMITS]),
             hides_files=self._hides_files,
             at_once=_AT_ONCE,
         )
 
     def _limits(self, config: TableConfig, timeline: Timeline, asked: tuple[int | None, int | None]) -> ArchiveLimits:
         last = last_clean(self.engine, timeline)
-        earliest = earliest_kept(timeline, retention_of(self.options), self.engine.clock.now_ms(), config.zone)
-        return archive_limits(self.options, timeline, earliest, last.earliest_commit_to_retain if last else "", asked)
+        limits = archive_limits(self.options, asked, last.earliest_commit_to_retain if last else "")
+        retention = retention_of(self.options)
+        earliest = earliest_kept(timeline, retention, self.engine.clock.now_ms(), config.zone)
+        return beyond_cleaning(limits, timeline, retention, earliest) if self.options[CLEANS] else limits
 
     def _hides_files(self, commit: Instant) -> bool:
         """Whether a file is left of the groups that a commit replaced: cleaning has to come first."""
@@ -155,6 +162,7 @@ class ArchiveSession:
         folder, options = config.archive_folder, self.options
         if not self.store.layout.tells_completion:
             write_archive_log(self.storage, folder, instants, per_block=options[ARCHIVE_BATCH])
+            merge_archive_logs(self.storage, folder)
             return
         write_history(self.storage, folder, instants)
         settings = HistorySettings(options[HISTORY_BATCH], options[HISTORY_BYTES], options[KEPT_MANIFESTS])
@@ -181,13 +189,10 @@ class ArchiveSession:
 _PLANS: Final = {done: tuple(p for p, as_ in COMPLETES_AS.items() if as_ is done) for done in COMPLETES_AS.values()}
 
 
-def _counted_from(timeline: Timeline, config: TableConfig) -> str:
+def _counted_from(timeline: Timeline, config: TableConfig, due_after: int) -> str:
     """The oldest instant that the trigger of compaction needs (Hudi: ``getOldestInstantToRetainForCompaction``)."""
     if config.table_type is not TableType.MERGE_ON_READ:
         return "~"
-    compactions = [commit.time for commit in timeline.commits if commit.action is Action.COMMIT]
-    last = max(compactions, default="")
+    last = max((commit.time for commit in timeline.commits if commit.action is Action.COMMIT), default="")
     deltas = [c.time for c in timeline.commits if c.action is Action.DELTA_COMMIT and c.time > last]
-    if len(deltas) > _COMPACTS_AFTER:
-        return deltas[-_COMPACTS_AFTER]
-    return last or min(deltas, default="~")
+    return deltas[-due_after] if len(deltas) >= due_after else last or min(deltas, default="~")

@@ -207,11 +207,12 @@ class CleanSession:
         for clean in timeline.of_action(Action.CLEAN):
             if clean.state is State.COMPLETED or self._is_alive(clean):
                 continue
-            claims.release(self.storage, clean.time)
             if not self.store.read(clean.at(State.REQUESTED)):
                 self.store.erase(clean)  # Its planner died before it had a plan.
+                claims.release(self.storage, clean.time)
                 continue
-            claims.claim_plan(self.storage, clean.time, token=self.engine.ids.token())
+            if claims.read_claim(self.storage, clean.time) is None:  # Another program's.
+                claims.claim_plan(self.storage, clean.time, token=self.engine.ids.token())
             plan = self.store.clean_plan(clean)
             if clean.state is State.REQUESTED:
                 clean = self._started(clean, plan)  # noqa: PLW2901

@@ -28,11 +28,9 @@ def provable(store: TimelineStore, before: Timeline) -> Manifest | None:
         before: loaded with the mark of the archive.
     """
     try:
-        entries = [(entry, IndexName.parse(entry.name)) for entry in store.storage.list(FOLDER)]
-        manifests = [
-            (n.instant_time, e.modified_ms, e.path) for e, n in entries if n is not None and n.kind == "manifest"
-        ]
-        for _, _, path in sorted(manifests, reverse=True):
+        entries = [(IndexName.parse(entry.name), entry) for entry in store.storage.list(FOLDER)]
+        manifests = [(name, entry) for name, entry in entries if name is not None and name.kind == "manifest"]
+        for _, _, path in sorted(((n.instant_time, e.modified_ms, e.path) for n, e in manifests), reverse=True):
             manifest = read_manifest(store.storage, path)
             if manifest is None:
                 continue

@@ -49,8 +49,9 @@ _LOG: Final = logging.getLogger("lakeformat.file_index")
 
 #: What nobody has told of yet is read from this many footers, no more.
 _FOOTERS: Final = 256
-#: Readers that have begun keep the files they know of for this long.
+#: Readers that have begun keep the files they know of for this long, or until so many snapshots have followed.
 _GRACE_MS: Final = 3600 * 1000
+_MOST_KEPT: Final = 8
 
 
 _SHARDS: Final = pa.schema(
@@ -197,6 +198,8 @@ class IndexWriter:
     def _clean(self, entries: Sequence[FileInfo], newest_manifest: str) -> None:
         """Remove what no reader can be using any more: snapshots followed by another for an hour, and their files.
 
+        Of very many in an hour the newest stay; a reader who misses a file of the others lists the folders.
+
         Args:
             entries: the index's folder before the newest snapshot was written.
         """
@@ -207,25 +210,31 @@ class IndexWriter:
         )
         kept = {newest_manifest}
         followers: list[FileInfo | None] = [*manifests[1:], None]
+        dropped: set[str] = set()
         for entry, following in zip(manifests, followers, strict=False):
             if following is None or now - following.modified_ms <= _GRACE_MS:
                 kept.add(entry.path)
-        used: set[str] = set(kept)
-        covered: list[Covered] = []
-        for path in kept:
+        for entry in manifests[:-_MOST_KEPT]:
+            kept.discard(entry.path)
+            dropped.add(entry.path)
+        used, gone = set(kept), set(dropped)
+        covered: list[frozenset[str]] = []
+        for path in (*kept, *dropped):
             manifest = read_manifest(self._storage, path)
-            if manifest is not None:
-                used.update(manifest.shards.column("path").to_pylist())
-                covered.append(manifest.covered)
-        everywhere = frozenset.intersection(*(each.commits for each in covered)) if covered else frozenset()
-        for entry, name in named:
-            if entry.path in used or now - entry.modified_ms <= _GRACE_MS:
+            if manifest is None:
                 continue
-            if (
-                name.kind != "delta"
-                or name.instant_time in everywhere
-                or name.instant_time < min(everywhere, default="")
-            ):
+            (used if path in kept else gone).update(manifest.shards.column("path").to_pylist())
+            if path in kept:
+                covered.append(manifest.covered.commits)
+
+        def is_told(time: str) -> bool:
+            """Whether no kept snapshot asks for the delta of a commit; of one that it misses the commit tells."""
+            return bool(covered) and all(time in commits or time < min(commits) for commits in covered)
+
+        for entry, name in named:
+            is_old = now - entry.modified_ms > _GRACE_MS
+            unused = is_told(name.instant_time) if name.kind == "delta" else is_old or entry.path in gone
+            if unused and entry.path not in used:
                 self._storage.delete(entry.path)
 
 

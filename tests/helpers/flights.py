@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from reliability.faulty import CountingIds, SteppingClock
 
 import lakeformat
 from lakeformat.config.resolve import resolve
@@ -19,6 +18,7 @@ from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.timeline.store import TimelineStore
+from tests.helpers.faulty import CountingIds, SteppingClock
 
 __all__ = [
     "MEMORY_DISK",

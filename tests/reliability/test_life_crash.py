@@ -1,0 +1,106 @@
+"""The process that cleans or archives dies at every one of its calls to storage.
+
+Readers see the same rows all the time; the next writer goes on, and in the end there are as many files as if nothing
+had happened, no instant is lost and nothing is left pending.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from reliability.flights import NEXT, SCHEMA, Model, Write, copy_of, open_at, rows_of
+
+import lakeformat
+from lakeformat.storage import LocalStorage, Storage
+from lakeformat.storage.port import HOODIE, OWN
+from lakeformat.timeline.store import TimelineStore
+from tests.helpers import hudi_rs
+
+HUDI_RS_EVERY = 7
+READS_EVERY = 6
+SHORT = {
+    "hoodie.cleaner.commits.retained": 1,
+    "hoodie.keep.min.commits": 2,
+    "hoodie.keep.max.commits": 3,
+    "hoodie.parquet.small.file.limit": 0,
+}
+OFF = {**SHORT, "hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
+PAST = [Write("bulk_insert", (0, 1, 2, 3, 4), "0"), *(Write("upsert", (0, 1 + n, 5 + n), str(n)) for n in range(1, 5))]
+
+
+def clean(storage: Storage) -> None:
+    open_at(storage, "cleaner", OFF).clean()
+
+
+def archive(storage: Storage) -> None:
+    open_at(storage, "archiver", OFF).archive(min_commits=2)
+
+
+def both(storage: Storage) -> None:
+    clean(storage)
+    archive(storage)
+
+
+@pytest.fixture(scope="module", params=[6, 9])
+def old_table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    path = tmp_path_factory.mktemp("life") / f"v{request.param}"
+    options = {**OFF, "hoodie.write.table.version": request.param}
+    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **options)
+    model: Model = {}
+    table = open_at(LocalStorage(str(path)), "template", OFF)
+    for write in PAST:
+        write.run(table)
+        model = write.applied(model)
+    return path, model
+
+
+def files_of(storage: LocalStorage) -> int:
+    return sum(1 for path in Path(storage.root).rglob("*.parquet") if HOODIE not in path.parts)
+
+
+def settle(storage: LocalStorage) -> None:
+    """The next writer, with everything on."""
+    NEXT.run(open_at(storage, "next", SHORT))
+    both(storage)
+
+
+def loose_ends(storage: LocalStorage) -> list[str]:
+    folders = (f"{HOODIE}/.heartbeat", f"{OWN}/pending", f"{OWN}/stage")
+    pending = [str(instant) for instant in TimelineStore(storage).load().pending]
+    return [*pending, *(entry.path for folder in folders for entry in storage.list(folder))]
+
+
+def cases(calls: list[Call], mode: Mode) -> list[int]:
+    return [
+        number
+        for number, call in enumerate(calls)
+        if call.changes or (mode is Mode.BEFORE and number % READS_EVERY == 0)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", Mode)
+def test_a_crash_in_cleaning_and_archiving(mode: Mode, old_table: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = old_table
+    undisturbed = copy_of(path, tmp_path)
+    recording = FaultyStorage(undisturbed)
+    both(recording)
+    assert rows_of(undisturbed) == before
+    settle(undisturbed)
+    wanted = files_of(undisturbed), len(open_at(undisturbed, "reader").history())
+    assert wanted[1] == len(PAST) + 1
+    assert loose_ends(undisturbed) == []
+    for number in cases(recording.calls, mode):
+        storage = copy_of(path, tmp_path)
+        with pytest.raises(Crash):
+            both(FaultyStorage(storage, Fault(at(number), mode)))
+        said = recording.calls[number]
+        assert rows_of(storage) == before, said
+        settle(storage)
+        assert rows_of(storage) == NEXT.applied(before), said
+        assert loose_ends(storage) == [], said
+        assert (files_of(storage), len(open_at(storage, "reader").history())) == wanted, said
+        if number % HUDI_RS_EVERY == 0:
+            hudi_rs.assert_same_rows(open_at(storage, "reader"))

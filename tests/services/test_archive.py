@@ -1,0 +1,147 @@
+"""The timeline stays short, and what has left it is still known: by us, and as Hudi's own archives are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.config.resolve import resolve
+from lakeformat.errors import InstantNotAvailableError, InvalidInputError, InvalidOptionError
+from lakeformat.model.instant import Action
+from lakeformat.table_state.engine import open_engine
+from lakeformat.table_state.file_index.live import IndexedFiles
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import FIXTURES, expected, unpack
+
+TABLES = sorted(f"hudi_life/{path.stem}" for path in (FIXTURES / "hudi_life").glob("*.zip"))
+WRITES = ("commit", "deltacommit", "replacecommit")
+SHORT = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 5, "hoodie.cleaner.commits.retained": 1}
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
+
+
+def rows(number: int) -> pa.Table:
+    return pa.table({"id": [1, 2, 100 + number], "v": [str(number)] * 3, "p": ["a", "b", "c"]}, schema=SCHEMA)
+
+
+def made(path: Path, commits: int, **options: Any) -> lakeformat.Table:
+    table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", **{**SHORT, **options})
+    for number in range(commits):
+        table.upsert(rows(number))
+    return table
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_archives_of_hudi_go_on(name: str, tmp_path: Path) -> None:
+    root, told = unpack(name, tmp_path), expected(name)
+    table = lakeformat.open(root)
+    wanted = {(i["instant"], i["action"]) for i in [*told["timeline"], *told["archived"]]}
+    before = table.to_arrow(meta_columns=True).sort_by("_hoodie_record_key")
+    table.clean(commits=1)
+    result = table.archive(min_commits=1)
+    assert table.to_arrow(meta_columns=True).sort_by("_hoodie_record_key").equals(before)
+    store = open_engine(str(root), resolve({})).store
+    columns = store.archived().columns
+    archived = set(zip(columns["time"].to_pylist(), columns["action"].to_pylist(), strict=True))
+    active = {(i.time, i.action.value) for i in store.load().instants}
+    assert {(i.time, i.action.value) for i in result.instants} <= archived
+    assert not archived & active
+    assert wanted <= archived | active
+    commits = sorted((time, action) for time, action in wanted if action in WRITES)
+    assert [(each.instant_time, each.action) for each in reversed(table.history())] == commits
+    saved = {i["instant"] for i in told["timeline"] if i["action"] == "savepoint"}
+    assert not {i.time for i in result.instants} & saved
+    assert table.history(2) == table.history()[:2]
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_the_timeline_stays_short_and_nothing_is_forgotten(version: int, tmp_path: Path) -> None:
+    options = {"hoodie.write.table.version": version, "hoodie.timeline.compaction.batch.size": 3}
+    table = made(tmp_path / "t", 0, **options)
+    instants, lengths = [], []
+    for number in range(18):
+        instants.append(table.upsert(rows(number)).instant_time)
+        timeline = table.snapshot().timeline
+        lengths.append(len(timeline.instants))
+        assert len(timeline.commits) <= 5
+    assert max(lengths) == max(lengths[:9])
+    assert isinstance(table.snapshot().live, IndexedFiles)  # No archiving made it list the folders.
+    history = table.history()
+    assert [entry.instant_time for entry in reversed(history)] == instants
+    assert all(entry.report is not None for entry in history)
+    # A range of layout 2 begins after a completion time: the fourth commit completed after its own instant.
+    assert table.changes(since=instants[3]).to_arrow().num_rows == 2 + 14 + (version > 6)
+    assert table.to_arrow().num_rows == 20
+    hudi_rs.assert_same_rows(table)
+    with pytest.raises(InstantNotAvailableError, match=r"hoodie\.(keep\.min\.commits|cleaner\.commits\.retained)"):
+        table.to_arrow(as_of=instants[2])
+
+
+def test_small_files_of_the_archive_are_put_together(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 30, **{"hoodie.keep.max.commits": 4})
+    assert len(list((tmp_path / "t/.hoodie/archived").iterdir())) < 12
+    assert len(table.history()) == 30
+
+
+def test_a_batch_is_known_after_others_have_archived_its_commit(tmp_path: Path) -> None:
+    batch = {"lakeformat.batch.app": "app", "lakeformat.batch.id": 7}
+    made(tmp_path / "t", 2)
+    table = lakeformat.open(tmp_path / "t", **SHORT, **batch)
+    table.upsert(rows(90))
+    # Commits of other programs carry no ids on.
+    for path in sorted((tmp_path / "t/.hoodie").glob("*.commit"))[:2]:
+        path.touch()
+    plain = lakeformat.open(tmp_path / "t", **SHORT)
+    for number in range(8):
+        plain.upsert(rows(number))
+        newest = sorted((tmp_path / "t/.hoodie").glob("*.commit"))[-1]
+        newest.write_text(newest.read_text().replace("lakeformat.batches", "somebody.else"))
+    assert table.upsert(rows(91)).skipped
+    assert not lakeformat.open(tmp_path / "t", **SHORT, **{**batch, "lakeformat.batch.id": 8}).upsert(rows(92)).skipped
+    assert table.upsert(rows(91)).skipped
+
+
+def test_a_writer_that_began_before_sees_conflicts_with_archived_commits(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 4)
+    known = table.snapshot().timeline.commit_times
+    meanwhile = [table.upsert(rows(number)).instant_time for number in range(4, 14)]
+    store = open_engine(str(tmp_path / "t"), resolve({})).store
+    timeline = store.load()
+    unseen = store.archived_unseen(timeline, known)
+    active = {commit.time for commit in timeline.commits}
+    assert sorted({time for time, _ in unseen} | active) == sorted(meanwhile)
+    assert all(metadata.stats for _, metadata in unseen)
+    assert store.archived_unseen(timeline, timeline.commit_times) == []
+
+
+def test_what_cleaning_keeps_readable_stays_on_the_timeline(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 12, **{"hoodie.cleaner.commits.retained": 8})
+    commits = table.snapshot().timeline.commits
+    assert len(commits) >= 8
+    for commit in commits[-8:]:
+        table.to_arrow(as_of=commit.time)
+
+
+def test_nothing_goes_past_a_savepoint_or_a_pending_write(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 12, **{"hoodie.archive.automatic": False})
+    times = [commit.time for commit in table.snapshot().timeline.commits]
+    (tmp_path / f"t/.hoodie/{times[3]}0.commit.requested").touch()  # No name of an instant: passed over.
+    pending = f"{int(times[6]) + 1}"
+    (tmp_path / f"t/.hoodie/{pending}.commit.requested").touch()
+    result = table.archive(min_commits=2)
+    # The newest commit before the pending one stays, and one more, as what cleaning may not take.
+    assert [i.time for i in result.instants if i.action is Action.COMMIT] == times[:5]
+    assert not table.snapshot().timeline.is_committed(pending)
+
+
+def test_limits_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 1)
+    with pytest.raises(InvalidInputError, match="is not more than"):
+        table.archive(min_commits=5, max_commits=5)
+    bad = lakeformat.open(tmp_path / "t", **{"hoodie.keep.min.commits": 9, "hoodie.keep.max.commits": 4})
+    with pytest.raises(InvalidOptionError, match=r"hoodie.keep.max.commits=4 is not more than"):
+        bad.upsert(rows(0))
+    assert len(table.history()) == 1
