@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from reliability.faulty import Crash, Fault, FaultyStorage, Mode
 
 import lakeformat
 from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode
 from tests.helpers.hudi_spark import Hudi
 
 pytestmark = [pytest.mark.interop, pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)]
