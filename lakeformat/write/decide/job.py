@@ -289,8 +289,6 @@ def plan_job(
     has_partitions = all(f.name.partition(".")[0] in rows.names for f in keys.partition_fields)
     schema = _schema_of(snapshot, operation, rows, keys)
     rule = MergeRule() if delete else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
-    if rule.merger or rule.columns is not None:
-        refuse_logs(config, store.storage.location, "a merger or a partial update")
     if rule.ordering:
         check_ordering(schema, rule.ordering)
     marker = None if delete else delete_marker(options, config.merge_settings, schema, snapshot.schema)
