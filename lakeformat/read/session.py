@@ -21,7 +21,8 @@ from lakeformat.model.files import BaseFile, FileSlice
 from lakeformat.predicate import Always, columns_of, may_match, path_parts
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.nan import nan_free_columns
-from lakeformat.read.pruning import proven_own, prune_by_name
+from lakeformat.read.proven import proven_own
+from lakeformat.read.pruning import prune_by_name
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.storage.port import Storage
