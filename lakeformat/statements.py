@@ -18,7 +18,7 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.hooks import HookArguments, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.validators import check_validators
-from lakeformat.write.decide.job import WriteJob, refuse_logs, rewrite_job
+from lakeformat.write.decide.job import WriteJob, rewrite_job
 from lakeformat.write.intake import taken_in
 from lakeformat.write.rows.arrow_input import fitted
 from lakeformat.write.rows.arrow_pool import reused_memory
@@ -108,7 +108,6 @@ def _rewritten(
     runner: Runner | None,
     hooks: HookArguments,
 ) -> WriteResult:
-    refuse_logs(snapshot.config, engine.storage.location, "update and delete by a condition")
     job = rewrite_job(snapshot, options, operation, engine.ids)
     session = _session(engine, job, snapshot, change.schema, hooks)
     handle = runner(session.job) if runner else None

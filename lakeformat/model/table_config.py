@@ -11,9 +11,20 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError, nearest
 from lakeformat.model.keys import KeyGeneratorKind
-from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, merge_settings
+from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
 
-__all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "TableType", "table_checksum"]
+__all__ = [
+    "CREATE_SCHEMA",
+    "LAYOUT",
+    "METADATA_INFLIGHT",
+    "METADATA_PARTITIONS",
+    "PARTITION_FIELDS",
+    "PROPERTIES_PATH",
+    "MergeMode",
+    "TableConfig",
+    "TableType",
+    "table_checksum",
+]
 
 PROPERTIES_PATH: Final = ".hoodie/hoodie.properties"
 
@@ -148,6 +159,12 @@ class TableConfig:
     def takes_logs(self) -> bool:
         """Whether updates and deletes are appended to log files (merge-on-read)."""
         return self.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def orders_versions(self) -> bool:
+        """Whether readers of log files go by the ordering columns, and not by what was written last."""
+        settings = self.merge_settings
+        return settings.mode is RecordMergeMode.EVENT_TIME and bool(settings.ordering_fields)
 
     @property
     def record_fields(self) -> tuple[str, ...]:

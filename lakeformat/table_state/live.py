@@ -176,10 +176,12 @@ class ListedSlices:
 
     Attributes:
         updating: paths of the log files that hold no key which their base file lacks, as their commits say.
+        upserting: paths of those that delete nothing.
     """
 
     slices: tuple[FileSlice, ...]
     updating: frozenset[str] = frozenset()
+    upserting: frozenset[str] = frozenset()
 
     @cached_property
     def bases(self) -> ListedFiles:

@@ -19,7 +19,7 @@ from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.read_rule import ReadRule, read_rule
-from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.keys import KeySettings
@@ -234,7 +234,11 @@ def list_snapshot(
         counts_from = log_positions(store, timeline, listing.logs)
         slices = slices_of(files, listing.logs, replaced, counts_from)
         check_logs(slices, promised, counts_from, location=location, travelling=travelling)
-        live = ListedSlices(slices, _updating(commits)) if any(each.logs for each in slices) else live
+        if any(each.logs for each in slices):
+            stats = _log_stats(commits)
+            updating = frozenset(stat.path for stat in stats if not stat.num_inserts)
+            upserting = frozenset(stat.path for stat in stats if not stat.num_deletes)
+            live = ListedSlices(slices, updating, upserting)
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
         schema = _with_operation(store.storage, schema, live)
     versions = schema_versions(store.storage, commits, location)
@@ -256,14 +260,14 @@ def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | Lis
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
 
 
-def _updating(commits: Iterable[tuple[str, CommitMetadata]]) -> frozenset[str]:
-    """Paths of the log files that hold updates and deletes only: of others' keys a base file may know nothing."""
-    return frozenset(
-        stat.path
+def _log_stats(commits: Iterable[tuple[str, CommitMetadata]]) -> tuple[WriteStat, ...]:
+    """What commits say of log files whose rows are their own: a compaction of logs repeats those of others."""
+    return tuple(
+        stat
         for _, metadata in commits
         if metadata.operation != _LOG_COMPACTION
         for stat in metadata.all_stats()
-        if stat.log_names and not stat.num_inserts and stat.num_updates + stat.num_deletes
+        if stat.log_names and stat.num_inserts + stat.num_updates + stat.num_deletes
     )
 
 

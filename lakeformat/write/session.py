@@ -145,6 +145,9 @@ class WriteSession:
             if bucket.onto is not None:
                 name = log_file_name(bucket, bucket.onto, task, handles)
                 self._announce(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
+                if bucket.onto.merging is not None:  # It may come to a base file.
+                    path = handles.written_to(bucket, handles.file_name(bucket, task))
+                    self._announce(handles.instant_time, path, merges=True)
                 return append(self.storage, bucket, bucket.onto, rows, task, handles)
             path = handles.written_to(bucket, handles.file_name(bucket, task))
             self._announce(handles.instant_time, path, merges=bucket.base is not None)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reliability.crashing import crashed, failures_of
-from reliability.faulty import Mode
-from reliability.flights import NEXT, Model, Write, copy_of, make_template, open_at, rows_of
 
 from lakeformat.codec.log_block import BlockKind
 from lakeformat.files.log_reader import read_blocks
 from lakeformat.storage import LocalStorage
 from lakeformat.table_state.file_groups import list_files
+from tests.helpers.crashing import crashed, failures_of
+from tests.helpers.faulty import Mode
+from tests.helpers.flights import NEXT, Model, Write, copy_of, make_template, open_at, rows_of
 
 UPSERT = Write("upsert", (1, 3, 4, 21, 24), "upserted")
 DELETE = Write("delete", (0, 1, 3), "deleted")

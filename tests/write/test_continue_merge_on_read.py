@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from test_continue_fixtures import bare, by_key, later
 
 import lakeformat
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import names, unpack
+from tests.write.test_continue_fixtures import bare, by_key, later
 
 #: hudi-rs does not see the log files of a slice that a pending compaction has opened.
 NOT_FOR_HUDI_RS = "hudi_mor_v6/mor6_compaction_pending"

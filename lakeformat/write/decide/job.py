@@ -275,8 +275,6 @@ def plan_job(
     if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
         raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
     rule = MergeRule() if delete else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
-    if rule.merger or rule.columns is not None:
-        refuse_logs(config, store.storage.location, "a merger or a partial update")
     if rule.ordering:
         check_ordering(schema, rule.ordering)
     marker = None if delete else delete_marker(options, config.merge_settings, schema, snapshot.schema)

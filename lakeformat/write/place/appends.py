@@ -7,10 +7,11 @@ A table of buckets needs no such care: all its rows are appended, and its groups
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName
 from lakeformat.write.place.buckets import Bucket, LogPlace
 
@@ -35,6 +36,10 @@ class Appending:
         opens_logs: whether new file groups begin with a log file.
         by_commit: whether log files are named by the commit that writes them, as from table version 8 on.
         compacting: file groups for which a pending compaction has opened a new slice -> its instant.
+        looks: whether stored rows are looked at before anything is appended.
+        orders: whether an ordering column decides between versions, so that an old one may outlive its delete.
+        upserting: paths of log files that delete nothing, as their commits say.
+        merging: how a slice's files become rows.
     """
 
     is_on: bool = False
@@ -42,6 +47,10 @@ class Appending:
     opens_logs: bool = False
     by_commit: bool = False
     compacting: Mapping[FileGroupId, str] = field(default_factory=dict)
+    looks: bool = False
+    orders: bool = False
+    upserting: frozenset[str] = frozenset()
+    merging: Callable[[FileSlice], SliceMerging] | None = None
 
     def closed(self, slices: Sequence[FileSlice], small_bytes: int) -> frozenset[FileGroupId]:
         """Slices that take no new rows, of those that a table's copy-on-write twin would top up.
@@ -73,10 +82,12 @@ class Appending:
         """Where the next log file of a slice stands; of a group that is not there yet, the first."""
         if piece is None:
             return LogPlace()
-        base_name = "" if piece.base is None else str(piece.base.name)
-        names = tuple(str(log.name) for log in piece.logs)
+        compacting = self.compacting.get(piece.group, "")
+        deleting = tuple(log for log in piece.logs if log.path not in self.upserting) if self.orders else ()
+        merging = self.merging(piece) if self.merging is not None and (self.looks or deleting) else None
         if self.by_commit:
-            return LogPlace(None, 1, piece.base_instant, base_name, names)
-        after = max(piece.base_instant, self.compacting.get(piece.group, ""))
+            return LogPlace(None, 1, piece.base_instant, piece, merging, deleting, bool(compacting))
+        after = max(piece.base_instant, compacting)
         own = [log.name for log in piece.logs if log.name.instant_time == after]
-        return LogPlace(after, max((name.version for name in own), default=0) + 1, after, base_name, names)
+        version = max((name.version for name in own), default=0) + 1
+        return LogPlace(after, version, after, piece, merging, deleting, bool(compacting))

@@ -11,8 +11,9 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
+from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.index.bucket import bucket_file_id, bucket_of
-from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 
 __all__ = [
     "Bucket",
@@ -85,15 +86,29 @@ class LogPlace:
         named_after: the instant in its name; None for that of the commit.
         version: the number in its name.
         opened_at: the instant that opened the slice; None if the commit does.
-        base_name: bare name of the slice's base file; "" if it has none.
-        log_names: bare names of its log files so far.
+        piece: the slice; None if the commit opens it.
+        merging: how the slice's files become rows; None where nobody looks at them.
+        deleting: those of the slice's log files that may delete rows.
+        is_closing: a pending compaction is going to write the slice's base file.
     """
 
     named_after: str | None = None
     version: int = 1
     opened_at: str | None = None
-    base_name: str = ""
-    log_names: tuple[str, ...] = ()
+    piece: FileSlice | None = None
+    merging: SliceMerging | None = None
+    deleting: tuple[LogFile, ...] = ()
+    is_closing: bool = False
+
+    @property
+    def base_name(self) -> str:
+        """Bare name of the slice's base file; "" if it has none."""
+        return str(self.piece.base.name) if self.piece is not None and self.piece.base is not None else ""
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """Bare names of the slice's log files so far."""
+        return tuple(str(log.name) for log in self.piece.logs) if self.piece is not None else ()
 
 
 class BucketLoad(Protocol):
@@ -143,6 +158,11 @@ class Bucket:
     def changes(self) -> str | None:
         """The instant that opened the slice which the rows go into; None for a new file group."""
         return changed(self.base, self.onto)
+
+    @property
+    def file_name(self) -> str:
+        """What the rows there are said to stand in."""
+        return str(self.base.name) if self.base is not None else self.file_id
 
     @property
     def updates(self) -> int:

@@ -20,6 +20,7 @@ from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
+from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.report import Report
 from lakeformat.timeline.store import TimelineStore
@@ -108,7 +109,7 @@ def plan_buckets(
         placed = {path: _without_deletes(job, rows[path], found) for path, found in tagged.items()}
         inserts = {path: found.new for path, found in placed.items()}
         closed = frozenset(TimelineStore(storage).pending_clustering(snapshot.timeline))
-        appending = appending_of(storage, job, snapshot)
+        appending = appending_of(storage, job, snapshot, looks=insertable is not None)
         files = job.files(schema)
 
         def size(path: str) -> FileSizing:
@@ -164,16 +165,25 @@ def _without_deletes(job: WriteJob, rows: pa.Table, found: Tagged) -> Tagged:
     return found.inserting(~deleted[found.new]) if deleted.any() else found
 
 
-def appending_of(storage: Storage, job: WriteJob, snapshot: Snapshot) -> Appending:
-    """How a write treats the slices of this table."""
+def appending_of(storage: Storage, job: WriteJob, snapshot: Snapshot, *, looks: bool = False) -> Appending:
+    """How a write treats the slices of this table.
+
+    Args:
+        looks: whether stored rows are looked at, whatever the job's rule.
+    """
     if not job.config.takes_logs:
         return Appending()
+    live = snapshot.live
     return Appending(
         is_on=True,
         has_buckets=(has_buckets := job.index_settings.has_buckets),
         opens_logs=has_buckets and job.operation.joins,
         by_commit=snapshot.timeline.layout.tells_completion,
         compacting=TimelineStore(storage).pending_compactions(snapshot.timeline),
+        looks=looks or job.rule.merger is not None or job.rule.columns is not None,
+        orders=job.config.orders_versions,
+        upserting=live.upserting if isinstance(live, ListedSlices) else frozenset(),
+        merging=snapshot.merging,
     )
 
 

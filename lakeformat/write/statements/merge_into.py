@@ -24,7 +24,6 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule
-from lakeformat.model.files import BaseFile
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
 from lakeformat.predicate import Always, mask
@@ -35,7 +34,7 @@ from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.decide.indexing import with_buckets_kept
-from lakeformat.write.decide.job import WriteJob, check_unpartitioned, refuse_logs, spelt_columns
+from lakeformat.write.decide.job import WriteJob, check_unpartitioned, spelt_columns
 from lakeformat.write.decide.table_settings import key_settings, probe_keys
 from lakeformat.write.make.handles import HandleSettings, put_rows, without
 from lakeformat.write.place.buckets import Bucket
@@ -115,7 +114,6 @@ def plan_merge(
         InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
     """
     config, location = snapshot.config, store.storage.location
-    refuse_logs(config, location, "a merge by clauses")
     table = snapshot.columns(location)
     if not config.record_fields:
         raise UnsupportedTableError(f"{location} has no record key to merge by; use update and delete with a condition")
@@ -223,7 +221,7 @@ def _attempt(
         commit = session.transaction.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
             HandleSettings.of(job, commit.time, plan.schema),
-            merger=lambda bucket, base, source, task, settings: _Clauses(plan, bucket, base, source, task, settings),
+            merger=lambda bucket, source, task, settings: _Clauses(plan, bucket, source, task, settings),
         )
         with session.transaction.report.step("write") as counted:
             written = session.handle(buckets, handles)
@@ -246,12 +244,11 @@ class _Clauses:
         self,
         plan: MergePlan,
         bucket: Bucket,
-        base: BaseFile,
         source: pa.Table,
         task: int,
         settings: HandleSettings,
     ) -> None:
-        self.plan, self.base, self.task, self.settings = plan, base, task, settings
+        self.plan, self.bucket, self.task, self.settings = plan, bucket, task, settings
         self.updates = self.deletes = 0
         self._rows = Incoming(source, bucket.rows, settings.files.row_group_bytes)
         self._keys = self._rows.column(RECORD_KEY, bucket.lookups)
@@ -296,7 +293,7 @@ class _Clauses:
 
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
         """What clauses look at, one row a match."""
-        stored = pa.table(with_names(batch.take(pa.array(hit)), self.base, self._target))
+        stored = pa.table(with_names(batch.take(pa.array(hit)), self.bucket, self._target))
         pairs = self.plan.source(self._rows.taken(rows))
         for name in stored.schema.names:
             pairs = pairs.append_column(TARGET + name, stored.column(name))
