@@ -85,6 +85,12 @@ def test_turn_by_turn(version: str, hudi: Hudi, tmp_path: Path) -> None:
     hudi.run(f"CALL run_clustering(path => '{path}', op => 'execute')", settings={"hoodie.metadata.enable": "false"})
     assert table.history()[0].instant_time == planned
     assert_all_read(path, hudi, model)
+    hudi.run(f"CALL run_clustering(path => '{path}', op => 'schedule')", settings={"hoodie.metadata.enable": "false"})
+    (planned,) = (instant.time for instant in table.snapshot().timeline.pending)
+    with pytest.raises(lakeformat.WriteConflictError, match=planned):
+        table.upsert(batch(range(3, 22), 7))
+    assert table.run_clustering().instant_time == planned
+    assert_all_read(path, hudi, model)
     table.delete_partitions(["r1"])
     assert_all_read(path, hudi, {n: row for n, row in model.items() if n % 2 == 0})
     assert table.config.version == int(version)
