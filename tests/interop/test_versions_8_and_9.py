@@ -85,7 +85,10 @@ def test_turn_by_turn(version: str, hudi: Hudi, tmp_path: Path) -> None:
     hudi.run(f"CALL run_clustering(path => '{path}', op => 'execute')", settings={"hoodie.metadata.enable": "false"})
     assert table.history()[0].instant_time == planned
     assert_all_read(path, hudi, model)
-    hudi.run(f"CALL run_clustering(path => '{path}', op => 'schedule')", settings={"hoodie.metadata.enable": "false"})
+    hudi.run(
+        f"CALL run_clustering(path => '{path}', op => 'schedule', order => 'v')",
+        settings={"hoodie.metadata.enable": "false"},
+    )
     (planned,) = (instant.time for instant in table.snapshot().timeline.pending)
     with pytest.raises(lakeformat.WriteConflictError, match=planned):
         table.upsert(batch(range(3, 22), 7))

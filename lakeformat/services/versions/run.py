@@ -152,6 +152,8 @@ class VersionSession:
             if move.old.action in COMMIT_ACTIONS and move.old.state is not State.REQUESTED:
                 replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
                 data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
+            elif move.old.action is Action.CLEAN and not data and not new.tells_completion:
+                data = self.storage.read(old.path(move.old.at(State.REQUESTED)))  # Hudi 0.15 archives the plan of both.
             self.storage.create(new.path(move.new), data)
         return len(planned)
 
