@@ -6,6 +6,7 @@ from typing import Final
 
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.compaction_options import COMPACTION_OPTIONS
+from lakeformat.config.file_index_options import FILE_INDEX_OPTIONS
 from lakeformat.config.life_options import LIFE_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
@@ -18,6 +19,7 @@ __all__ = ["OPTIONS", "options_table"]
 OPTIONS: Final[tuple[Option, ...]] = (
     *TABLE_OPTIONS,
     *WRITE_OPTIONS,
+    *FILE_INDEX_OPTIONS,
     *CLUSTERING_OPTIONS,
     *COMPACTION_OPTIONS,
     *LIFE_OPTIONS,
