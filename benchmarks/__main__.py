@@ -40,7 +40,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keys", choices=KEYS, default=os.environ.get("KEYS", "random"))
     parser.add_argument("--keep", action="store_true", help="leave the tables in .work/bench")
     parser.add_argument("--timeout", type=float, default=3_600, help="seconds for one engine's process")
-    parser.add_argument("--readme", action="store_true", help="no run: put the last results into README.md")
+    parser.add_argument("--readme", action="store_true", help="no run: put the last results into docs/benchmarks.md")
     parser.add_argument("--targets", action="store_true", help="no run: hold the last results against the targets")
     return parser.parse_args(arguments)
 
@@ -131,7 +131,7 @@ def main() -> int:
             missed += not verdict.passed
     if arguments.readme:
         try:
-            update_readme(ROOT / "README.md", runs[name])
+            update_readme(ROOT / "docs" / "benchmarks.md", runs[name])
         except ReadmeError as failure:
             print(failure, file=sys.stderr)
             return 2

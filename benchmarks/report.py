@@ -1,4 +1,4 @@
-"""A run as a Markdown table, and the block of the README that holds it."""
+"""A run as a Markdown table, and the block of the page that holds it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MEMORY_STEPS: Final = ("load", "u1", "u50")
 
 
 class ReadmeError(Exception):
-    """The README has no place for the table."""
+    """The page has no place for the table."""
 
 
 def table(run: RunResult) -> str:
@@ -87,7 +87,7 @@ def reads_section(run: RunResult) -> str:
 
 
 def update_readme(readme: Path, run: RunResult) -> None:
-    """Put the run into the README; see `update_block`."""
+    """Put the run into the page; see `update_block`."""
     update_block(readme, "bench", section(run))
 
 

@@ -29,6 +29,7 @@ from lakeformat.services.compaction import Compaction
 from lakeformat.services.inline import check_services, with_services
 from lakeformat.services.life import Life
 from lakeformat.services.other_names import unknown_name
+from lakeformat.services.versioning import Versioning
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.table_state.engine import Engine
@@ -135,7 +136,7 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     return Table(storage, resolved)
 
 
-class Table(Reading, Clustering, Compaction, Life):
+class Table(Reading, Clustering, Compaction, Life, Versioning):
     """A Hudi table. Cheap to make: nothing is read before it is asked for, and nothing is kept but settings."""
 
     def __init__(

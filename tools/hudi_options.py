@@ -2,7 +2,7 @@
 
 ``list`` makes ``lakeformat/config/hudi_options.tsv`` from the config classes of Hudi's bundles, which it fetches as
 ``tools/interop_setup.py`` does: every ``ConfigProperty`` of the newest release, and those that only an older one has.
-``pages`` makes what is generated from it and from our own options: ``OPTIONS.md`` and the table in ``README.md``.
+``pages`` makes what is generated from it and from our own options: ``OPTIONS.md`` and the table in ``docs/options.md``.
 Without an argument both are done.
 """
 
@@ -102,16 +102,16 @@ def write_list() -> None:
 
 
 def write_pages() -> None:
-    """Make ``OPTIONS.md`` and the README's table anew."""
+    """Make ``OPTIONS.md`` and the table of ``docs/options.md`` anew."""
     sys.path.insert(0, str(ROOT))
     from lakeformat.config.pages import OPTIONS_BEGIN, OPTIONS_END, hudi_page
     from lakeformat.config.registry import options_table
 
     (ROOT / "OPTIONS.md").write_text(hudi_page(), encoding="utf-8")
-    readme = ROOT / "README.md"
-    before, _, rest = readme.read_text(encoding="utf-8").partition(OPTIONS_BEGIN)
+    page = ROOT / "docs" / "options.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition(OPTIONS_BEGIN)
     after = rest.partition(OPTIONS_END)[2]
-    readme.write_text(f"{before}{OPTIONS_BEGIN}\n{options_table()}{OPTIONS_END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{OPTIONS_BEGIN}\n{options_table()}{OPTIONS_END}{after}", encoding="utf-8")
 
 
 def main(arguments: list[str]) -> int:

@@ -1,6 +1,7 @@
 """Lay out, judge, print the table: about ten minutes on 2 cores with both peers, one without.
 
-``PEERS`` names the peers (``delta``, ``iceberg``, ``all``; default: none). ``--readme`` puts the table into README.md.
+``PEERS`` names the peers (``delta``, ``iceberg``, ``all``; default: none). ``--readme`` puts the table into
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ def lay_out(engine: str, cases: list[Case], folder: Path, timeout_seconds: float
         raise SetupError(f"{engine} failed with exit code {done.returncode}; see {log}")
 
 
-def judged(case: Case, engine: str, rows: int, folder: Path) -> dict[str, Any]:
-    """The verdicts on what an engine left."""
+def judged(case: Case, engine: str, rows: int, folder: Path, *, boxes: int = _BOXES) -> dict[str, Any]:
+    """The verdicts on what an engine left, by so many filters of each kind."""
     left = json.loads((folder / case.name / f"{engine}.json").read_text())
     files = files_of([Path(path) for path in left["files"]], case.names)
     if files.rows != rows:
         raise ValueError(f"{engine} holds {files.rows:,} rows of {case.name}, not {rows:,}")
     reader = None if engine in PEERS else our_reader(folder / case.name / engine)
-    verdicts = [files.verdict(one, reader) for one in filters_of(case, columns_of(case, rows), _BOXES)]
+    verdicts = [files.verdict(one, reader) for one in filters_of(case, columns_of(case, rows), boxes)]
     return {
         "files": len(files),
         "seconds": left["seconds"],
@@ -156,7 +157,7 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(case.name for case in CASES))
     parser.add_argument("--timeout", type=float, default=1_800, help="seconds for one engine's process")
     parser.add_argument("--judge-only", action="store_true", help="no layout: judge what the last run left")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md, too")
+    parser.add_argument("--readme", action="store_true", help="put the table into docs/benchmarks.md, too")
     arguments = parser.parse_args()
     cases = [Case.parse(name) for name in arguments.cases.split(",")]
     asked = os.environ.get("PEERS", "")
@@ -181,7 +182,7 @@ def main() -> int:
     print(text)
     print(details(found, engines))
     if arguments.readme:
-        update_block(ROOT / "README.md", _MARK, text)
+        update_block(ROOT / "docs" / "benchmarks.md", _MARK, text)
     problems += behind(found) + lagging(found)
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lakeformat.cli import asking, showing, writing
+from lakeformat.cli import asking, caring, showing, writing
 from lakeformat.cli.exits import exits_text
 
 __all__ = ["app"]
@@ -47,7 +47,11 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     writing.insert,
     writing.overwrite,
     writing.delete,
-    writing.cluster,
+    caring.cluster,
+    caring.compact,
+    caring.clean,
+    caring.savepoint,
+    caring.restore,
 )
 _SHOWS: Final[Sequence[Callable[..., None]]] = (showing.slices, showing.timeline, showing.commit, showing.plan)
 

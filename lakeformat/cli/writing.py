@@ -1,4 +1,4 @@
-"""Commands that write rows: create, insert, upsert, delete, and cluster."""
+"""Commands that write rows: create, insert, upsert, overwrite and delete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, Whe
 from lakeformat.cli.output import remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
-__all__ = ["cluster", "create", "delete", "insert", "overwrite", "upsert"]
+__all__ = ["create", "delete", "insert", "overwrite", "upsert"]
 
 _Source = Annotated[str, typer.Argument(help="Rows: Parquet, CSV, JSON or Arrow, a path, a URL or - for stdin.")]
 _Format = Annotated[str | None, typer.Option("--format", "-f", help="Of the rows; the file's ending tells.")]
@@ -114,25 +114,6 @@ def delete(
         _written("delete", path, source, format, as_json, option, storage_option)
         return
     show_result(table_at(path, option, storage_option).delete(where=where), as_json=as_json)
-
-
-def cluster(
-    path: TablePath,
-    by: Annotated[str | None, typer.Option(help="Columns, commas between them; none brings files together.")] = None,
-    curve: Annotated[str | None, typer.Option(help="hilbert, z-order or linear.")] = None,
-    partitions: Annotated[str | None, typer.Option(help="Partition paths, * for any text.")] = None,
-    target_file_bytes: Annotated[int | None, typer.Option(help="Of the new files.")] = None,
-    as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
-) -> None:
-    """Rewrite files in an order that lets reads skip most of them.
-
-    [bold]lakeformat cluster /data/flights --by distance,dep_delay --curve hilbert[/bold]
-    """
-    table = table_at(path, option, storage_option)
-    result = table.cluster(listed(by), curve=curve, partitions=listed(partitions), target_file_bytes=target_file_bytes)
-    show_result(result, as_json=as_json)
 
 
 def _written(

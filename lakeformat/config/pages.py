@@ -11,7 +11,7 @@ from lakeformat.config.hudi import HudiOption, hudi_options
 
 __all__ = ["OPTIONS_BEGIN", "OPTIONS_END", "hudi_page"]
 
-#: Between these the README has its table of options.
+#: Between these `docs/options.md` has its table of options.
 OPTIONS_BEGIN: Final = "<!-- options:begin -->"
 OPTIONS_END: Final = "<!-- options:end -->"
 
@@ -21,7 +21,7 @@ _PREFACE: Final = """\
 Made by `python tools/hudi_options.py` from the config classes of Hudi {newest}, and of {oldest} for options that later
 releases dropped. Each option has one answer, under any of its names and in any letter case:
 
-- **obeyed** ({obeyed}): see the table of options in the [README](README.md#options) for values and defaults.
+- **obeyed** ({obeyed}): see the [table of options](docs/options.md) for values and defaults.
 - **passed over** ({passed}): it tunes what is not there, or works otherwise; rows are the same.
 - **passed over, with a warning** ({told}): something that it asks for does not happen. One warning per table and
   process says what; none comes where the option is off.

@@ -8,7 +8,9 @@ from lakeformat.config.option import Effect, Option, count, fields, flag, one_of
 
 __all__ = [
     "BEGIN",
+    "CHANGE_DATA",
     "END",
+    "FORMAT",
     "FULL_SCAN",
     "HOLES",
     "INCREMENTAL",
@@ -27,6 +29,9 @@ BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
 END: Final = "hoodie.datasource.read.end.instanttime"
 FULL_SCAN: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
+FORMAT: Final = "hoodie.datasource.query.incremental.format"
+#: A value of it.
+CHANGE_DATA: Final = "cdc"
 START_OFFSET: Final = "hoodie.datasource.streaming.startoffset"
 MAX_COMMITS: Final = "lakeformat.stream.max.commits"
 MAX_FILES: Final = "lakeformat.stream.max.files"
@@ -55,10 +60,11 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(END, "Where the range ends, inclusive; by default it does not.", Effect.READ),
     Option(
-        "hoodie.datasource.query.incremental.format",
-        "latest_state: each row that changed in the range once, as it was at its end.",
+        FORMAT,
+        "latest_state: each row that changed in the range once, as it was at its end; cdc: each change, with the row "
+        "before and after it, also of tables that log no changes.",
         Effect.READ,
-        one_of("latest_state"),
+        one_of("latest_state", CHANGE_DATA),
         "latest_state",
     ),
     Option(

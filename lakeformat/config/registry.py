@@ -1,4 +1,4 @@
-"""All options: Hudi's key, short aliases, type, default and one sentence. The README's table is made from this."""
+"""All options: Hudi's key, short aliases, type, default and one sentence. ``docs/options.md`` is made from this."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
 
 
 def options_table() -> str:
-    """The options as a Markdown table, for the README."""
+    """The options as a Markdown table, for `docs/options.md`."""
     rows = ["| option | short names | default | what it does |", "|---|---|---|---|"]
     for option in OPTIONS:
         default = option.default

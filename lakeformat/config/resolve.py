@@ -154,7 +154,7 @@ def _check_unknown(name: str, missing: Iterable[str], table: str) -> None:
     if name in _SPARKS or name.startswith(("spark.", "fs.")):
         return
     if not name.startswith("hoodie."):
-        raise InvalidOptionError(f"unknown option {name!r}{nearest(name, BY_NAME)}; see the README's table of options")
+        raise InvalidOptionError(f"unknown option {name!r}{nearest(name, BY_NAME)}; docs/options.md has them all")
     for role in missing:
         key, stems = _ROLES[role]
         squeezed = name.replace(".", "").replace("_", "")

@@ -67,9 +67,10 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         WRITE + "table.type",
-        "Only COPY_ON_WRITE so far.",
+        "COPY_ON_WRITE: files that change are written anew; MERGE_ON_READ: updates and deletes are appended to "
+        "log files, which readers merge.",
         Effect.TABLE,
-        one_of("COPY_ON_WRITE"),
+        one_of("COPY_ON_WRITE", "MERGE_ON_READ"),
         "COPY_ON_WRITE",
         ("table_type", "hoodie.datasource.write.storage.type", "hoodie.table.type"),
     ),

@@ -33,6 +33,7 @@ __all__ = [
     "KeyFacts",
     "constant",
     "filter_bytes",
+    "parquet_writer",
     "roomy_filter",
     "stamped",
     "stamped_with",
@@ -155,7 +156,6 @@ class BaseFileWriter:
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self.decoded_bytes = 0
-        self._encoded = encoded
         self._schema = stored_schema(settings.schema, encoded)
         self._nans = NanCounts(settings.schema, settings.indexed)
 
@@ -217,32 +217,8 @@ class BaseFileWriter:
 
     def _open(self, sample: pa.Table | None) -> pq.ParquetWriter:
         if self._writer is None:
-            leaves = [path for field in self._schema for path in _leaves(field, field.name)]
-            self._writer = pq.ParquetWriter(
-                self.sink,
-                self._schema,
-                compression=self._codecs(leaves, sample),
-                use_dictionary=[*_REPEATED, *self._encoded, *_dictionary_columns(self._plain(), sample, self._joins)],
-                write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
-                store_schema=False,
-                write_page_checksum=True,
-                write_batch_size=_values_at_a_time(sample),
-            )
+            self._writer = parquet_writer(self.sink, self._schema, self.settings, sample, joins=self._joins)
         return self._writer
-
-    def _codecs(self, leaves: Sequence[str], sample: pa.Table | None) -> dict[str, str]:
-        """Codec by leaf column; columns that shrink too little to be worth the time stay as they are."""
-        codecs = dict.fromkeys(leaves, self.settings.codec)
-        if self.settings.spares and sample is not None:
-            for field in self._plain():
-                least = _WORTH_COMPRESSING_KEYS if field.name in self.settings.key_texts else _WORTH_COMPRESSING
-                if field.name in codecs and _share_left(sample.column(field.name), self.settings.codec) > least:
-                    codecs[field.name] = "none"
-        return codecs
-
-    def _plain(self) -> list[pa.Field]:
-        """Columns that come as they are, not as dictionaries."""
-        return [field for field in self._schema if not pa.types.is_dictionary(field.type)]
 
     def close(self) -> None:
         """Write filter and footer."""
@@ -271,6 +247,45 @@ class BaseFileWriter:
         if self._closed_bytes is None and self._writer is not None:
             with suppress(pa.ArrowException, OSError):
                 self._writer.close()
+
+
+def parquet_writer(
+    sink: Any, schema: pa.Schema, settings: FileSettings, sample: pa.Table | None, *, joins: bool = False
+) -> pq.ParquetWriter:
+    """Writes rows of a table's files.
+
+    Args:
+        schema: as `stored_schema` makes it.
+        sample: rows that tell what compresses, and which values repeat; None where there are none.
+        joins: whether the sample may end with rows that join others.
+    """
+    leaves = [path for field in schema for path in _leaves(field, field.name)]
+    plain = [field for field in schema if not pa.types.is_dictionary(field.type)]
+    encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=_codecs(leaves, plain, sample, settings),
+        use_dictionary=[*encoded, *_dictionary_columns(plain, sample, joins)],
+        write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
+        store_schema=False,
+        write_page_checksum=True,
+        write_batch_size=_values_at_a_time(sample),
+    )
+
+
+def _codecs(
+    leaves: Sequence[str], plain: Iterable[pa.Field], sample: pa.Table | None, settings: FileSettings
+) -> dict[str, str]:
+    """Codec by leaf column; columns that shrink too little to be worth the time stay as they are."""
+    codecs = dict.fromkeys(leaves, settings.codec)
+    if not settings.spares or sample is None:
+        return codecs
+    for field in plain:
+        least = _WORTH_COMPRESSING_KEYS if field.name in settings.key_texts else _WORTH_COMPRESSING
+        if field.name in codecs and _share_left(sample.column(field.name), settings.codec) > least:
+            codecs[field.name] = "none"
+    return codecs
 
 
 def stamped(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, first: int) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from lakeformat.codec.java_hash import FieldRule, field_list_hashes
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
-from lakeformat.index.key_columns import matches, read_keys
+from lakeformat.index.key_columns import KeyColumn, matches
+from lakeformat.index.log_keys import slice_keys, with_deleted_rows
 from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, in_key_order
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
@@ -77,11 +78,14 @@ class BucketIndex:
             CorruptTableError: a bucket has two files.
         """
         files = _files_of_buckets(snapshot, self.settings.buckets)
-        rule = self._rule(storage, snapshot.files, keys.values())
+        rule = self._rule(storage, snapshot, keys.values())
         found = {path: self._locate(column, files.get(path, {}), rule) for path, column in keys.items()}
-        return {path: _checked(storage, at, keys[path]) for path, at in found.items()} if self.settings.exact else found
+        if not self.settings.exact:
+            return found
+        exact = {path: _checked(storage, snapshot, at, keys[path]) for path, at in found.items()}
+        return {path: with_deleted_rows(storage, snapshot, keys[path], at) for path, at in exact.items()}
 
-    def _locate(self, keys: pa.ChunkedArray, files: Mapping[int, BaseFile], rule: FieldRule) -> Tagged:
+    def _locate(self, keys: pa.ChunkedArray, files: Mapping[int, FileSlice], rule: FieldRule) -> Tagged:
         buckets = self._buckets(keys, rule)
         file_of = np.full(self.settings.buckets, -1)
         file_of[[*files]] = np.arange(len(files))
@@ -94,7 +98,7 @@ class BucketIndex:
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """All keys as new ones, each with its bucket. Raises as `locate` does."""
         _files_of_buckets(snapshot, self.settings.buckets)
-        rule = self._rule(storage, snapshot.files, keys.values())
+        rule = self._rule(storage, snapshot, keys.values())
         nothing = np.empty(0, np.int64)
         placed = {}
         for path, column in keys.items():
@@ -106,15 +110,15 @@ class BucketIndex:
     def _buckets(self, keys: pa.ChunkedArray, rule: FieldRule) -> Ints:
         return bucket_ids(keys, self.settings.hash_fields, self.settings.buckets, rule)
 
-    def _rule(self, storage: Storage, files: Sequence[BaseFile], keys: Iterable[pa.ChunkedArray]) -> FieldRule:
+    def _rule(self, storage: Storage, snapshot: Snapshot, keys: Iterable[pa.ChunkedArray]) -> FieldRule:
         """The rule that the stored keys were placed by, as far as it matters.
 
         One file is always looked at, to make sure of the settings. More are only if some key goes to different
         buckets by different rules; a table that has no such key yet follows Hudi 1.
         """
         in_doubt = any((self._buckets(c, FieldRule.HUDI_0) != self._buckets(c, FieldRule.HUDI_1)).any() for c in keys)
-        for file in files:
-            rules = self._rules_of(storage, file)
+        for piece in snapshot.each_slice():
+            rules = self._rules_of(storage, snapshot, piece)
             if rules is None:
                 continue
             if len(rules) == 1:
@@ -123,89 +127,99 @@ class BucketIndex:
                 break
         return FieldRule.HUDI_1
 
-    def _rules_of(self, storage: Storage, file: BaseFile) -> list[FieldRule] | None:
-        """Rules that put the file's keys into its bucket; None for a file without rows."""
-        keys = read_keys(storage, file).keys
+    def _rules_of(self, storage: Storage, snapshot: Snapshot, piece: FileSlice) -> list[FieldRule] | None:
+        """Rules that put the keys of a file into its bucket; None for a file without rows."""
+        keys = _first_keys(storage, snapshot, piece).keys
         if not len(keys):
             return None
-        bucket = bucket_of(file.name.file_id)
+        bucket = bucket_of(piece.group.file_id)
         fits = [rule for rule in FieldRule if (self._buckets(keys, rule) == bucket).all()]
         if not fits:
             raise InvalidOptionError(
-                f"{file.path} holds keys of other buckets, by {_BUCKETS}={self.settings.buckets} and "
+                f"{_path_of(piece)} holds keys of other buckets, by {_BUCKETS}={self.settings.buckets} and "
                 f"{_FIELDS}={','.join(self.settings.hash_fields)}; give the values that the table was written with"
             )
         return fits
 
 
-def _checked(storage: Storage, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
+def _first_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
+    """Keys of a slice, enough to tell by which rule they were placed: those of its base file, if it has one."""
+    return slice_keys(storage, snapshot, piece if piece.base is None else replace(piece, logs=()))
+
+
+def _path_of(piece: FileSlice) -> str:
+    return (piece.base or piece.logs[0]).path
+
+
+def _checked(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
     """Without the pairs of keys that their file lacks; these keys are new. Memory: one key column."""
     held = np.zeros(len(keys), bool)
     counts = TagCounts(checked=len(tagged.keys))
-    for at, file in enumerate(tagged.searched):
-        column = read_keys(storage, file)
+    for at, piece in enumerate(tagged.searched):
+        column = slice_keys(storage, snapshot, piece)
         counts.add(TagCounts(files_read=1, bytes_read=column.size_bytes))
         mine = tagged.keys[tagged.files == at]
         held[mine[matches([column], keys.take(pa.array(mine)))[0]]] = True
     counts.add(tagged.counts)
     kept = held[tagged.keys]
     new = np.concatenate([tagged.new, tagged.keys[~kept]])
-    bucket_of_file = np.array([bucket_of(file.name.file_id) for file in tagged.searched], np.int64)
+    bucket_of_file = np.array([bucket_of(piece.group.file_id) for piece in tagged.searched], np.int64)
     known = tagged.new_buckets if tagged.new_buckets is not None else tagged.new[:0]
     buckets = np.concatenate([known, bucket_of_file[tagged.files[~kept]]])
     order = in_key_order(keys.take(pa.array(new)))
     return Tagged(tagged.keys[kept], tagged.files[kept], new[order], counts, tagged.searched, buckets[order])
 
 
-def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[int, BaseFile]]:
-    """Partition path -> bucket -> its file."""
-    found: dict[str, dict[int, BaseFile]] = {}
-    for file in snapshot.files:
-        bucket = bucket_of(file.name.file_id)
+def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[int, FileSlice]]:
+    """Partition path -> bucket -> its slice."""
+    found: dict[str, dict[int, FileSlice]] = {}
+    for piece in snapshot.each_slice():
+        bucket = bucket_of(piece.group.file_id)
         if bucket is None:
             raise UnsupportedTableError(
-                f"{file.path} belongs to no bucket: the table was not written with hoodie.index.type=BUCKET; leave "
-                "the option out"
+                f"{_path_of(piece)} belongs to no bucket: the table was not written with hoodie.index.type=BUCKET; "
+                "leave the option out"
             )
         if bucket >= buckets:
             raise InvalidOptionError(
-                f"{file.path} belongs to bucket {bucket}, but {_BUCKETS} is {buckets}; give the number that the table "
-                "was written with"
+                f"{_path_of(piece)} belongs to bucket {bucket}, but {_BUCKETS} is {buckets}; give the number that "
+                "the table was written with"
             )
-        other = found.setdefault(file.partition_path, {}).setdefault(bucket, file)
-        if other is not file:
+        other = found.setdefault(piece.group.partition_path, {}).setdefault(bucket, piece)
+        if other is not piece:
             raise CorruptTableError(
-                f"{file.path} and {other.path} both belong to bucket {bucket}; remove one of them by hand"
+                f"{_path_of(piece)} and {_path_of(other)} both belong to bucket {bucket}; remove one of them by hand"
             )
     return found
 
 
-def has_bucket_files(files: Iterable[BaseFile]) -> bool:
-    """Whether the live files of a table are files of buckets, going by their ids. Stops at the first other one."""
+def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
+    """Whether the live slices of a table are buckets, going by their ids. Stops at the first other one."""
     count = highest = 0
-    for file in files:
-        number = bucket_of(file.name.file_id)
+    for piece in slices:
+        number = bucket_of(piece.group.file_id)
         if number is None:
             return False
         count, highest = count + 1, max(highest, number)
     return count > _BY_CHANCE or (count > 0 and highest < _LOW)
 
 
-def only_bucket_count(storage: Storage, files: Sequence[BaseFile], fields: Sequence[str]) -> int | None:
-    """The one number of buckets by which these files hold the keys they do; None if there may be another.
+def only_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str]) -> int | None:
+    """The one number of buckets by which a table's files hold the keys they do; None if there may be another.
 
     In bucket ``b`` of ``n`` every hash less ``b`` is a multiple of ``n``, and ``n`` is above every ``b``. So ``n``
     divides what all of them have in common, and is known once no other such divisor is left. Memory: a key column.
 
     Args:
-        files: all live ones, each of a bucket; some are read.
+        snapshot: of a table of buckets; some of its files are read.
         fields: of the record key, which are hashed.
     """
-    highest = max(bucket_of(file.name.file_id) or 0 for file in files)
+    slices = tuple(snapshot.each_slice())
+    highest = max(bucket_of(piece.group.file_id) or 0 for piece in slices)
     common = dict.fromkeys(FieldRule, 0)
     seen = 0
-    for file in files[:_MOST_FILES] if highest else ():  # One bucket tells nothing: any hash fits.
-        keys, bucket = read_keys(storage, file).keys, bucket_of(file.name.file_id) or 0
+    for piece in slices[:_MOST_FILES] if highest else ():  # One bucket tells nothing: any hash fits.
+        keys, bucket = _first_keys(storage, snapshot, piece).keys, bucket_of(piece.group.file_id) or 0
         seen += len(keys)
         for rule in FieldRule:
             beyond = bucket_ids(keys, fields, 1 << 31, rule) - bucket

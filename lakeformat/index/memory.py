@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.index.key_columns import KeyColumn, matches, read_keys
+from lakeformat.index.log_keys import with_deleted_rows, with_log_keys
+from lakeformat.index.narrowed import with_slices
 from lakeformat.index.port import IndexSettings, TagCounts, Tagged, in_key_order, untagged
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
@@ -66,7 +68,14 @@ class MemoryIndex:
         with known.guard, ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             unread, size_bytes = known.follow(storage, snapshot.files, pool)
             held = dict(known.columns)
-        found = {path: _find(snapshot.by_partition.get(path, ()), held, column) for path, column in keys.items()}
+
+            def one(path: str) -> Tagged:
+                slices, column = snapshot.slices.get(path, ()), keys[path]
+                tagged = with_slices(_find(snapshot.by_partition.get(path, ()), held, column), slices)
+                tagged = with_log_keys(storage, snapshot, slices, column, tagged, pool)
+                return with_deleted_rows(storage, snapshot, column, tagged) if self.settings.tells_gone else tagged
+
+            found = {path: one(path) for path in keys}
         if first := next(iter(found.values()), None):
             first.counts.add(TagCounts(files_read=len(unread), bytes_read=size_bytes))
         return found
@@ -85,4 +94,4 @@ def _find(files: Sequence[BaseFile], held: Mapping[BaseFile, KeyColumn], keys: p
     new = np.flatnonzero(is_new)
     candidates = len(keys) * len(files)
     counts = TagCounts(len(keys), len(files), candidates, candidates, candidates)
-    return Tagged(located, in_files, new[in_key_order(keys.take(pa.array(new)))], counts, tuple(files))
+    return Tagged(located, in_files, new[in_key_order(keys.take(pa.array(new)))], counts)

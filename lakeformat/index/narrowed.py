@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,14 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.index.log_keys import with_deleted_rows, with_log_keys
 from lakeformat.index.port import IndexSettings, Ints, Tagged, untagged
 from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.model.files import FileSlice
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import ColumnBounds
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["GlobalIndex", "PartitionIndex", "in_question"]
+__all__ = ["GlobalIndex", "PartitionIndex", "in_question", "with_slices"]
 
 #: Of fewer files the footers are read at once.
 _MANY_FILES: Final = 8
@@ -39,6 +41,12 @@ class PartitionIndex:
         with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
 
             def one(path: str) -> Tagged:
+                slices = snapshot.slices.get(path, ())
+                tagged = with_slices(in_bases(path), slices)
+                tagged = with_log_keys(storage, snapshot, slices, keys[path], tagged, inner)
+                return with_deleted_rows(storage, snapshot, keys[path], tagged) if settings.tells_gone else tagged
+
+            def in_bases(path: str) -> Tagged:
                 files = snapshot.by_partition.get(path, ())
                 known = snapshot.live.bounds_in(path, RECORD_KEY) if len(files) >= _MANY_FILES else None
                 if known is None or not narrowing.use_ranges or len(known.minimum) != len(files):
@@ -46,13 +54,19 @@ class PartitionIndex:
                 near = in_question(known, keys[path])
                 tagged = tag_files(storage, [files[at] for at in near.tolist()], keys[path], narrowing, inner)
                 counts = replace(tagged.counts, files=len(files))
-                return replace(tagged, files=near[tagged.files], searched=tuple(files), counts=counts)
+                return replace(tagged, files=near[tagged.files], counts=counts)
 
             return dict(zip(keys, outer.map(one, keys), strict=True))
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """See `Index.place`."""
         return untagged(keys)
+
+
+def with_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
+    """The same among slices, of which those with a base file were searched."""
+    at = np.array([at for at, each in enumerate(slices) if each.base is not None], np.int64)
+    return replace(tagged, files=at[tagged.files], searched=tuple(slices))
 
 
 def in_question(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
@@ -85,8 +99,15 @@ class GlobalIndex:
         """See `Index.locate`."""
         kind = self.settings.kind.removeprefix("GLOBAL_")
         narrowing = TagSettings(kind, self.settings.use_ranges, self.settings.use_tree, exact=True)
+        slices = tuple(snapshot.each_slice())
         with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
-            return {path: tag_files(storage, snapshot.files, column, narrowing, pool) for path, column in keys.items()}
+
+            def one(column: pa.ChunkedArray) -> Tagged:
+                tagged = with_slices(tag_files(storage, snapshot.files, column, narrowing, pool), slices)
+                tagged = with_log_keys(storage, snapshot, slices, column, tagged, pool)
+                return with_deleted_rows(storage, snapshot, column, tagged)
+
+            return {path: one(column) for path, column in keys.items()}
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """See `Index.place`."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
@@ -32,6 +32,7 @@ class IndexSettings:
         use_ranges: Hudi's ``hoodie.bloom.index.prune.by.ranges``.
         use_tree: Hudi's ``hoodie.bloom.index.use.treebased.filter``.
         exact: no pair may be a guess: nothing follows that would find out.
+        tells_gone: whether it is told which of the rows found log files have deleted; global indexes always tell.
         update_partition: a global index moves a row whose partition changes; else the row stays where it was.
         buckets, hash_fields: of the bucket index.
     """
@@ -40,6 +41,7 @@ class IndexSettings:
     use_ranges: bool = True
     use_tree: bool = True
     exact: bool = False
+    tells_gone: bool = False
     update_partition: bool = True
     buckets: int = 256
     hash_fields: tuple[str, ...] = ()
@@ -98,20 +100,22 @@ class Tagged:
 
     Attributes:
         keys: positions of keys that have a file, one entry per (key, file) pair.
-        files: for each entry the position of the file in ``searched``.
+        files: for each entry the position of the slice in ``searched``.
         new: positions of keys that no file holds, in key order.
-        searched: the files looked at.
+        searched: the slices looked at.
         new_buckets: for each new key the bucket it belongs to; None where the index does not say.
         leaving: for each entry whether the row moves to another partition, so that this file loses it; None for no.
+        gone: for each entry whether log files have deleted the row that the base file still holds; None for no.
     """
 
     keys: Ints
     files: Ints
     new: Ints
     counts: TagCounts = field(default_factory=TagCounts)
-    searched: tuple[BaseFile, ...] = ()
+    searched: tuple[FileSlice, ...] = ()
     new_buckets: Ints | None = None
     leaving: npt.NDArray[np.bool_] | None = None
+    gone: npt.NDArray[np.bool_] | None = None
 
     def inserting(self, wanted: npt.NDArray[np.bool_]) -> Tagged:
         """The same with only some of the new keys: a flag for each of them."""

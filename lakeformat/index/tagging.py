@@ -40,13 +40,8 @@ Bools = npt.NDArray[np.bool_]
 #: The keys that may be in a file: a run of sorted keys, or a flag per key.
 Candidates = slice | Bools
 
-#: Keys whose hash chains are held at a time.
-_BLOCK_KEYS: Final = 1 << 20
-#: Key-column rows compared at a time.
-_BLOCK_ROWS: Final = 1 << 21
-#: Up to this many files, and from this many keys on, comparing all keys with each range beats sorting the keys.
+#: Up to this many files, and from `TagSettings.many_keys` on, comparing all keys with each range beats sorting them.
 _FEW_FILES: Final = 16
-_MANY_KEYS: Final = 1 << 16
 #: What filters cost, in rows of a key column that could be read instead, measured: to test a key, to hash a key
 #: (once for all filters), to decode so many bytes of filter.
 _TEST_ROWS: Final = 0.4
@@ -68,24 +63,30 @@ class TagSettings:
         kind: BLOOM, SIMPLE, or AUTO: filters where they cost less than reading the keys.
         use_ranges, use_tree: Hudi's switches; without the tree every range is compared with every key.
         exact: check all candidates, also a key's only one.
+        many_keys: from so many on, keys are not sorted for a few files.
+        block_keys: keys whose hash chains are held at a time.
+        block_rows: rows of key columns compared at a time.
     """
 
     kind: str = "AUTO"
     use_ranges: bool = True
     use_tree: bool = True
     exact: bool = False
+    many_keys: int = 1 << 16
+    block_keys: int = 1 << 20
+    block_rows: int = 1 << 21
 
 
 def tag_files(
     storage: Storage, files: Sequence[BaseFile], keys: pa.ChunkedArray, settings: TagSettings, pool: Executor
 ) -> Tagged:
-    """Locate distinct keys among files.
+    """Locate distinct keys among files; the answer's positions are those of ``files``.
 
     Args:
         pool: reads files side by side; must not be one that this call itself runs in.
     """
     footers = read_footers(storage, files, pool)
-    by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= _MANY_KEYS)
+    by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= settings.many_keys)
     order = None if by_list else in_key_order(keys)
     narrowing = _Narrowing(storage, footers, keys if order is None else keys.take(pa.array(order)), settings, pool)
     found = narrowing.pairs(by_list=by_list)
@@ -100,7 +101,7 @@ def tag_files(
     else:
         is_new[located] = False
         located, new = order[located], order[is_new]
-    return Tagged(located, in_files, new, narrowing.counts, tuple(files))
+    return Tagged(located, in_files, new, narrowing.counts)
 
 
 class _Narrowing:
@@ -153,8 +154,9 @@ class _Narrowing:
         """Candidates by filter, and the files whose keys must be read instead."""
         worth = self._worth_filtering(spans)
         parts: dict[int, list[Ints]] = {file: [] for file in worth}
-        for start in range(0, len(self.keys) if worth else 0, _BLOCK_KEYS):
-            keys = self.keys.slice(start, _BLOCK_KEYS)
+        block = self.settings.block_keys
+        for start in range(0, len(self.keys) if worth else 0, block):
+            keys = self.keys.slice(start, block)
             chain: npt.NDArray[np.uint32] | None = None
             for file in list(parts):
                 among = _within(self._candidates[file], start, len(keys))
@@ -218,7 +220,7 @@ class _Narrowing:
         """Exact positions of the keys in each of the files."""
         found: dict[int, Ints] = {}
         # Each batch hashes all keys once; twice as many stored keys make that cost less than their look-ups.
-        most = max(_BLOCK_ROWS, 2 * len(self.keys))
+        most = max(self.settings.block_rows, 2 * len(self.keys))
         for batch in _batches(files, lambda file: self.footers[file].rows, most):
             columns = list(self.pool.map(self._read_one, batch))
             self.counts.files_read += sum(column.size_bytes > 0 for column in columns)

@@ -11,7 +11,7 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError, nearest
 from lakeformat.model.keys import KeyGeneratorKind
-from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, merge_settings
+from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
 
 __all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "TableType", "table_checksum"]
 
@@ -72,7 +72,7 @@ _LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
 _READ_VERSIONS: Final = (6, 8, 9)
 _READ_TYPES: Final = frozenset(TableType)
 _WRITTEN_VERSIONS: Final = (6, 8, 9)
-_WRITTEN_TYPES: Final = frozenset({TableType.COPY_ON_WRITE})
+_WRITTEN_TYPES: Final = frozenset(TableType)
 _COMPACTED_TYPES: Final = frozenset({TableType.MERGE_ON_READ})
 
 
@@ -143,6 +143,17 @@ class TableConfig:
         """None for a type that is not known."""
         name = self.get(TYPE).upper()
         return TableType(name) if name in TableType.__members__ else None
+
+    @property
+    def takes_logs(self) -> bool:
+        """Whether updates and deletes are appended to log files (merge-on-read)."""
+        return self.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def orders_versions(self) -> bool:
+        """Whether readers of log files go by the ordering columns, and not by what was written last."""
+        settings = self.merge_settings
+        return settings.mode is RecordMergeMode.EVENT_TIME and bool(settings.ordering_fields)
 
     @property
     def record_fields(self) -> tuple[str, ...]:

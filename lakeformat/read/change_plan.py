@@ -71,11 +71,34 @@ class ChangePlan:
     schema: pa.Schema | None
     changes: tuple[GroupChange, ...]
 
+    def packed(self, most_bytes: int) -> list[tuple[GroupChange, ...]]:
+        """The changes in order, in portions of up to so many bytes, or one change."""
+        portions: list[list[GroupChange]] = []
+        size = 0
+        for change in self.changes:
+            if not portions or size + change.size_bytes > most_bytes:
+                portions.append([])
+                size = 0
+            portions[-1].append(change)
+            size += change.size_bytes
+        return [tuple(portion) for portion in portions]
 
-def plan_changes(engine: Engine, options: Options, config: TableConfig, bounds: Bounds) -> ChangePlan:
+
+def plan_changes(
+    engine: Engine,
+    options: Options,
+    config: TableConfig,
+    bounds: Bounds,
+    *,
+    as_of: str | None = None,
+    unseen: frozenset[str] = frozenset(),
+) -> ChangePlan:
     """Find the slices. Lists the timeline, and the partitions that the range's commits touched.
 
     Memory: names of the files of these partitions.
+
+    Args:
+        as_of, unseen: what is known of the table; see `Engine.snapshot`.
 
     Raises:
         InstantNotAvailableError: commits of the range have been archived, or files cleaned away.
@@ -83,14 +106,18 @@ def plan_changes(engine: Engine, options: Options, config: TableConfig, bounds: 
     """
     config.check_readable(engine.storage.location)
     check_rows_tell(config, engine.storage.location)
+
+    def known() -> Timeline:
+        whole = engine.timeline(config).without(unseen)
+        return unhollowed(engine, options, whole if as_of is None else whole.as_of(as_of))[0]
+
     try:
-        return _planned(engine, options, config, bounds)
+        return _planned(engine, config, known(), bounds)
     except FileNotFoundError:  # Archived while the timeline was read.
-        return _planned(engine, options, config, bounds)
+        return _planned(engine, config, known(), bounds)
 
 
-def _planned(engine: Engine, options: Options, config: TableConfig, bounds: Bounds) -> ChangePlan:
-    whole, _ = unhollowed(engine, options, engine.timeline(config))
+def _planned(engine: Engine, config: TableConfig, whole: Timeline, bounds: Bounds) -> ChangePlan:
     inside = whole.completed_in(bounds.since, bounds.until)
     _check_reach(engine, whole, bounds)
     commits = _Commits(engine, whole)

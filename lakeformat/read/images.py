@@ -31,7 +31,7 @@ from lakeformat.read.splits import FilePart, Part, Split
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 
-__all__ = ["ChangeImages", "change_images", "image_schema", "read_group_change"]
+__all__ = ["ChangeImages", "change_images", "image_columns", "image_schema", "read_group_change"]
 
 _ALL: Final = Always(True)
 _META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
@@ -81,14 +81,10 @@ class ChangeImages:
             InvalidInputError: a column that the table does not have.
             InstantNotAvailableError, CorruptTableError: while batches are read, a file is gone or damaged.
         """
-        table = self.plan.schema if self.plan.schema is not None else pa.schema([])
-        full = readable_schema(table, meta_columns=True)
-        for name in columns or ():
-            if name not in full.names:
-                raise InvalidInputError(
-                    f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
-                )
-        wanted = read_schema(table) if columns is None else pa.schema([full.field(name) for name in columns])
+        table, wanted = (
+            self.plan.schema if self.plan.schema is not None else pa.schema([]),
+            image_columns(self.plan, columns),
+        )
         batches = (
             batch for change in self.plan.changes for batch in read_group_change(self.storage, change, table, wanted)
         )
@@ -97,6 +93,18 @@ class ChangeImages:
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The changes in memory."""
         return self.to_batches(columns).read_all()
+
+
+def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
+    """Those of the images: all of the table's but for the meta columns, or these. Raises `InvalidInputError`."""
+    table = plan.schema if plan.schema is not None else pa.schema([])
+    full = readable_schema(table, meta_columns=True)
+    for name in columns or ():
+        if name not in full.names:
+            raise InvalidInputError(
+                f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
+            )
+    return read_schema(table) if columns is None else pa.schema([full.field(name) for name in columns])
 
 
 def change_images(

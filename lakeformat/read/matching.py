@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import FileSlice
 from lakeformat.predicate import Always, Predicate, columns_of
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
@@ -25,9 +25,9 @@ _UNCUT: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The live base files that hold a match. ``counts``: what each narrowing step left, for the report."""
+    """The live slices that hold a match. ``counts``: what each narrowing step left, for the report."""
 
-    files: Sequence[BaseFile]
+    slices: Sequence[FileSlice]
     counts: Mapping[str, int]
 
 
@@ -61,11 +61,16 @@ def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, 
         parts = [part for part, flag in zip(parts, flags, strict=True) if flag]
     paths = {part.path for part in parts}
     folders = {path.rpartition("/")[0] for path in paths}
-    files = tuple(f for folder in sorted(folders) for f in snapshot.by_partition[folder] if f.path in paths)
+    slices = tuple(s for folder in sorted(folders) for s in snapshot.slices[folder] if _path_of(s) in paths)
     counts = {
         "files": plan.files,
         "after_names": plan.files_after_names,
         "after_stats": plan.files_after_stats,
-        "with_matches": len(files),
+        "with_matches": len(slices),
     }
-    return Found(files, counts)
+    return Found(slices, counts)
+
+
+def _path_of(piece: FileSlice) -> str:
+    """As the part of a plan that reads it names it."""
+    return (piece.base or piece.logs[0]).path

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
-from lakeformat.config.read_options import END, INCREMENTAL, QUERY_TYPE
+from lakeformat.config.read_options import CHANGE_DATA, END, FORMAT, INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.model.instant import AsOf, parse_as_of
@@ -18,7 +18,15 @@ from lakeformat.read.incremental import changed_snapshot
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["ReadQuery", "asked_snapshot", "of_query_type", "question", "readable_schema", "resolve_query"]
+__all__ = [
+    "ReadQuery",
+    "asked_snapshot",
+    "asks_for_images",
+    "of_query_type",
+    "question",
+    "readable_schema",
+    "resolve_query",
+]
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,11 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
         TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
     """
     asked = options["as.of.instant"] if as_of is None else as_of
+    if asks_for_images(options):
+        raise InvalidOptionError(
+            f"{FORMAT}=cdc gives changes, not rows: call changes(images=True) of the table, or read it by "
+            'spark.read.format("lakehouse")'
+        )
     if options[QUERY_TYPE] == INCREMENTAL:
         if asked is not None:
             raise InvalidOptionError(f"as.of.instant={asked} beside an incremental query; end its range by {END}")
@@ -64,6 +77,11 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
         config = engine.store.config()
         snapshot = engine.snapshot(parse_as_of(asked, config.zone), config)
     return of_query_type(snapshot, options)
+
+
+def asks_for_images(options: Options) -> bool:
+    """Whether an incremental query wants every change with its images; other queries have no such format."""
+    return bool(options[QUERY_TYPE] == INCREMENTAL and options[FORMAT] == CHANGE_DATA)
 
 
 def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:

@@ -73,6 +73,9 @@ class PlannedService:
     ) -> tuple[OpenCommit, _Checked] | None:
         """Start the plan of this time, or else the oldest that can be run; None if none waits. Call it under the lock.
 
+        The run of another program that shows no life is undone, and begun anew, if its plan is named: others may take
+        longer than anybody can know.
+
         Args:
             pending: by instant time, oldest first.
             check: raises what is against the run of a plan, and says what the run needs.
@@ -92,7 +95,7 @@ class PlannedService:
             try:
                 checked = check(instant, plan)
                 self._claim(instant)
-                commit = OpenCommit(instant, self._token, timeline.commit_times)
+                commit = OpenCommit(instant.at(State.REQUESTED), self._token, timeline.commit_times)
                 return self.started(commit, keeps_plan=True), checked
             except LakeformatError as error:
                 if instant_time is not None:
@@ -104,12 +107,27 @@ class PlannedService:
         return None
 
     def _claim(self, instant: Instant) -> None:
-        if instant.state is not State.REQUESTED:
+        if instant.state is not State.REQUESTED and not self._taken_over(instant):
             raise self.runs_elsewhere(instant)
         try:
             claims.claim_plan(self.transaction.storage, instant.time, token=self._token)
         except FileExistsError:
             raise self.runs_elsewhere(instant) from None
+
+    def _taken_over(self, instant: Instant) -> bool:
+        """Undo the run of another program that has shown no life for long."""
+        transaction = self.transaction
+        storage, store, clock = transaction.storage, transaction.store, transaction.engine.clock
+        if claims.read_claim(storage, instant.time) is not None:
+            return False
+        if claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS):
+            return False
+        _LOG.warning("undoing the run of %s, whose program shows no life; its plan stays", store.path(instant))
+        with suppress(FileExistsError):
+            claims.claim_plan(storage, instant.time, token=self._token)
+            revert_run(store, instant)
+            return True
+        return False
 
     def started(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
         """Inflight, under the lock that the claim was put under: who comes next finds both.
@@ -130,7 +148,11 @@ class PlannedService:
     def runs_elsewhere(self, instant: Instant) -> WriteConflictError:
         """The refusal of a plan that is being run."""
         storage = self.transaction.storage
-        how = how_to_wait(storage, claims.read_claim(storage, instant.time))
+        claim = claims.read_claim(storage, instant.time)
+        how = how_to_wait(storage, claim)
+        if claim is None:
+            minutes = claims.FOREIGN_GRACE_MS // 60_000
+            how += f", or, if that program has died, run it by name {minutes} minutes after it began"
         return WriteConflictError(f"{self.name} {instant.time} runs in another process; {how}")
 
     # --- running --------------------------------------------------------------------------------------

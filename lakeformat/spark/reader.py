@@ -15,13 +15,21 @@ from pyspark.sql.types import StructType
 from lakeformat.config.resolve import Options
 from lakeformat.predicate import Always, And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
-from lakeformat.read.query import ReadQuery, question, readable_schema
+from lakeformat.read.query import ReadQuery, asks_for_images, question, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split
 from lakeformat.read.verify import VerifiedSplit, plan_verified, read_verified_split
 from lakeformat.spark.filters import to_predicate
-from lakeformat.spark.guarded import guarded_schema, is_guarded, is_pushing, unguarded_schema, with_guard
-from lakeformat.spark.host import plain_errors
+from lakeformat.spark.guarded import (
+    guarded_schema,
+    is_guarded,
+    is_pushing,
+    unguarded_schema,
+    unmarked,
+    with_guard,
+)
+from lakeformat.spark.host import asked_engine, plain_errors
+from lakeformat.spark.image_reader import IMAGE_SCHEMA, make_image_reader
 from lakeformat.spark.pushed import EVERYTHING, ask, settle
 from lakeformat.spark.relation import Relation, keeps_plans_by_scan, open_snapshot
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
@@ -194,13 +202,22 @@ class LakehouseReader(DataSourceReader):
 def table_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
     """The columns a read returns."""
     with plain_errors():
+        if asks_for_images(asked_engine(unmarked(options), reads=True)[1]):
+            return IMAGE_SCHEMA
         engine, snapshot, resolved = open_snapshot(options, relation)
         schema = spark_schema(question(snapshot, engine.storage.location, resolved).schema)
         return guarded_schema(schema) if is_guarded(options) else schema
 
 
-def make_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None = None) -> LakehouseReader:
-    """A reader that returns exactly ``schema``: the table's own or one the user gave."""
+def make_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None = None) -> DataSourceReader:
+    """A reader that returns exactly ``schema``: the table's own, one the user gave, or that of change data."""
+    with plain_errors():
+        if asks_for_images(asked_engine(unmarked(options), reads=True)[1]):
+            return make_image_reader(options, schema, relation)
+    return _row_reader(options, schema, relation)
+
+
+def _row_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None) -> LakehouseReader:
     with plain_errors():
         engine, snapshot, resolved = open_snapshot(options, relation)
         columns = snapshot.columns(engine.storage.location)
@@ -211,5 +228,5 @@ def make_reader(options: Mapping[str, str], schema: StructType, relation: Relati
             query = replace(query, schema=arrow_schema(asked))
         else:
             query = replace(query, schema=requested_schema(asked, readable_schema(columns, meta_columns=True)))
-        again = partial(make_reader, dict(options), schema, relation)
+        again = partial(_row_reader, dict(options), schema, relation)
         return LakehouseReader(engine.storage, snapshot, query, resolved, relation, guarded=guarded, again=again)

@@ -16,17 +16,24 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakeformat.codec.conform import read_schema
-from lakeformat.config.read_options import QUERY_TYPE
+from lakeformat.config.read_options import CHANGE_DATA, FORMAT, QUERY_TYPE
 from lakeformat.config.resolve import Options
-from lakeformat.errors import SchemaMismatchError
-from lakeformat.predicate import Predicate
+from lakeformat.errors import InvalidOptionError, SchemaMismatchError
+from lakeformat.predicate import Always, Predicate
 from lakeformat.read.batches import read_split
 from lakeformat.read.incremental import changed_snapshot
-from lakeformat.read.query import ReadQuery, question, readable_schema
+from lakeformat.read.query import ReadQuery, asks_for_images, question, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split
 from lakeformat.read.stream import Limits, StreamPositions, check_stream_options
 from lakeformat.spark.host import asked_engine, plain_errors
+from lakeformat.spark.image_reader import (
+    ImagePartition,
+    check_image_options,
+    check_images_wanted,
+    image_partitions,
+    read_images,
+)
 from lakeformat.spark.relation import Relation
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.table_state.engine import Engine
@@ -71,14 +78,24 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ``availableNow`` is one batch.
     """
 
-    def __init__(self, options: Mapping[str, str], parsed: Options, query: ReadQuery, table: pa.Schema) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        parsed: Options,
+        query: ReadQuery,
+        table: pa.Schema,
+        *,
+        images: bool = False,
+    ) -> None:
         """A reader for one run of a query.
 
         Args:
             query: the columns and rows wanted of every batch.
             table: the table's columns as the stream knows them.
+            images: whether the stream is of change data, of which neither matters.
         """
         self._options, self._parsed, self._query, self._table = dict(options), parsed, query, table
+        self._images = images
         self._limits = Limits.of(parsed)
         self._engine: Engine | None = None
         self._first: str | None = None  # Where the stream begins, asked once.
@@ -140,6 +157,8 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return []
         with plain_errors():
             engine = self._opened()
+            if self._images:
+                return image_partitions(engine, self._parsed, begin, last)
             snapshot = changed_snapshot(engine, self._parsed, since=begin, until=last)
             snapshot = self._as_known(snapshot)
             query = self._query.within(snapshot)
@@ -169,6 +188,9 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One portion's rows, in a task."""
+        if isinstance(partition, ImagePartition):
+            yield from read_images(self._opened().storage, partition)
+            return
         assert isinstance(partition, StreamPartition)  # noqa: S101  Ours.
         with plain_errors(), reused_memory():
             query = replace(self._query, predicate=partition.rows)
@@ -204,6 +226,15 @@ def make_stream_reader(
     with plain_errors():
         engine, parsed = asked_engine(options, reads=True)
         check_stream_options(parsed)
+        if asks_for_images(parsed):
+            check_image_options(parsed)
+            check_images_wanted(schema)
+            nothing = ReadQuery(pa.schema([]), Always(True))
+            return LakehouseStreamReader(options, parsed, nothing, pa.schema([]), images=True)
+        if parsed[FORMAT] == CHANGE_DATA:
+            raise InvalidOptionError(
+                f"{FORMAT}=cdc is a format of incremental queries; set {QUERY_TYPE}=incremental, too"
+            )
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot"})
         snapshot = engine.snapshot(relation.as_of, unseen=relation.unseen) if relation else engine.snapshot()
         location = engine.storage.location

@@ -71,11 +71,15 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         query = context.getLocalProperty(_QUERY_ID) if context else None
         if context is None or not query:
             raise InvalidOptionError("this is no task of a streaming query; write the frame by df.write")
-        task, rows = context.partitionId(), 0
-        path = f"{self._folder}/{task}-{context.taskAttemptId()}.arrow"
-        with plain_errors(), ExitStack() as stack:
+        with plain_errors():
+            return self.stage(iterator, query, context.partitionId(), context.taskAttemptId())
+
+    def stage(self, batches: Iterator[pa.RecordBatch], query: str, task: int, attempt: int) -> WriterCommitMessage:
+        """Write the rows of one attempt of a task to a file of its own."""
+        path, rows = f"{self._folder}/{task}-{attempt}.arrow", 0
+        with ExitStack() as stack:
             writer: Any = None
-            for batch in iterator:
+            for batch in batches:
                 if not batch.num_rows:
                     continue
                 if writer is None:

@@ -25,6 +25,7 @@ from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.compaction import Compaction
 from lakeformat.services.inline import Hands, check_services, with_services
 from lakeformat.services.life import Life
+from lakeformat.services.versioning import Versioning
 from lakeformat.spark.clean import deleter_for
 from lakeformat.spark.cluster import rewriter_for
 from lakeformat.spark.compact import compactor_for
@@ -59,7 +60,7 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
-class LakehouseTable(Clustering, Compaction, Life):
+class LakehouseTable(Clustering, Compaction, Life, Versioning):
     """A Hudi table, written by all executors. Make one with `forPath` or `create`.
 
     Each verb runs a few Spark jobs and returns when the commit is visible. The process that calls plans and

@@ -21,6 +21,7 @@ __all__ = [
     "LiveFiles",
     "Partitioned",
     "Portion",
+    "Sliced",
     "file_columns",
     "file_objects",
     "merged_rows",
@@ -172,9 +173,15 @@ class ListedSlices:
     """Live file slices that a listing found, some of which have log files.
 
     Memory: an object a file.
+
+    Attributes:
+        updating: paths of the log files that hold no key which their base file lacks, as their commits say.
+        upserting: paths of those that delete nothing.
     """
 
     slices: tuple[FileSlice, ...]
+    updating: frozenset[str] = frozenset()
+    upserting: frozenset[str] = frozenset()
 
     @cached_property
     def bases(self) -> ListedFiles:
@@ -227,6 +234,30 @@ class Partitioned(Mapping[str, tuple[BaseFile, ...]]):
         if not files:
             raise KeyError(partition_path)
         return files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._live.partitions())
+
+    def __len__(self) -> int:
+        return len(self._live.partitions())
+
+
+class Sliced(Mapping[str, tuple[FileSlice, ...]]):
+    """Partition path -> its live file slices, by file id; objects are made for the partitions that are asked for."""
+
+    def __init__(self, live: LiveFiles) -> None:
+        self._live = live
+        self._grouped: dict[str, list[FileSlice]] = {}
+        for each in live.slices if isinstance(live, ListedSlices) else ():
+            self._grouped.setdefault(each.group.partition_path, []).append(each)
+
+    def __getitem__(self, partition_path: str) -> tuple[FileSlice, ...]:
+        if isinstance(self._live, ListedSlices):
+            return tuple(self._grouped[partition_path])
+        files = self._live.of_partition(partition_path)
+        if not files:
+            raise KeyError(partition_path)
+        return tuple(FileSlice(file.group, file.name.instant_time, file) for file in files)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._live.partitions())

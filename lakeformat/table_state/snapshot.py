@@ -19,9 +19,9 @@ from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.read_rule import ReadRule, read_rule
-from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
-from lakeformat.model.instant import Action, Instant, State, VisibleInstants
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
@@ -29,7 +29,7 @@ from lakeformat.predicate import Predicate
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.file_groups import check_complete, list_files, visible_files
 from lakeformat.table_state.folder_values import dropped_values, virtual_keys
-from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, file_objects
+from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, Sliced, file_objects
 from lakeformat.table_state.schema_history import schema_versions
 from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
 from lakeformat.timeline.store import TimelineStore
@@ -40,6 +40,8 @@ __all__ = ["ChangeRange", "Names", "Snapshot", "check_horizon", "list_snapshot",
 _AT_A_TIME: Final = 1024
 #: Of tables of this version that take no log files the schema that commits tell is all: a snapshot opens no file.
 _WE_WRITE: Final = 6
+#: The operation of a commit that puts log blocks together, those that brought new keys, too.
+_LOG_COMPACTION: Final = "LOG_COMPACT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class Snapshot:
 
     def each_file(self) -> Iterator[BaseFile]:
         """The same one by one, for those who need the first few: objects are made some at a time."""
-        for files in (portion.files for portion in self.live.portions()):
+        live = self.live.bases if isinstance(self.live, ListedSlices) else self.live
+        for files in (portion.files for portion in live.portions()):
             for start in range(0, files.num_rows, _AT_A_TIME):
                 yield from file_objects(files.slice(start, _AT_A_TIME))
 
@@ -156,6 +159,16 @@ class Snapshot:
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
         """Partition path -> its live files."""
         return Partitioned(self.live)
+
+    @cached_property
+    def slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
+        """Partition path -> its live file slices: what writes go by."""
+        return Sliced(self.live)
+
+    def each_slice(self) -> Iterator[FileSlice]:
+        """All of `slices`, one by one."""
+        for path in self.slices:
+            yield from self.slices[path]
 
     def columns(self, location: str) -> pa.Schema:
         """The schema, which must be known. Raises `CorruptTableError`."""
@@ -221,7 +234,11 @@ def list_snapshot(
         counts_from = log_positions(store, timeline, listing.logs)
         slices = slices_of(files, listing.logs, replaced, counts_from)
         check_logs(slices, promised, counts_from, location=location, travelling=travelling)
-        live = ListedSlices(slices) if any(each.logs for each in slices) else live
+        if any(each.logs for each in slices):
+            stats = _log_stats(commits)
+            updating = frozenset(stat.path for stat in stats if not stat.num_inserts)
+            upserting = frozenset(stat.path for stat in stats if not stat.num_deletes)
+            live = ListedSlices(slices, updating, upserting)
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
         schema = _with_operation(store.storage, schema, live)
     versions = schema_versions(store.storage, commits, location)
@@ -243,6 +260,17 @@ def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | Lis
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
 
 
+def _log_stats(commits: Iterable[tuple[str, CommitMetadata]]) -> tuple[WriteStat, ...]:
+    """What commits say of log files whose rows are their own: a compaction of logs repeats those of others."""
+    return tuple(
+        stat
+        for _, metadata in commits
+        if metadata.operation != _LOG_COMPACTION
+        for stat in metadata.all_stats()
+        if stat.log_names and stat.num_inserts + stat.num_updates + stat.num_deletes
+    )
+
+
 def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
     """Tells of log files the greatest instant of a base file that they may belong to: see `slices_of`."""
     times = {log.name.instant_time for log in logs}
@@ -252,7 +280,9 @@ def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFi
         known = {time: time for time in planned}
         known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
     else:
-        known = {time: time for time in times if time <= (timeline.newest_time or "")}
+        # No base file begins a slice whose commit is pending, nor may a log file: it goes if the commit fails.
+        opening = {instant.time for instant in timeline.pending if instant.action in COMMIT_ACTIONS}
+        known = {time: time for time in times - opening if time <= (timeline.newest_time or "")}
     return lambda log: known.get(log.name.instant_time)
 
 

@@ -31,10 +31,12 @@ from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layou
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
 
-__all__ = ["CommitCache", "CommitKey", "Completed", "TimelineStore"]
+__all__ = ["MOVED", "CommitCache", "CommitKey", "Completed", "TimelineStore"]
 
 #: Commits kept, in bytes of their files; in memory they take about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20
+#: A file beside instants of layout 2 that are taken away, the table having moved to layout 1.
+MOVED: Final = ".moved"
 #: What completes an instant.
 Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata
 
@@ -138,14 +140,28 @@ class TimelineStore:
         Args:
             archive_folder: listed afterwards for the mark of the archive; None leaves it out.
         """
+        found = self._listed()
+        if self._may_have_moved(found):
+            looked_at = self._layout
+            self.config()
+            found = found if self._layout == looked_at else self._listed()
+        entries = [entry for entry in found if not entry.is_folder]
+        self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
+        archive = None if archive_folder is None else self._archive_mark(archive_folder)
+        return Timeline.of_file_names((entry.name for entry in entries), archive, self.layout)
+
+    def _listed(self) -> Sequence[FileInfo]:
         found = self.storage.list(self._layout.folder if self._layout else HOODIE)
         if self._layout is None:
             self._layout = self._layout_by(found)
             found = found if self._layout.folder == HOODIE else self.storage.list(self._layout.folder)
-        entries = [entry for entry in found if not entry.is_folder]
-        self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
-        archive = None if archive_folder is None else self._archive_mark(archive_folder)
-        return Timeline.of_file_names((entry.name for entry in entries), archive, self._layout)
+        return found
+
+    def _may_have_moved(self, found: Sequence[FileInfo]) -> bool:
+        """Whether somebody may be taking these files away, the table being of another version by now."""
+        if self.layout.tells_completion:
+            return not found or any(entry.name == MOVED for entry in found)
+        return any(entry.path == LAYOUT_2.folder for entry in found)
 
     def _layout_by(self, listed: Sequence[FileInfo]) -> TimelineLayout:
         """By what stands in ``.hoodie``, if it leaves no doubt; the properties cost another call."""

@@ -158,6 +158,13 @@ class Timeline:
         )
         return replace(self, instants=tuple(instants), plans=tuple(i for i in self.plans if i.time not in planned))
 
+    def with_completed(self, instant_time: str) -> Timeline:
+        """As it will be when a pending commit has completed; it says nothing of when that is."""
+        done = (
+            i.at(State.COMPLETED) if i.time == instant_time and i.action in COMMIT_ACTIONS else i for i in self.instants
+        )
+        return replace(self, instants=tuple(done))
+
     def completed_since(self, known: frozenset[str]) -> tuple[Instant, ...]:
         """Commits completed now that were not among ``known``; their times may be older than ours."""
         return tuple(i for i in self.commits if i.time not in known)

@@ -22,7 +22,7 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.conflict import check_conflicts, check_plans
+from lakeformat.transaction.conflict import beside_compactions, check_conflicts, check_plans
 from lakeformat.transaction.heartbeat import way_past
 from lakeformat.transaction.markers import forget_markers
 from lakeformat.transaction.rollback import roll_back, was_rolled_back
@@ -123,7 +123,7 @@ class CommitProtocol:
         planned = {group.partition_path for group in self.store.pending_clustering(snapshot.timeline)}
         closed: dict[str, str] = {}
         for path in sorted(planned):
-            live = frozenset(file.group for file in snapshot.by_partition.get(path, ()))
+            live = frozenset(piece.group for piece in snapshot.slices.get(path, ()))
             try:
                 self.check_plans(snapshot.timeline, live)
             except WriteConflictError as error:
@@ -156,8 +156,10 @@ class CommitProtocol:
             raise WriteConflictError(
                 f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
             )
-        others = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
-        others += self.store.archived_unseen(timeline, commit.known)
+        completed = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
+        completed += self.store.archived_unseen(timeline, commit.known)
+        by_name = not self.store.layout.tells_completion
+        others = beside_compactions(commit.time, metadata, completed, by_name=by_name)
         check_conflicts(commit.time, touched, others, overwritten)
         self.check_plans(timeline, touched, ours=commit.time)
         if check_new_keys is not None and others:

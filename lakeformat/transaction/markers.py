@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from enum import Enum
+
 from lakeformat.codec import properties
-from lakeformat.model.files import join_path
+from lakeformat.model.files import LogFileName, join_path
 from lakeformat.storage.port import HOODIE, Storage
 from lakeformat.table_state.file_groups import PARTITION_MARKER
+from lakeformat.timeline.layout import TimelineLayout
 
-__all__ = ["announce", "forget_markers", "prepare_partition"]
+__all__ = ["MarkerKind", "announce", "announced_logs", "forget_markers", "marker_kind", "prepare_partition"]
 
 
 def _folder(instant_time: str) -> str:
     return f"{HOODIE}/.temp/{instant_time}"
 
 
-def announce(storage: Storage, instant_time: str, path: str, *, merge: bool) -> None:
-    """Put the marker of one base file; ``path`` is relative to the table."""
-    kind = "MERGE" if merge else "CREATE"
-    storage.touch(f"{_folder(instant_time)}/{path}.marker.{kind}")
+class MarkerKind(str, Enum):
+    """What a rollback has to do with the file, if it is there (Hudi: ``IOType``)."""
+
+    CREATE = "CREATE"
+    MERGE = "MERGE"
+    APPEND = "APPEND"
+
+
+def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKind:
+    """The kind of a data file's marker: the wrong one stops every later write of Hudi's.
+
+    Args:
+        merges: whether a base file follows an earlier version of its group.
+    """
+    if LogFileName.match(path.rpartition("/")[2]) is not None:
+        return MarkerKind.CREATE if layout.tells_completion else MarkerKind.APPEND
+    return MarkerKind.MERGE if merges else MarkerKind.CREATE
+
+
+def announce(storage: Storage, instant_time: str, path: str, kind: MarkerKind) -> None:
+    """Put the marker of one data file; ``path`` is relative to the table."""
+    storage.touch(f"{_folder(instant_time)}/{path}.marker.{kind.value}")
+
+
+def announced_logs(storage: Storage, instant_time: str) -> Iterator[str]:
+    """Paths of the log files that an instant may have appended, by their markers of kind APPEND."""
+    yield from _marked(storage, _folder(instant_time), len(_folder(instant_time)) + 1)
+
+
+def _marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
+    end = f".marker.{MarkerKind.APPEND.value}"
+    for entry in storage.list(folder):
+        if entry.is_folder:
+            yield from _marked(storage, entry.path, skipped)
+        elif entry.name.endswith(end):
+            yield entry.path[skipped : -len(end)]
 
 
 def forget_markers(storage: Storage, instant_time: str) -> None:

@@ -61,9 +61,9 @@ class Outcome:
         """Partition path -> file ids to hide."""
         if self.replaced is not None:
             return self.replaced
-        live = self.snapshot.by_partition
+        live = self.snapshot.slices
         return {
-            partition: tuple(file.name.file_id for file in live[partition])
+            partition: tuple(piece.group.file_id for piece in live[partition])
             for partition in sorted(self.overwritten or ())
             if partition in live
         }
@@ -88,10 +88,13 @@ class Publication:
             CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
         """
         stats, replaced = outcome.stats, outcome.replaced_ids
-        self._count(stats, replaced)
-        self._validate(outcome.schema, stats, replaced)
-        shares = self.purpose.operation.shares
-        merged = {FileGroupId(s.partition_path, s.file_id) for s in stats if s.prev_commit is not None and not shares}
+        opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
+        self._count(stats, len(opened), replaced)
+        self._validate(commit, outcome.schema, stats, replaced)
+        merged = (
+            {FileGroupId(s.partition_path, s.file_id) for s in stats} if not self.purpose.operation.shares else set()
+        )
+        merged -= {FileGroupId(s.partition_path, s.file_id) for s in opened}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
             batch = self.purpose.batch
@@ -103,7 +106,7 @@ class Publication:
                 metadata,
                 touched=frozenset(merged | hidden),
                 overwritten=outcome.overwritten,
-                check_new_keys=_check_of_others(outcome, stats),
+                check_new_keys=_check_of_others(outcome, frozenset(stat.partition_path for stat in opened)),
                 before=lambda: self._tell_before(commit),
             )
         published = Published(
@@ -159,12 +162,14 @@ class Publication:
             compacted=self.purpose.operation is Operation.COMPACT,
         )
 
-    def _validate(self, schema: pa.Schema, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]) -> None:
+    def _validate(
+        self, commit: OpenCommit, schema: pa.Schema, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]
+    ) -> None:
         """Let the validators look at the table as it will be. Raises `ValidationFailedError`."""
         if not self.hooks.validators:
             return
         snapshot = self.engine.snapshot()  # What others published while files were written counts, too.
-        after = proposed_snapshot(snapshot, schema, stats, replaced)
+        after = proposed_snapshot(snapshot, schema, stats, replaced, commit.time)
         storage = self.engine.storage
         with self.report.step("validate") as counted:
             views = TableView(storage, snapshot), TableView(storage, after)
@@ -172,7 +177,7 @@ class Publication:
             run_validators(self.hooks.validators, write)
             counted["validators"] = len(self.hooks.validators)
 
-    def _count(self, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]) -> None:
+    def _count(self, stats: Sequence[WriteStat], opened: int, replaced: Mapping[str, tuple[str, ...]]) -> None:
         if self.purpose.operation in {Operation.CLUSTER, Operation.COMPACT}:
             self.report.rows["rewritten"] = sum(stat.num_writes for stat in stats)
         else:
@@ -182,18 +187,21 @@ class Publication:
                 deleted=sum(stat.num_deletes for stat in stats),
             )
         self.report.files.update(
-            created=sum(stat.prev_commit is None for stat in stats),
-            merged=sum(stat.prev_commit is not None for stat in stats),
+            created=opened,
+            merged=len(stats) - opened,
             replaced=sum(map(len, replaced.values())),
             bytes=sum(stat.size_bytes for stat in stats),
         )
 
 
-def _check_of_others(outcome: Outcome, stats: Sequence[WriteStat]) -> NewKeyCheck:
-    """Whether new partitions and new keys get on with what others have published meanwhile."""
+def _check_of_others(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
+    """Whether new partitions and new keys get on with what others have published meanwhile.
+
+    Args:
+        opened: partitions that get new file groups.
+    """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-        opened = {stat.partition_path for stat in stats if stat.prev_commit is None}
         beside = {path for _, other in others for path in other.stats}
         check_beside(opened.difference(outcome.snapshot.live.partitions()), beside)
         if outcome.check_new_keys is not None:

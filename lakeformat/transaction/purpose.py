@@ -17,7 +17,7 @@ from lakeformat.config.write_options import (
 )
 from lakeformat.files.facts import indexed_columns
 from lakeformat.model.operation import Operation
-from lakeformat.model.table_config import TableConfig, TableType
+from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import column_path
 from lakeformat.transaction.batch_ids import BatchId, batch_of
 
@@ -87,7 +87,7 @@ def purpose_of(operation: Operation, config: TableConfig, options: Options, writ
         batch=batch_of(options),
         wait_seconds=options["hoodie.write.lock.wait_time_ms"] / 1000,
         retries=options["hoodie.write.num.retries.on.conflict.failures"],
-        keeps_index=options[FILE_INDEX] and config.table_type is TableType.COPY_ON_WRITE,
+        keeps_index=options[FILE_INDEX] and not config.takes_logs,
         index=IndexUpkeep(
             columns=None if wanted is None else tuple(wanted),
             columns_limit=options[INDEX_COLUMNS_LIMIT],

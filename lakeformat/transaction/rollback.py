@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -24,10 +25,11 @@ from lakeformat.model.files import join_path
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path, own_path
-from lakeformat.table_state.file_groups import list_base_files
+from lakeformat.table_state.file_groups import list_files
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.log_rollback import append_requests, cancel_blocks
 from lakeformat.transaction.markers import forget_markers
 from lakeformat.transaction.written import stage_folder
 
@@ -127,21 +129,30 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     standing = timeline.find(victim.time)
     if standing is None:
         if was_rolled_back(store, timeline, victim.time):
-            _delete_late_files(store, victim.time)
+            _delete_late_files(store, victim)
         claims.release(store.storage, victim.time)
         return
     if standing.state is State.COMPLETED:
         return
-    requests = [
-        RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
-        for partition, paths in _files_of(store, victim.time).items()
-    ]
-    plan = RollbackPlan(victim.time, victim.action.value, tuple(requests))
+    plan = RollbackPlan(victim.time, victim.action.value, _requests(store, victim))
     data = encode_rollback_plan(plan)
     rollback = claims.take_instant(
         store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=data
     )
     _finish(store, rollback, clock)
+
+
+def _requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
+    """What it takes to undo an instant."""
+    is_delta = victim.action is Action.DELTA_COMMIT  # Of a compaction the log files named by it are of other commits.
+    deletes = (
+        RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
+        for partition, paths in _files_of(store, victim.time, logs=is_delta).items()
+    )
+    if not is_delta or store.layout.tells_completion:
+        return tuple(deletes)
+    is_ours = claims.read_claim(store.storage, victim.time) is not None
+    return (*deletes, *append_requests(store.storage, victim.time, by_markers=is_ours))
 
 
 def revert_run(store: TimelineStore, instant: Instant) -> None:
@@ -183,10 +194,11 @@ def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str)
     return False
 
 
-def _delete_late_files(store: TimelineStore, instant_time: str) -> None:
+def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
     """What a writer wrote after it was rolled back: no plan names it, and one day it would pass for archived."""
-    _delete_files(store, _files_of(store, instant_time))
-    forget_markers(store.storage, instant_time)
+    for request in _requests(store, victim):
+        _carry_out(store, request, victim.time, victim.time)
+    forget_markers(store.storage, victim.time)
 
 
 def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> None:
@@ -195,9 +207,11 @@ def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> N
             store.storage.delete(path)
 
 
-def _files_of(store: TimelineStore, instant_time: str) -> dict[str, list[str]]:
+def _files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) -> dict[str, list[str]]:
+    """The files that are named by an instant, by partition."""
     found: dict[str, list[str]] = {}
-    for file in list_base_files(store.storage):
+    listing = list_files(store.storage)
+    for file in (*listing.bases, *(listing.logs if logs else ())):
         if file.name.instant_time == instant_time:
             found.setdefault(file.partition_path, []).append(file.path)
     return found
@@ -217,7 +231,8 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
     if victim is None or victim.state is not State.COMPLETED:
-        partitions = tuple(_delete(store, request) for request in plan.requests)
+        done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
+        partitions = _by_partition(done)
         forget_markers(storage, plan.instant_time)
     action = plan.action
     metadata = RollbackMetadata(
@@ -242,12 +257,31 @@ def _step(store: TimelineStore, rollback: Instant, step: Callable[[], Instant]) 
         ) from None
 
 
-def _delete(store: TimelineStore, request: RollbackRequest) -> RollbackPartition:
+def _carry_out(store: TimelineStore, request: RollbackRequest, victim: str, rollback_time: str) -> RollbackPartition:
+    cancelled = cancel_blocks(store.storage, request, victim, rollback_time)
+    return replace(cancelled, deleted_files=_delete(store, request))
+
+
+def _by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition, ...]:
+    """One entry a partition: the finished file keeps them by path."""
+    found: dict[str, RollbackPartition] = {}
+    for part in done:
+        known = found.setdefault(part.partition_path, RollbackPartition(part.partition_path))
+        found[part.partition_path] = replace(
+            known,
+            deleted_files=(*known.deleted_files, *part.deleted_files),
+            rollback_log_files={**known.rollback_log_files, **part.rollback_log_files},
+            log_files_of_failed_commit={**known.log_files_of_failed_commit, **part.log_files_of_failed_commit},
+        )
+    return tuple(found.values())
+
+
+def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
     """Delete by partition and bare name: the paths in a plan are another machine's, and not to be trusted."""
     names = [name.rpartition("/")[2] for name in request.files_to_delete]
     for name in names:
         store.storage.delete(check_path(join_path(request.partition_path, name)))
-    return RollbackPartition(request.partition_path, deleted_files=tuple(names))
+    return tuple(names)
 
 
 def _clear_old_files(store: TimelineStore, clock: Clock) -> None:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
@@ -63,12 +64,21 @@ class Transaction:
             keeping: see `recover`.
         """
         with self.storage.lock(self.purpose.wait_seconds):
+            self._check_version()
             recover(self.store, self.purpose.config, self.engine.clock, keeping=keeping)
             yield
         published, self._published = self._published, None
         if published is not None:
             for follower in self.followers:
                 follower.after_release(published)
+
+    def _check_version(self) -> None:
+        planned, found = self.purpose.config.version, self.store.config().version
+        if planned != found:
+            raise WriteConflictError(
+                f"{self.storage.location} was moved from table version {planned} to {found} meanwhile; run the write "
+                "again"
+            )
 
     def retried(self, attempt: Callable[[], _Answer]) -> _Answer:
         """Run, and again after a conflict, as often as the options allow.
@@ -126,6 +136,8 @@ class Transaction:
         purpose, action = self.purpose, self.purpose.operation.action
         if purpose.operation is Operation.CLUSTER:
             action = self.store.layout.clustering
+        elif action is Action.COMMIT and purpose.config.takes_logs:
+            action = Action.DELTA_COMMIT
         return self.protocol.begin(purpose.config, action, known, token=purpose.write_id, lives_by=lives_by, plan=plan)
 
     def inflight(
@@ -147,7 +159,7 @@ class Transaction:
             WriteConflictError: a pending clustering has one of them.
         """
         touched = {FileGroupId(one.partition_path, one.file_id) for one in profile.all_stats() if one.file_id}
-        replaced = {file.group for path in overwritten or () for file in snapshot.by_partition.get(path, ())}
+        replaced = {piece.group for path in overwritten or () for piece in snapshot.slices.get(path, ())}
         self.protocol.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
         return self.protocol.inflight(commit, profile)
 
@@ -156,7 +168,7 @@ class Transaction:
         if not self.purpose.operation.overwrites:
             return None
         whole = self.purpose.operation is Operation.INSERT_OVERWRITE_TABLE
-        return frozenset({*snapshot.by_partition, *partitions} if whole else partitions)
+        return frozenset({*snapshot.slices, *partitions} if whole else partitions)
 
     # --- work -----------------------------------------------------------------------------------------
 

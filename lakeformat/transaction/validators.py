@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,11 +17,11 @@ from lakeformat.config.callables import callable_name, import_callable
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, ValidationFailedError, nearest
 from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import FileGroupId
+from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.predicate.select import Select, parse_select
 from lakeformat.read.aggregates import answer, as_text, bind_select, same
 from lakeformat.read.view import TableView
-from lakeformat.table_state.live import ListedFiles
+from lakeformat.table_state.live import ListedFiles, ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
 
 __all__ = [
@@ -192,14 +192,27 @@ def check_validators(validators: Sequence[Validator], schema: pa.Schema) -> None
 
 
 def proposed_snapshot(
-    snapshot: Snapshot, schema: pa.Schema, stats: Sequence[WriteStat], replaced: Mapping[str, Sequence[str]]
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    stats: Sequence[WriteStat],
+    replaced: Mapping[str, Sequence[str]],
+    instant_time: str,
 ) -> Snapshot:
-    """The table as it will be once these files are published."""
+    """The table as it will be once these files of a pending instant are published."""
     hidden = {FileGroupId(path, file_id) for path, ids in replaced.items() for file_id in ids}
-    hidden |= {FileGroupId(stat.partition_path, stat.file_id) for stat in stats}
-    files = [*(file for file in snapshot.files if file.group not in hidden), *(stat.base_file for stat in stats)]
-    files.sort(key=lambda file: (file.partition_path, file.name.file_id))
-    return Snapshot(snapshot.config, snapshot.timeline, snapshot.instant_time, schema, ListedFiles(tuple(files)))
+    slices = {piece.group: piece for piece in snapshot.each_slice() if piece.group not in hidden}
+    for stat in stats:
+        group, log = FileGroupId(stat.partition_path, stat.file_id), LogFileName.match(stat.path.rpartition("/")[2])
+        if log is None:
+            slices[group] = FileSlice(group, instant_time, stat.base_file)
+        else:
+            piece = slices.get(group) or FileSlice(group, instant_time, None)
+            slices[group] = replace(piece, logs=(*piece.logs, LogFile(stat.partition_path, log, stat.size_bytes)))
+    after = tuple(slices[group] for group in sorted(slices))
+    has_logs = any(piece.logs for piece in after)
+    live = ListedSlices(after) if has_logs else ListedFiles(tuple(piece.base for piece in after if piece.base))
+    timeline = snapshot.timeline.with_completed(instant_time)
+    return Snapshot(snapshot.config, timeline, max(snapshot.instant_time or "", instant_time), schema, live)
 
 
 def run_validators(validators: Sequence[Validator], write: ProposedWrite) -> None:

@@ -22,7 +22,7 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.decide.job import WriteJob, refuse_logs
 from lakeformat.write.make.bucket_tasks import BucketSettings
 from lakeformat.write.make.handles import HandleSettings
 from lakeformat.write.place.buckets import FileSizing
@@ -81,6 +81,7 @@ class ExchangedSession:
     """Publishes staged rows."""
 
     def __init__(self, engine: Engine, job: WriteJob, exchange: Exchange, *, unit_bytes: int = _UNIT_BYTES) -> None:
+        refuse_logs(job.config, engine.storage.location, "a write that Spark exchanges")
         self._unit_bytes = unit_bytes
         self.engine, self.job, self.exchange = engine, job, exchange
         self.storage, self.store = engine.storage, engine.store

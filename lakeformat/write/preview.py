@@ -147,6 +147,6 @@ def _files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
         sizing = plan.sizing[bucket.partition_path]
         size = bucket.base.size_bytes if bucket.base else 0
         grown = round((size or sizing.empty_bytes) + bucket.inserts * sizing.row_bytes)
-        file_id = bucket.file_id if bucket.base else None
+        file_id = bucket.file_id if bucket.changes is not None else None
         files.append(PlannedFile(bucket.partition_path, file_id, size, bucket.updates, bucket.inserts, grown))
     return tuple(files)

@@ -16,17 +16,19 @@ import pyarrow as pa
 
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import matching_partitions
+from lakeformat.model.files import join_path
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.report import progress
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.hooks import Hooks, hooks_of
-from lakeformat.transaction.markers import announce, prepare_partition
+from lakeformat.transaction.markers import announce, marker_kind, prepare_partition
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import Transaction
 from lakeformat.transaction.written import Written
 from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.make.append import append, log_file_name
 from lakeformat.write.make.handles import HandleSettings, create, merge
 from lakeformat.write.make.repack import choose_small, read_back
 from lakeformat.write.place.buckets import Bucket
@@ -91,9 +93,7 @@ class WriteSession:
         schema = self.job.final_schema(snapshot)
         with self.transaction.report.step("match") as counted:
             named = self.job.named_partitions
-            found, unmatched = matching_partitions(
-                named or sorted(of_rows), snapshot.by_partition, wildcards=bool(named)
-            )
+            found, unmatched = matching_partitions(named or sorted(of_rows), snapshot.slices, wildcards=bool(named))
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
@@ -141,9 +141,16 @@ class WriteSession:
 
         def one(at: int) -> Written | None:
             bucket, task = plan.buckets[at], first_task + at
-            path = handles.written_to(bucket, handles.file_name(bucket, task))
-            announce(self.storage, handles.instant_time, path, merge=bucket.base is not None)
             rows = plan.rows[bucket.partition_path]
+            if bucket.onto is not None:
+                name = log_file_name(bucket, bucket.onto, task, handles)
+                self._announce(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
+                if bucket.onto.merging is not None:  # It may come to a base file.
+                    path = handles.written_to(bucket, handles.file_name(bucket, task))
+                    self._announce(handles.instant_time, path, merges=True)
+                return append(self.storage, bucket, bucket.onto, rows, task, handles)
+            path = handles.written_to(bucket, handles.file_name(bucket, task))
+            self._announce(handles.instant_time, path, merges=bucket.base is not None)
             if bucket.base is None:
                 return create(self.storage, bucket, rows, task, handles)
             return merge(self.storage, bucket, bucket.base, rows, task, handles)
@@ -154,6 +161,10 @@ class WriteSession:
             done = progress(pool.map(one, order), len(order), self.job.operation.value)
             return [written for written in done if written is not None]
 
+    def _announce(self, instant_time: str, path: str, *, merges: bool) -> None:
+        kind = marker_kind(path, self.engine.store.layout, merges=merges)
+        announce(self.storage, instant_time, path, kind)
+
     def place(self, commit: OpenCommit, written: Iterable[Written]) -> list[Written]:
         """Move tasks' finished base files into their partitions, each announced first."""
         placed: list[Written] = []
@@ -162,7 +173,7 @@ class WriteSession:
             if file.stat.partition_path not in known:
                 prepare_partition(self.storage, file.stat.partition_path, commit.time)
                 known.add(file.stat.partition_path)
-            announce(self.storage, commit.time, file.stat.path, merge=file.stat.prev_commit is not None)
+            self._announce(commit.time, file.stat.path, merges=file.stat.prev_commit is not None)
             self.storage.move(file.staged_path, file.stat.path)
             placed.append(replace(file, staged_path=file.stat.path))
         return placed

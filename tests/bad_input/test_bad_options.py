@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from refusal import ROWS, SCHEMA, named, new_table, refused
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError
 from lakeformat.config.answers import Kind, answer_to
 from lakeformat.config.hudi import hudi_names
 from lakeformat.config.resolve import resolve
+from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
 
 W = "hoodie.datasource.write."
 TIMEBASED = {
@@ -39,7 +39,7 @@ TIMEBASED = {
 def test_an_unknown_option_of_ours(name: str, meant: str | None) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: "x"})
-    message = named(caught, InvalidOptionError, repr(name), "README")
+    message = named(caught, InvalidOptionError, repr(name), "docs/options.md")
     assert (f"did you mean {meant!r}?" in message) if meant else ("did you mean" not in message)
 
 
@@ -152,8 +152,8 @@ def test_an_unrelated_option_is_never_proposed(caplog: pytest.LogCaptureFixture)
         ("hoodie.index.bloom.fpp", "nan", "between 0 and 1"),
         ("hoodie.index.type", "RECORD_INDEX", "AUTO, BLOOM, SIMPLE"),
         ("hoodie.parquet.compression.codec", "lzo", "zstd, snappy, gzip"),
-        ("table_type", "MERGE_ON_READ", "COPY_ON_WRITE"),
-        ("hoodie.write.table.version", "9", "write one of 6"),
+        ("table_type", "MERGE_SOMETIMES", "write one of COPY_ON_WRITE, MERGE_ON_READ"),
+        ("hoodie.write.table.version", "7", "write one of 6"),
         ("merge_mode", "NEWEST", "EVENT_TIME_ORDERING"),
         ("hoodie.datasource.query.type", "incrementally", "snapshot"),
         ("merger", "my_rules.largest", "package.module:function"),

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from refusal import ROWS, SCHEMA, named, new_table, refused
 
 import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, Table
 from lakeformat.codec import properties
 from lakeformat.codec.avro_schema import to_avro
+from tests.helpers.refusal import ROWS, SCHEMA, named, new_table, refused
 
 OPERATIONS = ("upsert", "insert", "bulk_insert", "overwrite", "delete")
 WRITES = OPERATIONS[:-1]

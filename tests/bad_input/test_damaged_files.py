@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from refusal import ROWS, named, new_table, tree
 
 import lakeformat
 from lakeformat import CorruptTableError, LakeformatError, Table, TableNotFoundError, UnsupportedTableError
 from lakeformat.files.footers import BLOOM, MIN_KEY
+from tests.helpers.refusal import ROWS, named, new_table, tree
 
 Damage = Callable[[bytes], bytes]
 HOODIE = ".hoodie"
@@ -136,11 +136,6 @@ def test_properties_of_another_table_or_none(case: str, tmp_path: Path) -> None:
 
 
 NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
-    "merge on read": (
-        lambda data: data.replace(b"COPY_ON_WRITE", b"MERGE_ON_READ"),
-        UnsupportedTableError,
-        "hoodie.table.type=MERGE_ON_READ",
-    ),
     "no meta columns": (
         lambda data: data.replace(b"meta.fields=true", b"meta.fields=false"),
         UnsupportedTableError,

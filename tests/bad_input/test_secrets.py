@@ -7,12 +7,12 @@ import pickle
 from pathlib import Path
 
 import pytest
-from refusal import ROWS, SCHEMA, named, new_table
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import open_storage
+from tests.helpers.refusal import ROWS, SCHEMA, named, new_table
 
 SECRET = "hunter2"
 

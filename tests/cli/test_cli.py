@@ -10,17 +10,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import unpack
 
 import lakeformat
 from lakeformat.cli.exits import EXITS
 from lakeformat.cli.main import main
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import unpack
 
 SCHEMA = pa.schema(
     [
@@ -279,7 +279,19 @@ def test_every_kind_of_error_has_a_code() -> None:
 
 def test_help_shows_an_example_of_every_command(run: Any) -> None:
     listed = run("--help").out
-    for command in ("describe", "history", "read", "plan", "create", "upsert", "insert", "delete", "cluster"):
+    for command in (
+        "describe",
+        "history",
+        "read",
+        "plan",
+        "create",
+        "upsert",
+        "insert",
+        "delete",
+        "cluster",
+        "clean",
+        "compact",
+    ):
         assert command in listed
         assert f"lakeformat {command} /data" in run(command, "--help").out
     assert run("--version").out == f"lakeformat {lakeformat.__version__}\n"
@@ -292,3 +304,23 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_a_table_is_looked_after(run: Any, path: Path) -> None:
+    table = lakeformat.open(path)
+    for at in range(3):
+        table.upsert(some(at, at + 2))
+    planned = run("cluster", path, "--by", "id", "--schedule").out.strip()
+    assert planned in run("show", "timeline", path).out
+    assert run("cluster", path, "--cancel", planned).out == f"{planned} is gone\n"
+    assert run("cluster", path, "--schedule", "--run", planned).code == 2
+    again = json.loads(run("cluster", path, "--by", "id", "--schedule", "--json").out)["planned"]
+    assert run("cluster", path, "--run", again).code == 0
+    standing = {str(file.relative_to(path)) for file in path.glob("*/*.parquet")}
+    would = run("clean", path, "--versions", "1", "--dry-run", "--json")
+    files = {each["path"] for each in json.loads(would.out)["files"]}
+    assert set() < files < standing == {str(file.relative_to(path)) for file in path.glob("*/*.parquet")}
+    assert run("clean", path, "--versions", "1").out.startswith("clean ")
+    assert {str(file.relative_to(path)) for file in path.glob("*/*.parquet")} == standing - files
+    assert run("compact", path).err.count("\n") <= 1
+    assert ids(path) == list(range(8))

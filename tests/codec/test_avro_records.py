@@ -13,13 +13,13 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from fixture_tables import FIXTURES, names
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.codec import avro_container, clean_files, commit_avro, requested_replace
 from lakeformat.codec import avro_records as codec
 from lakeformat.errors import CorruptTableError
+from tests.helpers.fixture_tables import FIXTURES, names
 
 NAMESPACE = "org.apache.hudi.avro.model"
 PLAN = "HoodieRollbackPlan"

@@ -12,7 +12,6 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import FIXTURES, names
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from lakeformat.codec.avro_schema import from_avro, to_avro, with_meta, without_
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.model.record import META_COLUMNS
+from tests.helpers.fixture_tables import FIXTURES, names
 
 TABLES = [*names("hudi_v6"), *names("hudi_mor_v6")]
 COMMITS = re.compile(r"[^/]+/\.hoodie/\d+\.(commit|deltacommit|replacecommit)")

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import names, unpack
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.codec.bloom import BLOCK_KEYS, DYNAMIC_V0, SIMPLE, BloomFilter, hash_chain
 from lakeformat.errors import CorruptTableError, InvalidInputError
+from tests.helpers.fixture_tables import names, unpack
 
 FILTER_KEY = b"org.apache.hudi.bloomfilter"
 TYPE_KEY = b"hoodie_bloom_filter_type_code"

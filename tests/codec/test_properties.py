@@ -5,12 +5,12 @@ from __future__ import annotations
 import zipfile
 
 import pytest
-from fixture_tables import FIXTURES, expected, names
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.codec import properties
 from lakeformat.errors import CorruptTableError, InvalidInputError
+from tests.helpers.fixture_tables import FIXTURES, expected, names
 
 TABLES = [name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9") for name in names(group)]
 

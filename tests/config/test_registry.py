@@ -1,4 +1,4 @@
-"""The registry of options: each name means one thing, and the README says what the code does."""
+"""The registry of options: each name means one thing, and the documentation says what the code does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakeformat.config.pages import OPTIONS_BEGIN, OPTIONS_END
 from lakeformat.config.registry import OPTIONS, options_table
 from lakeformat.config.resolve import resolve
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 
 
 def names(option: Option) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def test_the_table_lists_every_option_once() -> None:
 
 
 def test_the_readme_has_the_table_as_it_is_now() -> None:
-    text = README.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     shown = text.split(OPTIONS_BEGIN)[1].split(OPTIONS_END)[0].strip().splitlines()
     wanted = options_table().strip().splitlines()
-    assert not list(difflib.unified_diff(shown, wanted, "README.md", "options_table()", lineterm=""))
+    assert not list(difflib.unified_diff(shown, wanted, "options.md", "options_table()", lineterm=""))

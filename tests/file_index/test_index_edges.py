@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from index_tables import OPTIONS, cold
 
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
@@ -14,6 +13,7 @@ from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.table_state.file_index.columns import add_up, bounds_schema, together, with_bounds
 from lakeformat.table_state.live import file_columns
 from lakeformat.write.decide.table_settings import create_table
+from tests.helpers.index_tables import OPTIONS, cold
 
 FAR = 400_000_000_000_000_000  # Microseconds: the year 14645, which Spark has and Python has not.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from index_tables import cold, foreign, index_files, judged, new_table, rows
 
 from lakeformat.errors import StorageError
 from lakeformat.storage import MemoryStorage
 from lakeformat.table_state.file_index.stored import FOLDER
+from tests.helpers.index_tables import cold, foreign, index_files, judged, new_table, rows
 
 
 class FailingStorage(MemoryStorage):

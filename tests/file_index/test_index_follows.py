@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from index_tables import (
+
+from lakeformat import Table
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.instant import Action
+from lakeformat.storage import MemoryStorage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from tests.helpers.index_tables import (
     MovedClock,
     archive,
     begin_old,
@@ -23,13 +30,6 @@ from index_tables import (
     restore,
     rows,
 )
-
-from lakeformat import Table
-from lakeformat.errors import CorruptTableError
-from lakeformat.model.instant import Action
-from lakeformat.storage import MemoryStorage
-from lakeformat.timeline.store import TimelineStore
-from lakeformat.timeline.timeline import Timeline
 
 IDS = st.lists(st.integers(1, 40), min_size=1, max_size=6, unique=True)
 STEPS = st.one_of(

@@ -11,7 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_blocks import (
+
+from lakeformat.codec.log_envelope import blocks_of
+from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError
+from lakeformat.files.log_reader import decode_blocks, read_blocks, read_parts
+from lakeformat.merge.log_records import LogPart, LogRows
+from lakeformat.storage import MemoryStorage
+from tests.helpers.log_blocks import (
     AVRO,
     DELETE,
     INSTANT_TIME,
@@ -23,12 +29,6 @@ from log_blocks import (
     rows_block,
     stored,
 )
-
-from lakeformat.codec.log_envelope import blocks_of
-from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError
-from lakeformat.files.log_reader import decode_blocks, read_blocks, read_parts
-from lakeformat.merge.log_records import LogPart, LogRows
-from lakeformat.storage import MemoryStorage
 
 MAGIC = b"#HUDI#"
 ONE = rows_block("1", {"a": 1, "b": None})

@@ -10,12 +10,23 @@ from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
-from log_blocks import AVRO, CDC, COMMAND, DELETE, DELETES, INSTANT_TIME, PARQUET, SCHEMA, fixture_logs, taken_apart
 
 from lakeformat.codec.avro_schema import from_avro
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_parts
 from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
 from lakeformat.storage import MemoryStorage
+from tests.helpers.log_blocks import (
+    AVRO,
+    CDC,
+    COMMAND,
+    DELETE,
+    DELETES,
+    INSTANT_TIME,
+    PARQUET,
+    SCHEMA,
+    fixture_logs,
+    taken_apart,
+)
 
 
 def told(part: LogPart) -> Any:

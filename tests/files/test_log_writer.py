@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import hudi_rs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import unpack
 from hypothesis import given
 from hypothesis import strategies as st
-from log_blocks import COMMAND, DELETE, DELETES, ROWS, block, boxed, stored, taken_apart
 
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.log_reader import read_parts
 from lakeformat.files.log_writer import delete_block, parquet_block, rollback_block
 from lakeformat.merge.log_records import LogDeletes
 from lakeformat.model.files import BaseFileName, LogFileName
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import unpack
+from tests.helpers.log_blocks import COMMAND, DELETE, DELETES, ROWS, block, boxed, stored, taken_apart
 
 LONGS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=70)

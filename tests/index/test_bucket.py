@@ -8,15 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import unpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reliability.faulty import Call, FaultyStorage
-from reliability.flights import open_at
 
 import lakeformat
 from lakeformat import Table
@@ -28,6 +24,10 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage
 from lakeformat.write.decide.table_settings import create_table
 from lakeformat.write.place.buckets import derive_file_id
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, FaultyStorage
+from tests.helpers.fixture_tables import unpack
+from tests.helpers.flights import open_at
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("v", pa.int64())])
 Rows = dict[tuple[str, str], int]
@@ -241,7 +241,7 @@ def test_a_number_of_buckets_that_is_told_is_the_right_one(buckets: int, ids: li
     table = Table(MemoryStorage(), resolve({**keys, **asked}))
     create_table(table.engine.store, table.options, SCHEMA, table.engine.clock)
     table.upsert(rows({("p", f"k{id_}"): 0 for id_ in ids}))
-    assert only_bucket_count(table.engine.storage, table.snapshot().files, ["id"]) in {buckets, None}
+    assert only_bucket_count(table.engine.storage, table.snapshot(), ["id"]) in {buckets, None}
 
 
 def test_a_field_that_is_none_of_the_key_and_other_engines_are_refused(tmp_path: Path) -> None:

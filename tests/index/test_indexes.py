@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from index.base_files import FOOTERS, rewrite, write_file
 
 import lakeformat
 from lakeformat.config.option import INDEX_TYPES
@@ -28,6 +26,8 @@ from lakeformat.storage import MemoryStorage
 from lakeformat.table_state.live import ListedFiles
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.timeline import Timeline
+from tests.helpers import hudi_rs
+from tests.helpers.base_files import FOOTERS, rewrite, write_file
 
 #: Texts whose order in UTF-8 and in UTF-16, Java's, differs: beyond U+FFFF against U+E000 and up.
 KEYS = st.one_of(
@@ -55,7 +55,7 @@ def columns_of(wanted: Mapping[str, set[str]]) -> dict[str, pa.ChunkedArray]:
 def places(tagged: Tagged, keys: list[str]) -> dict[str, set[BaseFile]]:
     found = defaultdict(set)
     for at, file in zip(tagged.keys.tolist(), tagged.files.tolist(), strict=True):
-        found[keys[at]].add(tagged.searched[file])
+        found[keys[at]].add(tagged.searched[file].base)
     assert sorted([*{*tagged.keys.tolist()}, *tagged.new.tolist()]) == list(range(len(keys)))
     new = [keys[at].encode() for at in tagged.new.tolist()]
     assert new == sorted(new)

@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from index.base_files import POOL, write_file
-from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.codec.bloom import hash_chain
@@ -23,6 +21,8 @@ from lakeformat.files.footers import read_footer
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage
+from tests.helpers.base_files import POOL, write_file
+from tests.helpers.here_exchange import exchanged
 
 SCHEMA: Final = pa.schema([("id", pa.string()), ("v", pa.int64())])
 FILES, ROWS, NEW, RATE = 30, 500, 400, 1e-3

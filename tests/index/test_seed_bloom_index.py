@@ -61,11 +61,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from index.base_files import FOOTERS, POOL, rewrite, write_file
-from reliability.faulty import FaultyStorage
 
 import lakeformat
 from lakeformat import CorruptTableError, InvalidOptionError, Table
@@ -79,6 +76,9 @@ from lakeformat.index.port import IndexSettings, Tagged
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import BaseFile
 from lakeformat.storage import LocalStorage, MemoryStorage, Storage
+from tests.helpers import hudi_rs
+from tests.helpers.base_files import FOOTERS, POOL, rewrite, write_file
+from tests.helpers.faulty import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 BLOOM_ONLY = TagSettings("BLOOM", exact=True)
@@ -363,7 +363,7 @@ def test_find_matching_files_for_record_keys_gives_file_and_instant(tmp_path: Pa
     where = {row["id"]: row["_hoodie_file_name"] for row in table.to_arrow().to_pylist()}
     keys = {"x": pa.chunked_array([["b", "a"]])}
     tagged = make_index(IndexSettings("BLOOM")).locate(table.engine.storage, table.snapshot(), keys)["x"]
-    names = [tagged.searched[at].name for at in tagged.files]
+    names = [tagged.searched[at].base.name for at in tagged.files]
     assert dict(zip(tagged.keys.tolist(), map(str, names), strict=True)) == {0: where["b"], 1: where["a"]}
     assert {name.instant_time for name in names} == {entry.instant_time for entry in table.history()}
 

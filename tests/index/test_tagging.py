@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import names, unpack
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from index.base_files import FOOTERS, POOL, rewrite, write_file
 
 import lakeformat
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.footers import read_footer
-from lakeformat.index import tagging
 from lakeformat.index.port import Tagged
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage, Storage
+from tests.helpers.base_files import FOOTERS, POOL, rewrite, write_file
+from tests.helpers.fixture_tables import names, unpack
 
 FLAGS = (True, False)
 ALL_SETTINGS = [
@@ -40,11 +40,13 @@ def locations(tagged: Tagged) -> set[tuple[int, int]]:
     return set(pairs)
 
 
-def check(storage: Storage, files: Sequence[BaseFile], held: Sequence[set[str]], keys: list[str]) -> None:
+def check(
+    storage: Storage, files: Sequence[BaseFile], held: Sequence[set[str]], keys: list[str], **bounds: int
+) -> None:
     """All settings against what a loop over all keys and files finds."""
     column = pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], pa.string())
     truth = {(at, file) for at, key in enumerate(keys) for file, own in enumerate(held) if key in own}
-    for setting in ALL_SETTINGS:
+    for setting in (replace(each, **bounds) for each in ALL_SETTINGS):
         tagged = tag_files(storage, files, column, setting, POOL)
         found = locations(tagged)
         assert truth <= found, "a key that is there was taken for a new one"
@@ -79,12 +81,12 @@ KEYS = st.one_of(
 
 
 #: Bounds that choose how the same is found: as they are, and so small that a few keys and files pass them.
-BOUNDS = {"as they are": {}, "small": {"_MANY_KEYS": 0, "_BLOCK_KEYS": 5, "_BLOCK_ROWS": 7}}
+BOUNDS = {"as they are": {}, "small": {"many_keys": 0, "block_keys": 5, "block_rows": 7}}
 FILES = st.tuples(st.sets(KEYS, max_size=12), st.sampled_from(sorted(FOOTERS)), st.booleans())
 
 
 @pytest.mark.parametrize("bounds", BOUNDS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(
     files=st.lists(FILES, max_size=5),
     more=st.sets(KEYS, max_size=30),
@@ -92,13 +94,10 @@ FILES = st.tuples(st.sets(KEYS, max_size=12), st.sampled_from(sorted(FOOTERS)), 
 )
 def test_any_keys_over_any_files(
     bounds: str,
-    monkeypatch: pytest.MonkeyPatch,
     files: list[tuple[set[str], str, bool]],
     more: set[str],
     random: Any,
 ) -> None:
-    for name, value in BOUNDS[bounds].items():
-        monkeypatch.setattr(tagging, name, value)
     storage = MemoryStorage()
     written = []
     for number, (keys, footer, statistics) in enumerate(files):
@@ -108,7 +107,7 @@ def test_any_keys_over_any_files(
     held = [keys for keys, _, _ in files]
     wanted = sorted(more | {key for keys in held for key in sorted(keys) if random.random() < 0.5})
     random.shuffle(wanted)
-    check(storage, written, held, wanted)
+    check(storage, written, held, wanted, **BOUNDS[bounds])
 
 
 @pytest.mark.parametrize("footer", sorted(FOOTERS))

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from index.base_files import POOL, write_file
 
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import MemoryStorage
+from tests.helpers.base_files import POOL, write_file
 
 FILES, ROWS, KEYS = 1_000, 1_000, 100_000
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hudi_spark import VERSION_OPTIONS, Hudi, missing_parts
+
+from tests.helpers.hudi_spark import VERSION_OPTIONS, Hudi, missing_parts
 
 
 @pytest.fixture(scope="session", params=list(VERSION_OPTIONS))

@@ -1,9 +1,9 @@
 """Makes the tables of ``tests/fixtures/own_kinds``: kinds that few Hudi tables are of, and what Hudi reads from them.
 
-Runs in ``.venv-interop`` (see ``tools/interop_setup.py``), once for each Hudi version, as
-``python make_kinds.py BUNDLE_JAR TAG FOLDER [NAME ...]``: ``TAG`` begins the names of the tables. Every table becomes
-``FOLDER/NAME.zip``, and ``FOLDER/NAME.json`` with the rows that this Hudi reads, or ``ERROR``. A table whose history
-this Hudi cannot write to its end is packed as it then stands, and said to have failed.
+Runs in ``.venv-interop`` (see ``tools/interop_setup.py``), once for each Hudi version, from the project's root as
+``python -m tests.interop.make_kinds BUNDLE_JAR TAG FOLDER [NAME ...]``: ``TAG`` begins the names of the tables. Every
+table becomes ``FOLDER/NAME.zip``, and ``FOLDER/NAME.json`` with the rows that this Hudi reads, or ``ERROR``. A table
+whose history this Hudi cannot write to its end is packed as it then stands, and said to have failed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from hudi_server import start_session
 from pyspark.sql import DataFrame, Row, SparkSession
+
+from tests.helpers.hudi_server import start_session
 
 W: Final = "hoodie.datasource.write."
 KEYGEN: Final = "org.apache.hudi.keygen."

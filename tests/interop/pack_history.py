@@ -1,4 +1,4 @@
-"""Pack a table that Hudi made by a random history as a fixture: ``python tests/interop/pack_history.py KIND ...``.
+"""Pack a table that Hudi made by a random history as a fixture: ``python -m tests.interop.pack_history KIND ...``.
 
 Run it from the project's root after ``make interop`` has set Hudi up. Each kind of ``test_histories.py`` becomes
 ``tests/fixtures/own_histories/KIND.zip``, the table after its last step, and beside it ``KIND.json``, what Hudi read.
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from history_player import READ_OPTIMIZED, Played, Player
-from hudi_spark import Hudi
-from test_histories import KINDS
+
+from tests.helpers.history_player import READ_OPTIMIZED, Played, Player
+from tests.helpers.hudi_spark import Hudi
+from tests.interop.test_histories import KINDS
 
 OWN: Final = Path(__file__).resolve().parents[1] / "fixtures" / "own_histories"
 #: As in the other fixtures, and checksums of Hadoop's own.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pytest
-from hudi_spark import Hudi, the_rest_by_night
-from table_cases import FIRST, NEW, Case, Step, plain
-from test_our_tables import Rows, applied, assert_ours, by_key, write_ours
 
 import lakeformat
 from lakeformat.index.bucket import bucket_of
+from tests.helpers import hudi_rs
+from tests.helpers.hudi_spark import Hudi, the_rest_by_night
+from tests.helpers.table_cases import FIRST, NEW, Case, Step, plain
+from tests.interop.test_our_tables import Rows, applied, assert_ours, by_key, write_ours
 
 pytestmark = pytest.mark.interop
 

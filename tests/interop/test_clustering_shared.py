@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from hudi_spark import Hudi
-from table_cases import FIRST, NEW, Case, plain
-from test_our_tables import Rows, applied, assert_hudi_agrees, assert_ours, by_key
 
 import lakeformat
+from tests.helpers import hudi_rs
+from tests.helpers.hudi_spark import Hudi
+from tests.helpers.table_cases import FIRST, NEW, Case, plain
+from tests.interop.test_our_tables import Rows, applied, assert_hudi_agrees, assert_ours, by_key
 
 pytestmark = pytest.mark.interop
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from hudi_spark import Hudi, the_rest_by_night
-from table_cases import FIRST, HIVE, NEW, REGIONS, Case
-from test_our_tables import Rows, applied, assert_hudi_agrees, assert_hudi_rs_agrees, assert_ours, by_key
 
 import lakeformat
+from tests.helpers.hudi_spark import Hudi, the_rest_by_night
+from tests.helpers.table_cases import FIRST, HIVE, NEW, REGIONS, Case
+from tests.interop.test_our_tables import Rows, applied, assert_hudi_agrees, assert_hudi_rs_agrees, assert_ours, by_key
 
 pytestmark = pytest.mark.interop
 

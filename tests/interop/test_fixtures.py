@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from fixture_tables import expected, names, unpack
-from hudi_spark import Hudi, the_rest_by_night
+
+from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.hudi_spark import Hudi, the_rest_by_night
 
 pytestmark = pytest.mark.interop
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from histories import BUCKETS, FILLING, LOG_ONLY, METADATA, PARQUET_BLOCKS, SMALL_BLOCKS, Kind, W
-from history_player import Look, Played, Player
-from hudi_spark import Hudi
 
 import lakeformat
 from lakeformat import InstantNotAvailableError
+from tests.helpers import hudi_rs
+from tests.helpers.histories import BUCKETS, FILLING, LOG_ONLY, METADATA, PARQUET_BLOCKS, SMALL_BLOCKS, Kind, W
+from tests.helpers.history_player import Look, Played, Player
+from tests.helpers.hudi_spark import Hudi
 
 pytestmark = pytest.mark.interop
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from hudi_spark import Hudi, the_rest_by_night
 
 import lakeformat
+from tests.helpers.hudi_spark import Hudi, the_rest_by_night
 
 pytestmark = pytest.mark.interop
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hudi_spark import Hudi, the_rest_by_night
-from table_cases import FIRST, PLAIN, REGIONS, plain_row
 
 import lakeformat
+from tests.helpers import hudi_rs
+from tests.helpers.hudi_spark import Hudi, the_rest_by_night
+from tests.helpers.table_cases import FIRST, PLAIN, REGIONS, plain_row
 
 pytestmark = pytest.mark.interop
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
-from hudi_spark import Hudi, table_properties
-from table_cases import FIRST, NEW, PLAIN, REGIONS, plain
 
 import lakeformat
+from tests.helpers.hudi_spark import Hudi, table_properties
+from tests.helpers.table_cases import FIRST, NEW, PLAIN, REGIONS, plain
 
 pytestmark = pytest.mark.interop
 

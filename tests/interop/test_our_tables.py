@@ -11,10 +11,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
-from hudi_spark import Hudi, the_rest_by_night
-from table_cases import CASES, FIRST, NEW, Case, Step
 
 import lakeformat
+from tests.helpers.hudi_spark import Hudi, the_rest_by_night
+from tests.helpers.table_cases import CASES, FIRST, NEW, Case, Step
 
 pytestmark = pytest.mark.interop
 

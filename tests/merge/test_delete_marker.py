@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hudi_rs import assert_same_rows
-from merge_tables import COMMIT, EVENT, contents, in_memory, on_disk, rows_of
 
 import lakeformat
 from lakeformat import InvalidOptionError, SchemaMismatchError
+from tests.helpers.hudi_rs import assert_same_rows
+from tests.helpers.merge_tables import COMMIT, EVENT, contents, in_memory, on_disk, rows_of
 
 FIELD, MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
 SCHEMA = pa.schema({"id": pa.string(), "ts": pa.int64(), "op": pa.string()})

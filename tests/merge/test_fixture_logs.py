@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_slices import Slice, slices
-from fixture_tables import expected, names, unpack
 
 from lakeformat.codec import properties
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.merge import ReadRule, SliceMerge, folded_parts, read_rule
 from lakeformat.merge.log_records import LogRows
 from lakeformat.model.table_config import TableConfig
+from tests.helpers.fixture_slices import Slice, slices
+from tests.helpers.fixture_tables import expected, names, unpack
 
 TABLES = [name for kind in ("hudi_mor_v6", "hudi_v8_v9") for name in names(kind) if "mor" in Path(name).name]
 #: Fields of rows, by table and key, where Hudi 0.15.0 made the JSON and releases from 1.1 on read something else: in

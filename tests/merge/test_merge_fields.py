@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from merge_tables import TYPES
 
 from lakeformat.merge import filled, folded_rows
+from tests.helpers.merge_tables import TYPES
 
 
 @pytest.mark.parametrize(("kind", "one", "other"), TYPES, ids=[str(kind) for kind, _, _ in TYPES])

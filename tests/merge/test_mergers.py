@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hudi_rs import assert_same_rows
-from merge_tables import contents, in_memory, on_disk, rows_of
 
 import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError
 from lakeformat.errors import LakeformatError
 from lakeformat.merge import Merger
+from tests.helpers.hudi_rs import assert_same_rows
+from tests.helpers.merge_tables import contents, in_memory, on_disk, rows_of
 
 PLAIN = pa.schema({"id": pa.string(), "ts": pa.int64(), "n": pa.int64(), "text": pa.string()})
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hudi_rs import assert_same_rows
-from merge_tables import EVENT, SCHEMA, contents, in_memory, on_disk, rows_of
 
 import lakeformat
 from lakeformat import InvalidOptionError, SchemaMismatchError, Table
 from lakeformat.codec import properties
 from lakeformat.codec.avro_schema import to_avro
 from lakeformat.errors import LakeformatError
+from tests.helpers.hudi_rs import assert_same_rows
+from tests.helpers.merge_tables import EVENT, SCHEMA, contents, in_memory, on_disk, rows_of
 
 STORED = {"ts": 5, "n": 1, "text": "old", "st": {"x": 1, "y": "y"}}
 

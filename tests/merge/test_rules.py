@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hudi_rs import assert_same_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_tables import COMMIT, EVENT, SCHEMA, TYPES, contents, in_memory, on_disk, rows_of
 
 from lakeformat import UnsupportedTableError
 from lakeformat.codec import properties
@@ -23,6 +21,8 @@ from lakeformat.config.resolve import resolve
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.merge import MergeRule
 from lakeformat.write.decide.job import plan_job
+from tests.helpers.hudi_rs import assert_same_rows
+from tests.helpers.merge_tables import COMMIT, EVENT, SCHEMA, TYPES, contents, in_memory, on_disk, rows_of
 
 PAYLOAD = "hoodie.datasource.write.payload.class"
 FOLD, NON_DEFAULTS = "PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"

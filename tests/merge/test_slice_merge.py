@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_model import UNAVAILABLE, Block, Row, merged
 
 from lakeformat.merge import ReadRule, SliceMerge, folded_parts
 from lakeformat.merge.fold import folded_versions
 from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
 from lakeformat.merge.versions import Versions, versions_of
 from lakeformat.model.merge_settings import PartialUpdate
+from tests.helpers.log_model import UNAVAILABLE, Block, Row, merged
 
 KEY = "_hoodie_record_key"
 TYPES = {

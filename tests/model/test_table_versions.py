@@ -5,12 +5,12 @@ from __future__ import annotations
 import zipfile
 
 import pytest
-from fixture_tables import FIXTURES, expected, names
 
 from lakeformat import UnsupportedTableError
 from lakeformat.codec import properties
 from lakeformat.merge import read_rule
 from lakeformat.model.table_config import TableConfig, TableType
+from tests.helpers.fixture_tables import FIXTURES, expected, names
 
 TABLES = [
     name for group in ("hudi_v6", "hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life") for name in names(group)

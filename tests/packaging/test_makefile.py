@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = (
     *("setup", "demo", "test", "test-slow", "check", "interop", "bench", "jar"),
-    *("test-matrix", "nightly", "clean", "help"),
+    *("test-matrix", "nightly", "clean", "help", "docs", "dist"),
 )
 # What an outer make hands down would reach the inner one.
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
@@ -48,6 +48,8 @@ def test_help_lists_exactly_the_targets(fresh: Path) -> None:
         ("interop", r'-m pytest -m "interop and not nightly" tests/interop'),
         ("bench", r"-m benchmarks"),
         ("jar", r"tools/build_jar\.py"),
+        ("docs", r"-m mkdocs build"),
+        ("dist", r"-m build"),
         ("test-matrix", r"tools/matrix\.py"),
         ("nightly", r"-m pytest -m nightly"),
     ],

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filter_strategies import PATHS, SCHEMA, filters, filters_on, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_oracle import cell, truth
 
 from lakeformat.files.facts import FileStats, NanCounts, collect, fold
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
+from tests.helpers.filter_strategies import PATHS, SCHEMA, filters, filters_on, rows
+from tests.helpers.row_oracle import cell, truth
 
 anything = filters() | st.sampled_from(sorted(PATHS)).flatmap(filters_on)
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from row_oracle import truth
 
 from lakeformat.predicate import (
     Comparison,
@@ -25,6 +24,7 @@ from lakeformat.predicate import (
     bind,
     mask,
 )
+from tests.helpers.row_oracle import truth
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MICRO, MILLI, DAY = timedelta(microseconds=1), timedelta(milliseconds=1), timedelta(days=1)

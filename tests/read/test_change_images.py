@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_tables import expected, names, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import InstantNotAvailableError, InvalidInputError, Table
+from tests.helpers.fixture_tables import expected, names, unpack
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 KEY = ["_hoodie_partition_path", "_hoodie_record_key"]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_tables import expected, names, unpack
 
 import lakeformat
+from tests.helpers.fixture_tables import expected, names, unpack
 
 
 def plain(value: Any) -> Any:

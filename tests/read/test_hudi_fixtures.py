@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pytest
-from fixture_tables import expected, names, unpack
-from test_fixture_tables import plain
 
 import lakeformat
 from lakeformat import InstantNotAvailableError
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import expected, names, unpack
+from tests.read.test_fixture_tables import plain
 
 COLLECTIONS = (
     "hudi_mor_v6",

@@ -9,10 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_tables import expected, names, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_hudi_fixtures import same
 
 import lakeformat
 from lakeformat import InstantNotAvailableError, InvalidOptionError, Table, UnsupportedTableError
@@ -21,6 +19,8 @@ from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import FileInfo
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from tests.helpers.fixture_tables import expected, names, unpack
+from tests.read.test_hudi_fixtures import same
 
 TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.instanttime"
 END, FULL_SCAN = "hoodie.datasource.read.end.instanttime", "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
@@ -213,7 +213,8 @@ def test_bad_bounds_are_refused(options: dict[str, str], message: str, tmp_path:
         lakeformat.open(tmp_path / "t", **options).to_arrow()
 
 
-def test_change_data_is_refused_by_name(tmp_path: Path) -> None:
+def test_change_data_is_no_rows(tmp_path: Path) -> None:
     new_table(tmp_path)
-    with pytest.raises(InvalidOptionError, match=r"incremental\.format='cdc' is not valid: write one of latest_state"):
-        lakeformat.open(tmp_path / "t", **{"hoodie.datasource.query.incremental.format": "cdc"})
+    options = {TYPE: "incremental", BEGIN: "000", "hoodie.datasource.query.incremental.format": "cdc"}
+    with pytest.raises(InvalidOptionError, match=r"gives changes, not rows: call changes\(images=True\)"):
+        lakeformat.open(tmp_path / "t", **options).to_arrow()

@@ -8,14 +8,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
-from predicate.row_oracle import truth
-from random_tables import Draw, RandomTable, draws
 
 from lakeformat.predicate import bind
 from lakeformat.read.everything import read_all
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.verify import read_verified
+from tests.helpers.random_tables import Draw, RandomTable, draws
+from tests.helpers.row_oracle import truth
 
 #: A case is a table and a filter.
 TABLES, FILTERS = 50, 102

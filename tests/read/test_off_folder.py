@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from skipping_tables import SMALL, Reads
 
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
@@ -15,6 +14,7 @@ from lakeformat.storage import SystemClock
 from lakeformat.storage.port import HOODIE, own_path
 from lakeformat.table_state.folder_values import OFF_FOLDER
 from lakeformat.write.decide.table_settings import create_table
+from tests.helpers.skipping_tables import SMALL, Reads
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("q", pa.int64()), ("v", pa.int64())])
 FILTERS = [

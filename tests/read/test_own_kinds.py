@@ -11,9 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from bad_input.refusal import named, tree
-from fixture_tables import expected, names, unpack
-from test_hudi_fixtures import same
 
 import lakeformat
 from lakeformat import Table, UnsupportedTableError
@@ -24,6 +21,9 @@ from lakeformat.predicate import bind, parse_where
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.timeline.layout import LAYOUT_2
+from tests.helpers.fixture_tables import expected, names, unpack
+from tests.helpers.refusal import named, tree
+from tests.read.test_hudi_fixtures import same
 
 Row = dict[str, Any]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from skipping_tables import new_table
+
+from tests.helpers.skipping_tables import new_table
 
 ROWS = 3000
 COLUMNS = {

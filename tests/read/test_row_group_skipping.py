@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from skipping_tables import batch, new_table
 
 from lakeformat import Table
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import resolve_query
 from lakeformat.read.splits import FilePart, Split
+from tests.helpers.skipping_tables import batch, new_table
 
 #: Row groups 0 to 3 of three rows each.
 VALUES = list(range(12))

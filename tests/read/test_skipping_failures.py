@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from skipping_tables import Reads, batch, edit_footers, new_table, rows
-from thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, NULL_COUNT, Struct, put_bytes
 
 from lakeformat import Table
+from tests.helpers.skipping_tables import Reads, batch, edit_footers, new_table, rows
+from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, NULL_COUNT, Struct, put_bytes
 
 
 def decoded(table: Table, where: str) -> int:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from predicate.row_oracle import truth
-from random_slices import SCHEMA, RandomSlices
-from skipping_tables import edit_footers
-from thrift_footer import MAX_VALUE, MIN_VALUE, Struct, put_bytes
 
 from lakeformat import SkippingError
 from lakeformat.predicate import bind, parse_where
@@ -14,6 +10,10 @@ from lakeformat.read.everything import read_all
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.verify import read_verified
+from tests.helpers.random_slices import SCHEMA, RandomSlices
+from tests.helpers.row_oracle import truth
+from tests.helpers.skipping_tables import edit_footers
+from tests.helpers.thrift_footer import MAX_VALUE, MIN_VALUE, Struct, put_bytes
 
 FILTERS = (
     "v = {n}", "v < {n}", "v > {n}", "v is null", "v between 7 and {n}", "x > {n}", "x < {n}", "x is null",

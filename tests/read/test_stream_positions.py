@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from fixture_tables import unpack
 
 import lakeformat
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.read.stream import BEGINNING, Limits, Offer, StreamPositions, last_of_batch
+from tests.helpers.fixture_tables import unpack
 
 OFFERS = [Offer("1", 1, 10), Offer("2", 2, 20), Offer("3", 0, 0), Offer("4", 5, 500), Offer("5", 1, 1)]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from skipping_tables import batch, edit_footers, new_table, rows
-from thrift_footer import MAX_VALUE, MIN_VALUE, NULL_COUNT, Struct, put_bytes
 
 from lakeformat import SkippingError, Table
+from tests.helpers.skipping_tables import batch, edit_footers, new_table, rows
+from tests.helpers.thrift_footer import MAX_VALUE, MIN_VALUE, NULL_COUNT, Struct, put_bytes
 
 NUMBERS = pa.array([1, 2, 3, 4, 5, 6, None, 8, 9], pa.int64())
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from reliability.flights import MEMORY_DISK, Model, make_template
+
+from tests.helpers.flights import MEMORY_DISK, Model, make_template
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ import json, re, resource, sys
 import numpy, pyarrow as pa, pyarrow.parquet, pyarrow.compute as pc
 import lakeformat, lakeformat.table
 sys.path.insert(0, sys.argv[5])
-from test_bytes import length_sum, texts
+from tests.reliability.test_bytes import length_sum, texts
 
 path, what, limit, rows = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:5])
 held = int(re.search(r"VmData:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
@@ -89,9 +89,9 @@ def small_stacks() -> None:
 
 
 def limited(path: Path, what: str, limit: int, rows: int, options: dict[str, Any]) -> Any:
-    tests = str(Path(__file__).parent)
+    root = str(Path(__file__).parents[2])
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(path), what, str(limit), str(rows), tests, json.dumps(options)],
+        [sys.executable, "-c", SCRIPT, str(path), what, str(limit), str(rows), root, json.dumps(options)],
         capture_output=True,
         text=True,
         check=False,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, Model, copy_of, leftovers, open_at, rows_of
 
 from lakeformat.model.instant import State
 from lakeformat.storage import LocalStorage, Storage
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.flights import NEXT, Model, copy_of, leftovers, open_at, rows_of
 
 HUDI_RS_EVERY = 7
 #: Of calls that only read, one in so many.

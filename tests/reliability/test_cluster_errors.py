@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at, once
-from reliability.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
 
 import lakeformat
 from lakeformat.errors import LockTimeoutError, StorageError, WriteConflictError
@@ -25,6 +23,8 @@ from lakeformat.timeline.layout import LAYOUT_1
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.written import Written
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at, once
+from tests.helpers.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
 
 _COMPLETED = re.compile(r"\.hoodie/\d{17}\.replacecommit")
 

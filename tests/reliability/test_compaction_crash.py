@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from fixture_tables import unpack
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import copy_of, open_at
-from services.appending import Append
 
 import lakeformat
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
+from tests.helpers import hudi_rs
+from tests.helpers.appending import Append
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.fixture_tables import unpack
+from tests.helpers.flights import copy_of, open_at
 
 HUDI_RS_EVERY = 9
 #: Of calls that only read, one in so many.

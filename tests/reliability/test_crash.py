@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from reliability.crashing import assert_recovered, calls_of, crashed, failures_of, worth_it
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at
-from reliability.flights import UPSERT_FIRST, WRITES, WRITES_BY_NIGHT, Model, Write, copy_of
 
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import recover
+from tests.helpers.crashing import assert_recovered, calls_of, crashed, failures_of, worth_it
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at
+from tests.helpers.flights import UPSERT_FIRST, WRITES, WRITES_BY_NIGHT, Model, Write, copy_of
 
 #: A second crash follows the first in one case in so many.
 TWICE_EVERY = 4

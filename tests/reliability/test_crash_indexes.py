@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reliability.crashing import failures_of
-from reliability.faulty import Mode
-from reliability.flights import MOVING, Model, Write, copy_of, make_template
 
 import lakeformat
 from lakeformat.index.bucket import bucket_of
+from tests.helpers.crashing import failures_of
+from tests.helpers.faulty import Mode
+from tests.helpers.flights import MOVING, Model, Write, copy_of, make_template
 
 BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2}
 #: Enough keys for a write that names no index to find the number of buckets.

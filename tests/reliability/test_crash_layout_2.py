@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from reliability.crashing import failures_of, worth_it
-from reliability.faulty import Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
 
 from lakeformat.storage import LocalStorage, Storage
+from tests.helpers import hudi_rs
+from tests.helpers.crashing import failures_of, worth_it
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
 
 #: On every run the way of commits, slowly that of replacecommits, by night all.
 MARKS = {"upsert": (), "overwrite": (pytest.mark.slow,)}

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from reliability.flights import NEXT, Model, copy_of, leftovers, rows_of
 
 import lakeformat
 from lakeformat.storage import LocalStorage
+from tests.helpers.flights import NEXT, Model, copy_of, leftovers, rows_of
 
 #: Writes one upsert after a limit was set; prints the error and the number of rows then readable.
 SCRIPT = """

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from reliability.faulty import Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
-from write.here_exchange import exchanged
 
 from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage, Storage
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
+from tests.helpers.here_exchange import exchanged
 
 HUDI_RS_EVERY = 7
 WRITES = (Write("upsert", (1, 3, 4, 21, 24), "upserted"), Write("overwrite", (1, 50, 51), "overwritten"))

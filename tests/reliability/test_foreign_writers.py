@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
-from reliability.faulty import Call, FaultyStorage, SteppingClock, once
-from reliability.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
@@ -23,6 +21,8 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
 from lakeformat.transaction.commit import CommitProtocol
 from lakeformat.transaction.rollback import roll_back
+from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, once
+from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 UPSERT = WRITES[0]
 FOREIGN = "20250101000001000"  # Later than the table's past, earlier than what a real clock gives.

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from reliability.flights import Model, Write, copy_of, grow_old, leftovers, open_at, rows_of
-from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
+from tests.helpers import hudi_rs
+from tests.helpers.flights import Model, Write, copy_of, grow_old, leftovers, open_at, rows_of
+from tests.helpers.here_exchange import exchanged
 
 #: Clusters, ``cluster`` or ``run_plan`` as asked, and stays in the middle of the rewrite for good.
 CLUSTERS_AND_WAITS = """

@@ -9,9 +9,6 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode
-from reliability.flights import NEXT, WRITES, Model, copy_of, grow_old, leftovers, open_at, rows_of
-from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
@@ -23,6 +20,9 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.claims import read_claim, release
 from lakeformat.transaction.commit import CommitProtocol
 from lakeformat.transaction.heartbeat import Pulse
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode
+from tests.helpers.flights import NEXT, WRITES, Model, copy_of, grow_old, leftovers, open_at, rows_of
+from tests.helpers.here_exchange import exchanged
 
 LONG = 60.0
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from reliability.flights import NEXT, SCHEMA, Model, Write, copy_of, leftovers, open_at, rows_of
 
 import lakeformat
 from lakeformat.errors import LockTimeoutError
+from tests.helpers.flights import NEXT, SCHEMA, Model, Write, copy_of, leftovers, open_at, rows_of
 
 UPSERT = Write("upsert", (1, 3, 4, 21, 24), "upserted")
 AT_ONCE = {"hoodie.write.lock.wait_time_ms": 1}

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from reliability.faulty import FaultyStorage
-from reliability.flights import Model, Write, copy_of, leftovers, open_at, rows_of
-from write.here_exchange import exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
+from tests.helpers.faulty import FaultyStorage
+from tests.helpers.flights import Model, Write, copy_of, leftovers, open_at, rows_of
+from tests.helpers.here_exchange import exchanged
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,12 +24,13 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from reliability.faulty import CountingIds, SteppingClock
-from reliability.flights import MEMORY_DISK
 
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import LocalStorage
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import CountingIds, SteppingClock
+from tests.helpers.flights import MEMORY_DISK
 
 Row = dict[str, Any]
 Key = tuple[str | None, int]

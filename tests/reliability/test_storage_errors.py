@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from reliability.faulty import Call, Fault, FaultyStorage, Mode, at, once
-from reliability.flights import NEXT, WRITES, WRITES_BY_NIGHT, Model, Write, copy_of, leftovers, open_at, rows_of
 
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
 from lakeformat.storage import LocalStorage
+from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode, at, once
+from tests.helpers.flights import NEXT, WRITES, WRITES_BY_NIGHT, Model, Write, copy_of, leftovers, open_at, rows_of
 
 UPSERT, OVERWRITE = WRITES[0], WRITES[4]
 

@@ -8,12 +8,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
-from reliability.flights import Model, copy_of, leftovers, rows_of
 
 import lakeformat
 from lakeformat.storage import LocalStorage
+from tests.helpers import hudi_rs
+from tests.helpers.flights import Model, copy_of, leftovers, rows_of
 
 WRITERS, WRITES_EACH = 4, 6
 SHARED = 1000  # A key that all of them write.

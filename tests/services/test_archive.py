@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from fixture_tables import FIXTURES, expected, unpack
 
 import lakeformat
 from lakeformat.config.resolve import resolve
@@ -16,6 +14,8 @@ from lakeformat.errors import InstantNotAvailableError, InvalidInputError, Inval
 from lakeformat.model.instant import Action
 from lakeformat.table_state.engine import open_engine
 from lakeformat.table_state.file_index.live import IndexedFiles
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import FIXTURES, expected, unpack
 
 TABLES = sorted(f"hudi_life/{path.stem}" for path in (FIXTURES / "hudi_life").glob("*.zip"))
 WRITES = ("commit", "deltacommit", "replacecommit")

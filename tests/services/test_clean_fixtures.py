@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 
 import pytest
-from fixture_tables import FIXTURES, expected, unpack
 
 import lakeformat
 from lakeformat.codec.avro_records import decode_savepoint
@@ -20,6 +19,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.model.instant import Action, State
 from lakeformat.storage import LocalStorage
 from lakeformat.table_state.engine import open_engine
+from tests.helpers.fixture_tables import FIXTURES, expected, unpack
 
 TABLES = sorted(f"hudi_life/{path.stem}" for path in (FIXTURES / "hudi_life").glob("*.zip"))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from services.clustered import as_hudi_rs_sees, seen
-from services.overtaken import cluster_overtaken_by, make
 
 import lakeformat
 from lakeformat.codec.avro_schema import from_avro
 from lakeformat.model.instant import Action, Instant, State
+from tests.helpers.clustered import as_hudi_rs_sees, seen
+from tests.helpers.overtaken import cluster_overtaken_by, make
 
 
 def test_columns_that_come_meanwhile_stay(tmp_path: Path) -> None:

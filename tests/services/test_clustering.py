@@ -11,8 +11,6 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import names, unpack
-from services.clustered import SCHEMA, as_hudi_rs_sees, column_of, file_names, make, rows, seen
 
 import lakeformat
 from lakeformat.codec.avro_schema import from_avro
@@ -34,6 +32,8 @@ from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.written import Written
+from tests.helpers.clustered import SCHEMA, as_hudi_rs_sees, column_of, file_names, make, rows, seen
+from tests.helpers.fixture_tables import names, unpack
 
 #: Rows in memory, and rows sorted on storage.
 BUFFERS = (1 << 30, 40_000)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-import hudi_rs
 import pytest
-from fixture_tables import FIXTURES, expected, names, unpack
 
 import lakeformat
 from lakeformat.codec.compaction_plan import decode_compaction_plan, encode_compaction_plan
 from lakeformat.errors import CorruptTableError, InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.model.instant import Action, State
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import FIXTURES, expected, names, unpack
 
 COLLECTIONS = ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_merge_rules")
 #: Change data of merge-on-read tables is not made yet.

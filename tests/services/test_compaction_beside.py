@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from fixture_tables import unpack
-from services.appending import Append, slices
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
+from lakeformat.model.instant import Action, Instant, State
 from lakeformat.services.compact.rewrite import CompactSettings, SliceToCompact, compact_here
 from lakeformat.services.compact.run import CompactSession
 from lakeformat.table_state.engine import Engine
 from lakeformat.transaction.written import Written
+from tests.helpers import hudi_rs
+from tests.helpers.appending import Append, slices
+from tests.helpers.fixture_tables import unpack
 
 SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"
 EACH = pytest.mark.parametrize("name", [SIX, NINE])
@@ -58,13 +60,14 @@ def test_log_files_written_after_the_plan_stay_in_the_new_slice(name: str, tmp_p
     hudi_rs.assert_same_rows(lakeformat.open(table.engine.storage.location))
 
 
-def test_a_write_that_began_before_the_plan_and_ends_during_its_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("began_before", [True, False])
+def test_a_write_that_does_not_know_the_plan_and_ends_during_its_run(began_before: bool, tmp_path: Path) -> None:
     """Version 6: its log file is of the old slice, which the plan of another program closes."""
     table = opened(SIX, tmp_path)
     last = table.engine.store.load().last_time
     time = table.schedule_compaction()
     assert time is not None
-    early = Append(table, "early", time=str(int(str(last)) + 1))
+    early = Append(table, "early", time=str(int(str(last if began_before else time)) + 1))
     with pytest.raises(WriteConflictError, match=f"compaction {time} has not merged .*which commit {early.time}"):
         session(table, early.finish).run()
     assert early.seen()
@@ -134,3 +137,30 @@ def test_a_run_that_fails_leaves_the_plan(name: str, tmp_path: Path) -> None:
     assert not list((hoodie / ".lakeformat").rglob("*.parquet"))
     assert table.run_compaction().instant_time == time
     assert count(table) == rows
+
+
+@EACH
+def test_the_dead_run_of_another_program_is_begun_anew_by_name(name: str, tmp_path: Path) -> None:
+    """Its half-written base file goes; while it may live it is left alone."""
+    table = opened(name, tmp_path)
+    rows = count(table)
+    time = table.schedule_compaction()
+    assert time is not None
+    store = table.engine.store
+    inflight = Path(table.engine.storage.location, store.layout.path(Instant(time, Action.COMPACTION, State.INFLIGHT)))
+    inflight.touch()
+    piece = next(one for one in slices(table) if one.logs)
+    half = Path(
+        table.engine.storage.location, piece.group.partition_path, f"{piece.group.file_id}_7-8-9_{time}.parquet"
+    )
+    half.write_bytes(b"half")
+    assert table.run_compaction().skipped
+    with pytest.raises(WriteConflictError, match="if that program has died, run it by name 10 minutes after it began"):
+        table.run_compaction(time)
+    assert half.exists()
+    os.utime(inflight, (1, 1))
+    assert table.run_compaction().skipped
+    assert table.run_compaction(time).instant_time == time
+    assert count(table) == rows
+    assert not half.exists()
+    hudi_rs.assert_same_rows(lakeformat.open(table.engine.storage.location))

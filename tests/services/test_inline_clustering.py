@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services.clustered import as_hudi_rs_sees, file_names, rows, seen
 
 import lakeformat
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
+from tests.helpers.clustered import as_hudi_rs_sees, file_names, rows, seen
 
 INLINE = {"hoodie.clustering.inline": True, "hoodie.parquet.small.file.limit": 0}
 EVERY_TWO = {**INLINE, "hoodie.clustering.inline.max.commits": 2}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fixture_tables import unpack
-from services.appending import Append
 
 import lakeformat
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.instant import Action
 from lakeformat.services.inline import after_write, check_services
+from tests.helpers.appending import Append
+from tests.helpers.fixture_tables import unpack
 
 SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"
 COMMITS = "hoodie.compact.inline.max.delta.commits"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from lakehouse import SETTINGS
 from pyspark.sql import SparkSession
 
 from lakeformat.spark import register
+from tests.helpers.lakehouse import SETTINGS
 
 
 @pytest.fixture(scope="session")

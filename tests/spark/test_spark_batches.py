@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lakehouse import FLIGHT_COLUMNS, commits, contents, flights, leftovers, refusal, write
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
+from tests.helpers.lakehouse import FLIGHT_COLUMNS, commits, contents, flights, leftovers, refusal, write
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
-from lakehouse import SETTINGS, run_application
 
 import lakeformat
+from tests.helpers.lakehouse import SETTINGS, run_application
 
 pytestmark = pytest.mark.spark
 

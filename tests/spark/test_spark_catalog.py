@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lakehouse import FLIGHTS, Refusal, commits, contents, flights, refusal, write
 from pyspark.sql import SparkSession
+
+from tests.helpers.lakehouse import FLIGHTS, Refusal, commits, contents, flights, refusal, write
 
 pytestmark = pytest.mark.spark
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyspark
 import pytest
-from lakehouse import SETTINGS, leftovers, run_application
 
 import lakeformat
+from tests.helpers.lakehouse import SETTINGS, leftovers, run_application
 
 pytestmark = [
     pytest.mark.spark,

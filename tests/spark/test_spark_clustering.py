@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pytest
-from lakehouse import Rows, flights, leftovers
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
@@ -18,6 +16,8 @@ from lakeformat.spark import LakehouseTable
 from lakeformat.spark.cluster import SparkRewriter
 from lakeformat.storage import LocalStorage
 from lakeformat.table_state.engine import Engine
+from tests.helpers import hudi_rs
+from tests.helpers.lakehouse import Rows, flights, leftovers
 
 pytestmark = pytest.mark.spark
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pytest
-from fixture_tables import unpack
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
@@ -17,6 +15,8 @@ from lakeformat.spark import LakehouseTable
 from lakeformat.spark.compact import SparkCompactor
 from lakeformat.storage import LocalStorage
 from lakeformat.table_state.engine import Engine
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import unpack
 
 pytestmark = pytest.mark.spark
 

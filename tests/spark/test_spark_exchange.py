@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import hudi_rs
 import pyarrow.parquet as pq
 import pytest
-from lakehouse import FLIGHT_COLUMNS, FLIGHTS, Rows, base_files, flights, leftovers
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat.spark import LakehouseTable
 from lakeformat.write.place.route import shuffle_values
+from tests.helpers import hudi_rs
+from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, Rows, base_files, flights, leftovers
 
 pytestmark = pytest.mark.spark
 

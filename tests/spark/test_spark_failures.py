@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lakehouse import FLIGHTS, base_files, commits, contents, flights, leftovers, refusal, write
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat.spark import LakehouseTable
+from tests.helpers.lakehouse import FLIGHTS, base_files, commits, contents, flights, leftovers, refusal, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 # Workers cannot import test modules: what they run travels as code.

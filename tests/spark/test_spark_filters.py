@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import parts, read, write
 from pyspark.sql import DataFrame, SparkSession, datasource, functions
 
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.source import LakehouseSource
+from tests.helpers.lakehouse import parts, read, write
 
 pytestmark = pytest.mark.spark
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from lakehouse import contents, flights, leftovers, write
 from pyspark.sql import SparkSession
 
 import lakeformat
 from lakeformat.index.bucket import bucket_of
+from tests.helpers import hudi_rs
+from tests.helpers.lakehouse import contents, flights, leftovers, write
 
 pytestmark = pytest.mark.spark
 

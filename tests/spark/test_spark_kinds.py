@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fixture_tables import expected, unpack
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat.spark
+from tests.helpers.fixture_tables import expected, unpack
 
 pytestmark = pytest.mark.spark
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from lakehouse import SETTINGS, run_application
 
 import lakeformat
+from tests.helpers.lakehouse import SETTINGS, run_application
 
 pytestmark = [
     pytest.mark.spark,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lakehouse import contents, flights, leftovers, read, refusal, write
 from pyspark.sql import SparkSession
 
 import lakeformat
+from tests.helpers.lakehouse import contents, flights, leftovers, read, refusal, write
 
 pytestmark = pytest.mark.spark
 

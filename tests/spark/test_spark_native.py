@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import names, unpack
-from lakehouse import commits, read, refusal, write
 from pyspark.sql import DataFrame, SparkSession, functions
-from read.thrift_footer import MAX_VALUE, Struct, put_bytes, with_statistics
-from test_spark_filters import CONDITIONS, SCHEMA
-from test_spark_filters import rows as typed_rows
 
 import lakeformat
 from lakeformat import InvalidInputError, SkippingError
 from lakeformat.spark import LakehouseTable
+from tests.helpers.fixture_tables import names, unpack
+from tests.helpers.lakehouse import commits, read, refusal, write
+from tests.helpers.thrift_footer import MAX_VALUE, Struct, put_bytes, with_statistics
+from tests.spark.test_spark_filters import CONDITIONS, SCHEMA
+from tests.spark.test_spark_filters import rows as typed_rows
 
 pytestmark = pytest.mark.spark
 

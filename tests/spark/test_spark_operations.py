@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lakehouse import contents, flights, leftovers, refusal, write
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import lakeformat
+from tests.helpers.lakehouse import contents, flights, leftovers, refusal, write
 
 pytestmark = pytest.mark.spark
 # Workers cannot import test modules: what they run travels as code.

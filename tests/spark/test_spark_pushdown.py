@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from lakehouse import parts, read
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, datasource, functions
 
@@ -20,6 +19,7 @@ from lakeformat.spark.columns import implied
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.register import PUSHDOWN
 from lakeformat.spark.source import LakehouseSource
+from tests.helpers.lakehouse import parts, read
 
 pytestmark = pytest.mark.spark
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_tables import names, unpack
-from lakehouse import FLIGHT_COLUMNS, commits, contents, flights, read, write
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat import InvalidOptionError
 from lakeformat.spark import LakehouseTable
+from tests.helpers.fixture_tables import names, unpack
+from tests.helpers.lakehouse import FLIGHT_COLUMNS, commits, contents, flights, read, write
 
 pytestmark = pytest.mark.spark
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from lakehouse import FLIGHTS, read
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat import InvalidInputError
 from lakeformat.spark import LakehouseTable
+from tests.helpers.lakehouse import FLIGHTS, read
 
 pytestmark = pytest.mark.spark
 

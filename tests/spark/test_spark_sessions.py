@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from lakehouse import run_application
+
+from tests.helpers.lakehouse import run_application
 
 pytestmark = pytest.mark.spark
 

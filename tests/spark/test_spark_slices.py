@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fixture_tables import expected, unpack
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat.spark
 from lakeformat import UnsupportedTableError
 from lakeformat.spark import LakehouseTable
+from tests.helpers.fixture_tables import expected, unpack
 
 pytestmark = pytest.mark.spark
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from lakehouse import FLIGHT_COLUMNS, Rows, flights, leftovers
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError
 from lakeformat.spark import LakehouseTable
+from tests.helpers import hudi_rs
+from tests.helpers.lakehouse import FLIGHT_COLUMNS, Rows, flights, leftovers
 
 pytestmark = pytest.mark.spark
 

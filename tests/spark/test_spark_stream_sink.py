@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import FLIGHT_COLUMNS, FLIGHTS, commits, contents, flights, leftovers
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
+from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, commits, contents, flights, leftovers
 
 pytestmark = pytest.mark.spark
 

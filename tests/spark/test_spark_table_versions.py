@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hudi_rs
 import pytest
-from lakehouse import Rows, flights, write
 from pyspark.sql import SparkSession
 
 import lakeformat
 from lakeformat.spark import LakehouseTable
+from tests.helpers import hudi_rs
+from tests.helpers.lakehouse import Rows, flights, write
 
 pytestmark = pytest.mark.spark
 

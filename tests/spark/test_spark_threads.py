@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import commits
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat.spark import LakehouseTable, active_session, write
+from tests.helpers.lakehouse import commits
 
 pytestmark = pytest.mark.spark
 

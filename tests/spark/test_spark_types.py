@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import leftovers, read, refusal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import lakeformat
+from tests.helpers.lakehouse import leftovers, read, refusal
 
 pytestmark = pytest.mark.spark
 

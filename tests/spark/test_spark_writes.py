@@ -6,11 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakehouse import FLIGHT_COLUMNS, FLIGHTS, base_files, commits, contents, flights, leftovers, read, write
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import lakeformat
+from tests.helpers.lakehouse import (
+    FLIGHT_COLUMNS,
+    FLIGHTS,
+    base_files,
+    commits,
+    contents,
+    flights,
+    leftovers,
+    read,
+    write,
+)
 
 pytestmark = pytest.mark.spark
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from storage.contract import StorageContract, stream
-from storage.s3_server import SECRET, new_folder, s3_server
 
 import lakeformat
 from lakeformat.errors import InvalidOptionError, LockTimeoutError, StorageError, UnsupportedTableError
 from lakeformat.storage import FsspecStorage, LocalStorage, MemoryStorage, open_storage
+from tests.helpers.s3_server import SECRET, new_folder, s3_server
+from tests.helpers.storage_contract import StorageContract, stream
 
 #: Options that make a client give up at the first failure.
 AT_ONCE = {"config_kwargs": {"retries": {"max_attempts": 0}}}

@@ -9,7 +9,6 @@ from typing import Any
 
 import fastavro
 import pytest
-from fixture_tables import FIXTURES, expected, names
 
 from lakeformat import CorruptTableError
 from lakeformat.model.files import FileGroupId
@@ -17,6 +16,7 @@ from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2
 from lakeformat.timeline.store import TimelineStore
+from tests.helpers.fixture_tables import FIXTURES, expected, names
 
 TABLES = [name for group in ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_life") for name in names(group)]
 COMMITS = {action.value for action in COMMIT_ACTIONS}

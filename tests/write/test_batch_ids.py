@@ -6,7 +6,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,6 +18,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.transaction.batch_ids import BATCHES_KEY
 from lakeformat.write.decide.table_settings import create_table
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 OPERATIONS = [Operation.UPSERT, Operation.INSERT, Operation.BULK_INSERT, Operation.DELETE]

@@ -6,7 +6,6 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +19,7 @@ from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchErro
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("w", pa.binary())]

@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from fixture_tables import names, unpack
 
 import lakeformat
 from lakeformat import InstantNotAvailableError, Table
 from lakeformat.model.record import META_COLUMNS
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import names, unpack
 
 Key = tuple[str, str]
 #: Copy-on-write, of versions 6, 8 and 9.

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 
@@ -18,6 +17,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.transaction.publish import Outcome
 from lakeformat.write.decide.job import plan_job
 from lakeformat.write.session import WriteSession
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("place", pa.string())])
 ROWS = pa.table({"id": range(48), "month": [n % 12 + 1 for n in range(48)], "place": ["a*", "ab"] * 24}, schema=SCHEMA)

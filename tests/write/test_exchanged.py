@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from write.here_exchange import HereExchange, exchanged
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
@@ -22,6 +20,8 @@ from lakeformat.write.decide.job import WriteJob, plan_job
 from lakeformat.write.exchanged import ExchangedSession, RouteTasks
 from lakeformat.write.place.route import bundle, key_ranges
 from lakeformat.write.session import Written
+from tests.helpers import hudi_rs
+from tests.helpers.here_exchange import HereExchange, exchanged
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("x", pa.float64())])
 Row = tuple[int, str, int, float | None]

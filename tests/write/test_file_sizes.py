@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.binary()), ("word", pa.string())])
 KINDS = ("random", "constant", "few words")

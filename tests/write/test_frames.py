@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import hudi_rs
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pytest
 
 import lakeformat
 from lakeformat import SchemaMismatchError, Table
+from tests.helpers import hudi_rs
 
 ROWS: dict[str, list[Any]] = {
     "id": [1, 2, 3],

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,6 +18,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("p", pa.string()), ("v", pa.int64())])
 KEY = re.compile(r"(\d{17})_(\d+)_(\d+)")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +18,7 @@ from hypothesis.strategies import SearchStrategy
 import lakeformat
 from lakeformat import Table
 from lakeformat.errors import DuplicateKeyError, InvalidOptionError
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema(
     [

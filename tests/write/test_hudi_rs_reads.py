@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from interop.table_cases import CASES, PLAIN, Case, Step, plain
 
 import lakeformat
 from lakeformat import Table
 from lakeformat.model.operation import Operation
+from tests.helpers import hudi_rs
+from tests.helpers.table_cases import CASES, PLAIN, Case, Step, plain
 
 LATER = (
     Step("upsert", range(100, 190), 3),

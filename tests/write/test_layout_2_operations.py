@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import fastavro
-import hudi_rs
 import pyarrow as pa
 import pytest
 
 import lakeformat
 from lakeformat.index.kinds import INDEXES
 from lakeformat.model.instant import Action
+from tests.helpers import hudi_rs
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 Model = dict[int, dict[str, Any]]

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from bad_input.refusal import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from predicate.row_oracle import truth
 
 import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, Merge, SchemaMismatchError, Table
@@ -25,6 +22,9 @@ from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import merge_into, plan_merge
+from tests.helpers import hudi_rs
+from tests.helpers.refusal import refused
+from tests.helpers.row_oracle import truth
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("t", pa.string())])
 SOURCE = SCHEMA.append(pa.field("op", pa.string()))

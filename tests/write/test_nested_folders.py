@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 
 import lakeformat
 from lakeformat import InvalidInputError
 from lakeformat.keys.partition_paths import nested_pair
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 OPERATIONS = ["upsert", "insert", "bulk_insert", "overwrite", "insert_overwrite"]

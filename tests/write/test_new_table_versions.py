@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from fixture_tables import FIXTURES
 
 import lakeformat
 from lakeformat.errors import InvalidOptionError
+from tests.helpers.fixture_tables import FIXTURES
 
 HUDI: Final[dict[str, Any]] = json.loads((FIXTURES / "hudi_properties.json").read_text(encoding="utf-8"))
 W: Final = "hoodie.datasource.write."

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
+from tests.helpers import hudi_rs
 
 INNER = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
 OUTER = pa.struct([pa.field("in", INNER, nullable=False)])

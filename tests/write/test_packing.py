@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
-from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
 from lakeformat.write.place.buckets import (
@@ -131,7 +131,8 @@ def test_assignment_loses_and_doubles_no_row(sizes: list[int], owners: list[int]
     located = (np.array([r for r, _ in pairs], np.int64), np.array([f for _, f in pairs], np.int64))
     fresh = np.arange(len(owners), len(owners) + new)
     ids = iter(range(1000))
-    buckets = assign("p", files, located, fresh, SIZING, lambda: f"new-{next(ids)}")
+    slices = [FileSlice(file.group, file.name.instant_time, file) for file in files]
+    buckets = assign("p", slices, located, fresh, SIZING, lambda: f"new-{next(ids)}")
     assert len({bucket.file_id for bucket in buckets}) == len(buckets)
     looked_up, inserted = [], []
     for bucket in buckets:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixture_tables import names, unpack
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from lakeformat.model.keys import (
     PartitionKind,
     TimestampSettings,
 )
+from tests.helpers.fixture_tables import names, unpack
 
 PREFIX = "hoodie.keygen.timebased."
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
@@ -15,6 +14,7 @@ import lakeformat
 from lakeformat import InvalidOptionError, SchemaMismatchError
 from lakeformat.codec.conform import conform_array
 from lakeformat.write.rows.schema import evolve
+from tests.helpers import hudi_rs
 
 LEAVES = [
     pa.int32(),

@@ -34,7 +34,7 @@ upsert 4: create handle                       test_upsert_create_handle_makes_a_
 upsert 4: producer and consumer               test_upsert_executor_passes_every_batch_on_in_order
 upsert 5: write statuses                      test_upsert_sums_the_write_statuses_up
 upsert 5: errors                              test_upsert_with_an_error_completes_nothing
-upsert on merge-on-read                       test_upsert_to_a_merge_on_read_table_is_refused_by_name
+upsert on merge-on-read                       test_upsert_to_a_merge_on_read_table_appends_to_log_files
 ============================================  =========================================================================
 """
 
@@ -44,13 +44,19 @@ import json
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reliability.faulty import Call, Fault, FaultyStorage, Mode
-from reliability.flights import leftovers
-from write.flow_table import (
+
+import lakeformat
+from lakeformat import InvalidOptionError, Table, ValidationFailedError, WriteConflictError
+from lakeformat.files.footers import read_footer
+from lakeformat.storage import LocalStorage
+from lakeformat.transaction.validators import ProposedWrite
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode
+from tests.helpers.flights import leftovers
+from tests.helpers.flow_table import (
     NO_PACKING,
     SCHEMA,
     base_files,
@@ -65,12 +71,6 @@ from write.flow_table import (
     traced,
     written,
 )
-
-import lakeformat
-from lakeformat import InvalidOptionError, Table, UnsupportedTableError, ValidationFailedError, WriteConflictError
-from lakeformat.files.footers import read_footer
-from lakeformat.storage import LocalStorage
-from lakeformat.transaction.validators import ProposedWrite
 
 # --- create the write client --------------------------------------------------------------------------
 
@@ -425,11 +425,9 @@ def test_upsert_with_an_error_completes_nothing(tmp_path: Path) -> None:
     assert stored(table) == [("x", "a", 1)]
 
 
-def test_upsert_to_a_merge_on_read_table_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InvalidOptionError, match="write one of COPY_ON_WRITE"):
-        new_table(tmp_path, table_type="MERGE_ON_READ")
-    table = new_table(tmp_path)
-    properties = tmp_path / "t/.hoodie/hoodie.properties"
-    properties.write_text(properties.read_text().replace("COPY_ON_WRITE", "MERGE_ON_READ"))
-    with pytest.raises(UnsupportedTableError, match="MERGE_ON_READ"):
-        table.upsert(rows({("x", "a"): 1}))
+def test_upsert_to_a_merge_on_read_table_appends_to_log_files(tmp_path: Path) -> None:
+    table = new_table(tmp_path, {("x", "a"): 1, ("x", "b"): 1}, table_type="MERGE_ON_READ")
+    before = base_files(table)
+    table.upsert(rows({("x", "a"): 2}))
+    assert base_files(table) == before
+    assert stored(table) == [("x", "a", 2), ("x", "b", 1)]

@@ -24,11 +24,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from write.flow_table import (
+
+import lakeformat
+from lakeformat import Table
+from lakeformat.model.operation import Operation
+from lakeformat.table_state.file_index.stored import FOLDER
+from tests.helpers import hudi_rs
+from tests.helpers.flow_table import (
     NO_PACKING,
     Held,
     as_list,
@@ -40,11 +45,6 @@ from write.flow_table import (
     timeline_json,
     traced,
 )
-
-import lakeformat
-from lakeformat import Table
-from lakeformat.model.operation import Operation
-from lakeformat.table_state.file_index.stored import FOLDER
 
 # --- insert and bulk insert ---------------------------------------------------------------------------
 

@@ -9,18 +9,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from bad_input.refusal import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from predicate.row_oracle import truth
 
 import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, Table, UnsupportedTableError
 from lakeformat.predicate import parse_where
+from tests.helpers import hudi_rs
+from tests.helpers.refusal import refused
+from tests.helpers.row_oracle import truth
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int32()), ("t", pa.string()), ("f", pa.bool_())])
 Row = dict[str, Any]

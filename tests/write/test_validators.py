@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, Table, ValidationFailedError
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.validators import ProposedWrite
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.float64()), ("name", pa.string())])
 VALIDATORS = "hoodie.precommit.validators"

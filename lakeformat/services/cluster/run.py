@@ -52,7 +52,7 @@ from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import roll_back
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.decide.job import rewrite_job
+from lakeformat.write.decide.job import refuse_logs, rewrite_job
 from lakeformat.write.session import WriteSession
 
 __all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of", "rows_are_bound"]
@@ -108,7 +108,7 @@ def request_of(
 
 def rows_are_bound(options: Options, snapshot: Snapshot) -> bool:
     """Whether the table's index knows rows by their files, which clustering would change."""
-    return options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_file())
+    return options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_slice())
 
 
 class ClusterSession:
@@ -153,6 +153,7 @@ class ClusterSession:
         )
 
     def _check_index(self, snapshot: Snapshot) -> None:
+        refuse_logs(snapshot.config, self.engine.storage.location, "clustering")
         if rows_are_bound(self.options, snapshot):
             raise InvalidOptionError(
                 f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "

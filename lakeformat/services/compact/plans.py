@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from lakeformat.errors import CorruptTableError, WriteConflictError
-from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.compaction import CompactionOperation, CompactionPlan
 from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.instant import Action, Instant
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.conflict import is_hidden
 
 __all__ = ["check_late_files", "closed_groups", "pending_compactions", "slice_to_merge"]
 
@@ -111,15 +112,15 @@ def check_late_files(
         WriteConflictError: names the commit; the next run merges what it wrote.
     """
     for time, metadata in others:
-        if time > instant_time:
-            continue  # It has written for the slices that the plan opened, or newer ones.
         for stat in metadata.all_stats():
             piece = merged.get(FileGroupId(stat.partition_path, stat.file_id))
-            log = LogFileName.match(stat.path.rpartition("/")[2])
-            if piece is None or (log is not None and (not by_name or log.instant_time >= instant_time)):
-                continue
-            if log is None or log not in {one.name for one in piece.logs}:
+            known = {one.name for one in piece.logs} if piece else set()
+            if piece and is_hidden(stat, time, instant_time, by_name=by_name) and _log_name(stat) not in known:
                 raise WriteConflictError(
                     f"compaction {instant_time} has not merged {stat.path}, which commit {time} has added to its file "
                     "group meanwhile; run the compaction again"
                 )
+
+
+def _log_name(stat: WriteStat) -> LogFileName | None:
+    return LogFileName.match(stat.path.rpartition("/")[2])

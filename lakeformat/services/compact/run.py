@@ -173,9 +173,13 @@ class CompactSession:
         location = self.engine.storage.location
         schema = snapshot.columns(location)
         settings = CompactSettings(
-            commit.time, stage_folder(session.job.write_id), session.job.files(schema), names_base=not self._by_name
+            commit.time,
+            stage_folder(session.job.write_id),
+            session.job.files(schema),
+            names_base=not self._by_name,
+            buffer_bytes=self.options["lakeformat.write.buffer.bytes"],
         )
-        visible = _visible_to(snapshot.timeline, commit.time)
+        visible = _visible_to(snapshot.timeline, None if self._by_name else commit.time)
         slices = [
             SliceToCompact(at, piece, replace(snapshot.merging(piece), visible=visible.since(piece.earliest)))
             for at, piece in enumerate(merged.values())
@@ -260,9 +264,15 @@ def _replaced(engine: Engine, timeline: Timeline) -> frozenset[FileGroupId]:
     return frozenset(FileGroupId(path, id_) for one in commits for path, ids in one.replaced.items() for id_ in ids)
 
 
-def _visible_to(timeline: Timeline, plan_time: str) -> VisibleInstants:
-    """The instants whose blocks belong to the slices before a plan: they had completed when it was made."""
+def _visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
+    """The instants whose blocks count in the slices before a plan: those that had completed when it was made.
+
+    Args:
+        plan_time: None where names of log files tell their slice, so that all that stands in them counts.
+    """
     seen = timeline.visible(None)
+    if plan_time is None:
+        return seen
     times = frozenset(one.time for one in timeline.commits if one.completed_at <= plan_time)
     return VisibleInstants(times, min(seen.before, plan_time))
 

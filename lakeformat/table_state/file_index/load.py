@@ -60,8 +60,8 @@ def load_snapshot(
     except FileNotFoundError as error:
         if timeline is not None:
             raise
-        _LOG.info("%s was archived while the timeline was read, which is read again", error)
-        return _loaded(store, config, as_of, unseen, wanted, use_index)
+        _LOG.info("%s was archived or moved while the timeline was read, which is read again", error)
+        return _loaded(store, store.config(), as_of, unseen, wanted, use_index)
 
 
 def _loaded(

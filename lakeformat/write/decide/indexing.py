@@ -70,10 +70,10 @@ def with_buckets_kept(storage: Storage, snapshot: Snapshot, options: Options) ->
         InvalidOptionError: another index is asked for, or the number must be given.
     """
     keys = snapshot.config.record_fields
-    if options[_TYPE] == "BUCKET" or not keys or not has_bucket_files(snapshot.each_file()):
+    if options[_TYPE] == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
         return options
     asks_nothing = options[_TYPE] == "AUTO"
-    found = only_bucket_count(storage, snapshot.files, options[_HASH_FIELD] or keys) if asks_nothing else None
+    found = only_bucket_count(storage, snapshot, options[_HASH_FIELD] or keys) if asks_nothing else None
     if found is None or (options[_BUCKETS] != found and options.given(_BUCKETS)):
         raise InvalidOptionError(
             f"the files of {storage.location} are buckets, and new ones must be, too; set {_TYPE}=BUCKET with the "

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
-from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError
+from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.kinds import make_index
 from lakeformat.index.port import Index, IndexSettings
@@ -31,7 +31,15 @@ from lakeformat.write.rows.layout import Layout, plan_layout
 from lakeformat.write.rows.prepare import PrepareSettings
 from lakeformat.write.rows.schema import check_key_types, check_ordering, evolve, incoming_schema, required_as
 
-__all__ = ["WriteJob", "check_unpartitioned", "chosen_operation", "plan_job", "rewrite_job", "spelt_columns"]
+__all__ = [
+    "WriteJob",
+    "check_unpartitioned",
+    "chosen_operation",
+    "plan_job",
+    "refuse_logs",
+    "rewrite_job",
+    "spelt_columns",
+]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _CODEC: Final = "hoodie.parquet.compression.codec"
@@ -91,8 +99,11 @@ class WriteJob:
     @property
     def index_settings(self) -> IndexSettings:
         """Which index, and how it works."""
-        exact = self.dup_policy != "none"  # No merge follows that would find a guess out.
-        return replace(index_settings(self.config, self.options), exact=exact)
+        settings = index_settings(self.config, self.options)
+        # No merge follows that would find a guess out.
+        tells_gone = self.dup_policy != "none"
+        exact = tells_gone or (self.config.takes_logs and not settings.has_buckets)
+        return replace(settings, exact=exact, tells_gone=tells_gone)
 
     @property
     def rule(self) -> MergeRule:
@@ -156,12 +167,18 @@ def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
 
 def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
     """Properties that lost their partition fields would send every row into the root folder, a second time."""
-    folder = next((path for path in snapshot.by_partition if path), None)
+    folder = next((path for path in snapshot.slices if path), None)
     if folder is not None:
         raise CorruptTableError(
             f"{location}/{PROPERTIES_PATH} names no partition fields ({PARTITION_FIELDS}), but there are files in the "
             f"partition {folder!r}; restore it from a copy"
         )
+
+
+def refuse_logs(config: TableConfig, location: str, what: str) -> None:
+    """Refuse what is not built for tables that take log files. Raises `UnsupportedTableError`."""
+    if config.takes_logs:
+        raise UnsupportedTableError(f"{location} is a merge-on-read table, for which {what} is not supported yet")
 
 
 def spelt_columns(keys: KeySettings) -> tuple[str, ...]:

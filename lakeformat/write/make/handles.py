@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,8 @@ from lakeformat.files.base_file import (
     stamped_with,
     stored_schema,
 )
-from lakeformat.files.footers import KeyFooter, key_footer, open_base, open_parquet
-from lakeformat.files.key_range import KeyRange
+from lakeformat.files.footers import key_footer, open_base, open_parquet
+from lakeformat.files.inherited import inherited_facts
 from lakeformat.files.stored_rows import repeating_text, stored_batches
 from lakeformat.keys.record_keys import field_column
 from lakeformat.keys.seqnos import seqnos
@@ -48,10 +48,7 @@ from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
-__all__ = ["HandleSettings", "Merger", "create", "merge", "put_rows", "without"]
-
-#: A stored filter for more than this many times the rows is not worth carrying on.
-_OVERSIZED: Final = 4
+__all__ = ["HandleSettings", "KeyMerger", "Merger", "create", "deleting", "inserted", "merge", "put_rows", "without"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,8 @@ class HandleSettings:
         write_token: part of the files' names, of this attempt alone; None for one made from the bucket's number.
         idle_cores: there are fewer buckets than cores, so a merge may decode on one while it encodes on another.
         merger: makes what changes the rows of base files; None for upserts and deletes by key.
+        ordering: the column by which readers of log files choose between versions; None if they take the last one.
+        fills: whether readers of log files fill what the newer version leaves open.
     """
 
     instant_time: str
@@ -74,16 +73,30 @@ class HandleSettings:
     folder: str | None = None
     write_token: str | None = None
     idle_cores: bool = False
-    merger: Callable[[Bucket, BaseFile, pa.Table, int, HandleSettings], Merger] | None = None
+    merger: Callable[[Bucket, pa.Table, int, HandleSettings], Merger] | None = None
+    ordering: str | None = None
+    fills: bool = False
 
     @classmethod
     def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:
         """Those of a write, in a table with this schema."""
-        return cls(instant_time, job.files(schema), job.rule, job.operation is Operation.DELETE)
+        config = job.config
+        return cls(
+            instant_time,
+            job.files(schema),
+            job.rule,
+            job.operation is Operation.DELETE,
+            ordering=config.ordering_field if config.takes_logs and config.orders_versions else None,
+            fills=config.takes_logs and config.merge_settings.partial_update is not None,
+        )
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
         """The name of a bucket's file."""
-        return BaseFileName(bucket.file_id, self.write_token or f"{task}-0-0", self.instant_time)
+        return BaseFileName(bucket.file_id, self.token(task), self.instant_time)
+
+    def token(self, task: int) -> str:
+        """The write token in the name of a bucket's file."""
+        return self.write_token or f"{task}-0-0"
 
     def written_to(self, bucket: Bucket, name: BaseFileName) -> str:
         """Where the file is put."""
@@ -123,7 +136,7 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         for part in runs(source, bucket.rows, ROW_GROUP_ROWS, settings.files.row_group_bytes):
             taken = gather(source, part)
             rows = stamped(taken, settings.files.schema, settings.instant_time, task, start)
-            writer.write(_inserted(without(rows, _deleted(taken, settings)), settings))
+            writer.write(inserted(without(rows, deleting(taken, settings)), settings))
             start += len(part)
         writer.close()
         written = writer.rows
@@ -152,10 +165,10 @@ def merge(
         storage.open_output(target) as sink,
     ):
         metadata = parquet.metadata
-        inherited = _inherited(storage, key_footer(base, metadata), len(bucket.rows))
+        inherited = inherited_facts(storage, key_footer(base, metadata), len(bucket.rows))
         known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
         nothing = pa.array([], pa.string())
-        merger = (settings.merger or _Merger)(bucket, base, source, task, settings)
+        merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
             shape = stored_schema(settings.files.schema, encoded)
             most = settings.files.row_group_bytes
@@ -190,16 +203,16 @@ def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-class _Merger:
+class KeyMerger:
     """Applies a bucket's rows to the base file's batches, remembering which ones found their place."""
 
-    def __init__(self, bucket: Bucket, _: BaseFile, source: pa.Table, task: int, settings: HandleSettings) -> None:
+    def __init__(self, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> None:
         self.incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
         self.task, self.settings = task, settings
         self.updates = self.deletes = 0
         count = len(bucket.rows)
         self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
-        self._deleted = _deleted(self.incoming, settings)
+        self._deleted = deleting(self.incoming, settings)
         self._deleted[: bucket.leaving] = True
         self._seqnos = pa.chunked_array([seqnos(settings.instant_time, task, 0, count)])
         self._found = np.zeros(count, bool)
@@ -208,9 +221,11 @@ class _Merger:
 
     @property
     def missed(self) -> int:
+        """See `Merger.missed`."""
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """See `Merger.apply`."""
         if not len(self._keys):
             yield pa.Table.from_batches([batch])
             return
@@ -303,10 +318,10 @@ class _Merger:
         """Rows that no stored row matched, without deletes."""
         left = np.flatnonzero(~(self._found | self._deleted))
         for part in self.incoming.runs(left, ROW_GROUP_ROWS):
-            yield _inserted(self._stamped(part), self.settings)
+            yield inserted(self._stamped(part), self.settings)
 
 
-def _deleted(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
+def deleting(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
     """Which of these prepared rows delete."""
     if settings.delete:
         return np.ones(rows.num_rows, bool)
@@ -316,7 +331,7 @@ def _deleted(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray
     return deleted_rows(flags, rows.num_rows)
 
 
-def _inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
+def inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
     """The rows, which no stored row lends what the input lacks."""
     for field in settings.files.schema if settings.rule.columns is not None else ():
         missing = rows.column(field.name).null_count if not field.nullable else 0
@@ -352,18 +367,6 @@ def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
         return frozenset()
     texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
     return repeating_text([metadata], texts)
-
-
-def _inherited(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:
-    """The base file's filter and key range, if they only need the new keys.
-
-    Keys that go stay in both, as in the filters of Hudi that grow: too wide is safe, too narrow would not be.
-    """
-    stored = footer.bloom(storage) if footer.minimum is not None and footer.maximum is not None else None
-    roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free
-    if stored is None or not roomy or stored.used + stored.free > _OVERSIZED * max(footer.rows, 1):
-        return None
-    return KeyFacts(stored, KeyRange(footer.minimum, footer.maximum))
 
 
 def put_rows(

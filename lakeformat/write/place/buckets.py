@@ -11,17 +11,20 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
+from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.index.bucket import bucket_file_id, bucket_of
-from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 
 __all__ = [
     "Bucket",
     "BucketLoad",
     "FileSizing",
     "InsertShare",
+    "LogPlace",
     "SmallFile",
     "assign",
     "assign_to_buckets",
+    "changed",
     "derive_file_id",
     "split_evenly",
     "spread_inserts",
@@ -75,6 +78,39 @@ class InsertShare:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where a bucket's rows are appended: the next log file of a file slice, or the first of a new one.
+
+    Attributes:
+        named_after: the instant in its name; None for that of the commit.
+        version: the number in its name.
+        opened_at: the instant that opened the slice; None if the commit does.
+        piece: the slice; None if the commit opens it.
+        merging: how the slice's files become rows; None where nobody looks at them.
+        deleting: those of the slice's log files that may delete rows.
+        is_closing: a pending compaction is going to write the slice's base file.
+    """
+
+    named_after: str | None = None
+    version: int = 1
+    opened_at: str | None = None
+    piece: FileSlice | None = None
+    merging: SliceMerging | None = None
+    deleting: tuple[LogFile, ...] = ()
+    is_closing: bool = False
+
+    @property
+    def base_name(self) -> str:
+        """Bare name of the slice's base file; "" if it has none."""
+        return str(self.piece.base.name) if self.piece is not None and self.piece.base is not None else ""
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """Bare names of the slice's log files so far."""
+        return tuple(str(log.name) for log in self.piece.logs) if self.piece is not None else ()
+
+
 class BucketLoad(Protocol):
     """What the workload profile tells of a bucket, however its rows are held; counts in rows."""
 
@@ -87,8 +123,8 @@ class BucketLoad(Protocol):
         """The file group."""
 
     @property
-    def base(self) -> BaseFile | None:
-        """The version to merge into; None opens a new file group."""
+    def changes(self) -> str | None:
+        """The instant that opened the slice which the rows go into; None for a new file group."""
 
     @property
     def updates(self) -> int:
@@ -104,9 +140,10 @@ class Bucket:
     """Work for one file group.
 
     Attributes:
-        base: the version to merge into; None opens a new file group.
+        base: the base file of the slice they belong to; None where it has none, and for a new file group.
         rows: positions of its rows among the partition's; the first ``lookups`` may be in the base file.
         leaving: the first so many move to another partition: here they are deletes.
+        onto: where the rows are appended; None writes a base file.
     """
 
     partition_path: str
@@ -115,6 +152,17 @@ class Bucket:
     rows: Ints
     lookups: int
     leaving: int = 0
+    onto: LogPlace | None = None
+
+    @property
+    def changes(self) -> str | None:
+        """The instant that opened the slice which the rows go into; None for a new file group."""
+        return changed(self.base, self.onto)
+
+    @property
+    def file_name(self) -> str:
+        """What the rows there are said to stand in."""
+        return str(self.base.name) if self.base is not None else self.file_id
 
     @property
     def updates(self) -> int:
@@ -125,6 +173,13 @@ class Bucket:
     def inserts(self) -> int:
         """Rows that no file holds."""
         return len(self.rows) - self.lookups
+
+
+def changed(base: BaseFile | None, onto: LogPlace | None) -> str | None:
+    """The instant that opened the slice which a bucket goes into; None if it opens one."""
+    if onto is not None:
+        return onto.opened_at
+    return base.name.instant_time if base is not None else None
 
 
 def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> tuple[InsertShare, ...]:
@@ -146,7 +201,7 @@ def split_evenly(rows: int, most: int) -> list[int]:
 
 def assign(
     partition_path: str,
-    files: Sequence[BaseFile],
+    files: Sequence[FileSlice],
     located: tuple[Ints, Ints],
     new: Ints,
     sizing: FileSizing,
@@ -173,9 +228,9 @@ def assign(
     bounds = np.searchsorted(owners[order], np.arange(len(files) + 1))
     updates = {at: rows[order[bounds[at] : bounds[at + 1]]] for at in range(len(files)) if bounds[at] < bounds[at + 1]}
     small = [
-        SmallFile(at, file.name.file_id, file.size_bytes)
-        for at, file in enumerate(files)
-        if file.size_bytes < sizing.small_file_bytes and file.group not in closed
+        SmallFile(at, piece.group.file_id, piece.size_bytes)
+        for at, piece in enumerate(files)
+        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed
     ]
     inserts: dict[int, Ints] = {}
     created: list[Bucket] = []
@@ -191,8 +246,8 @@ def assign(
     merged = (
         Bucket(
             partition_path,
-            files[at].name.file_id,
-            files[at],
+            files[at].group.file_id,
+            files[at].base,
             np.concatenate([updates.get(at, none), inserts.get(at, none)]),
             len(updates.get(at, none)),
             int(left[at]),
@@ -204,7 +259,7 @@ def assign(
 
 def assign_to_buckets(
     partition_path: str,
-    files: Sequence[BaseFile],
+    files: Sequence[FileSlice],
     located: tuple[Ints, Ints],
     new: Ints,
     new_buckets: Ints,
@@ -217,7 +272,7 @@ def assign_to_buckets(
         located, new: as for `assign`; how large a file gets has no part in it.
         new_buckets: the bucket of each new row.
     """
-    file_at = {bucket_of(file.name.file_id): at for at, file in enumerate(files)}
+    file_at = {bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
     rows, owners = located
     lookups = _grouped(rows, owners)
     inserts = _grouped(new, new_buckets)
@@ -226,9 +281,9 @@ def assign_to_buckets(
     for bucket, at in sorted(file_at.items(), key=lambda item: item[1]):
         found, added = lookups.get(at, none), inserts.pop(bucket, none) if bucket is not None else none
         if len(found) or len(added):
-            file = files[at]
+            piece = files[at]
             taken = np.concatenate([found, added])
-            merged.append(Bucket(partition_path, file.name.file_id, file, taken, len(found)))
+            merged.append(Bucket(partition_path, piece.group.file_id, piece.base, taken, len(found)))
     created = [
         Bucket(partition_path, bucket_file_id(bucket, next_file_id()), None, added, 0)
         for bucket, added in inserts.items()

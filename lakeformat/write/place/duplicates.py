@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import DuplicateKeyError
-from lakeformat.index.port import Tagged
+from lakeformat.index.port import Ints, Tagged
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.write.rows.prepare import ANY_PARTITION
 
-__all__ = ["doubled_keys", "refuse_doubled", "without_stored"]
+__all__ = ["doubled_keys", "refuse_doubled", "stored_keys", "without_stored"]
 
 
 def doubled_keys(keys: pa.ChunkedArray) -> pa.Array:
@@ -47,7 +47,7 @@ def refuse_doubled(rows: Mapping[str, pa.Table]) -> None:
 
 
 def without_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:
-    """Only the rows whose keys no file holds.
+    """Only the rows whose keys no file holds, and those whose row log files have deleted: these go where it stood.
 
     Args:
         rows: partition path -> prepared rows.
@@ -57,17 +57,29 @@ def without_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *
     Raises:
         DuplicateKeyError: names a key that is stored.
     """
-    stored = {path: found for path, found in tagged.items() if len(found.keys)}
+    stored = {path: keys for path, found in tagged.items() if len(keys := stored_keys(found))}
     if fail and stored:
-        path, found = next(iter(stored.items()))
-        key = rows[path].column(RECORD_KEY)[int(found.keys[0])].as_py()
-        total = sum(len(np.unique(found.keys)) for found in stored.values())
+        path, keys = next(iter(stored.items()))
+        key = rows[path].column(RECORD_KEY)[int(keys[0])].as_py()
+        total = sum(map(len, stored.values()))
         raise DuplicateKeyError(
             f"{total} record key(s) of the input are in the table already, e.g. {key!r}{_within(path)}; leave "
             "them out, use operation upsert, or set hoodie.datasource.insert.dup.policy=drop"
         )
-    nothing = np.empty(0, np.int64)
-    return {path: replace(found, keys=nothing, files=nothing) for path, found in tagged.items()}
+    return {path: _again(found, stored_keys(found)) for path, found in tagged.items()}
+
+
+def stored_keys(found: Tagged) -> Ints:
+    """Keys of which some slice has a row."""
+    return np.unique(found.keys if found.gone is None else found.keys[~found.gone])
+
+
+def _again(found: Tagged, stored: Ints) -> Tagged:
+    """The pairs of the other keys, one each."""
+    left = np.flatnonzero(~np.isin(found.keys, stored))
+    left = left[np.unique(found.keys[left], return_index=True)[1]]
+    gone = None if found.gone is None else found.gone[left]
+    return replace(found, keys=found.keys[left], files=found.files[left], gone=gone)
 
 
 def _within(partition: str) -> str:

@@ -34,7 +34,7 @@ def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck
 
 def _bucket_check(plan: BucketPlan) -> NewKeyCheck:
     """Two writers may open the same bucket (Hudi: ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``)."""
-    opened = {(b.partition_path, bucket_of(b.file_id)): b.file_id for b in plan.buckets if b.base is None}
+    opened = {(b.partition_path, bucket_of(b.file_id)): b.file_id for b in plan.buckets if b.changes is None}
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
         for time, metadata in others:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,28 +16,31 @@ from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.port import TagCounts, Tagged
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
+from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.report import Report
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.folders import check_new_folders
 from lakeformat.transaction.written import Written
 from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.place.appends import Appending
 from lakeformat.write.place.buckets import Bucket, BucketLoad, FileSizing, assign, assign_to_buckets, derive_file_id
-from lakeformat.write.place.duplicates import refuse_doubled, without_stored
+from lakeformat.write.place.duplicates import refuse_doubled, stored_keys, without_stored
 from lakeformat.write.place.route import RoutedBucket
 from lakeformat.write.place.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
 from lakeformat.write.place.spread import SpreadSettings, own_partitions, spread
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.prepare import ANY_PARTITION, combine, winning
 
-__all__ = ["BucketPlan", "check_opened", "false_positives", "plan_buckets", "workload_profile"]
+__all__ = ["BucketPlan", "appending_of", "check_opened", "false_positives", "plan_buckets", "workload_profile"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
+_SMALL: Final = "hoodie.parquet.small.file.limit"
 
 
 @dataclass(frozen=True)
@@ -95,26 +98,27 @@ def plan_buckets(
             tagged = {p: found.inserting(insertable(rows[p])[found.new]) for p, found in tagged.items()}
         counted.update(TagCounts.total(found.counts for found in tagged.values()))
         if job.dup_policy != "none":
-            counted["dropped"] = sum(len(np.unique(found.keys)) for found in tagged.values())
+            counted["dropped"] = sum(len(stored_keys(found)) for found in tagged.values())
             tagged = without_stored(rows, tagged, fail=job.dup_policy == "fail")
         if job.prepare.whole and ANY_PARTITION in rows:
             settings = SpreadSettings.of(job, schema, may_move=insertable is None)
-            whole, tagged = spread(storage, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings)
+            whole, tagged = spread(storage, snapshot, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings)
             rows = dict.fromkeys(tagged, whole)
             counted["moved"] = sum(len(np.unique(found.keys[found.leaving])) for found in tagged.values())
     with report.step("profile") as counted:
         placed = {path: _without_deletes(job, rows[path], found) for path, found in tagged.items()}
         inserts = {path: found.new for path, found in placed.items()}
         closed = frozenset(TimelineStore(storage).pending_clustering(snapshot.timeline))
+        appending = appending_of(storage, job, snapshot, looks=insertable is not None)
         files = job.files(schema)
 
         def size(path: str) -> FileSizing:
-            return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed), files)
+            return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed, appending), files)
 
         with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             sizing = dict(zip(tagged, pool.map(size, tagged), strict=True))
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
-        buckets = _buckets(job, placed, snapshot, sizing, closed)
+        buckets = _buckets(job, placed, snapshot, sizing, closed, appending)
         check_opened(storage, snapshot, buckets)
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
@@ -146,7 +150,7 @@ def _searched(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:
     """Deletes that name no partition are looked for in every one."""
     if ANY_PARTITION not in rows:
         return rows
-    return dict.fromkeys(snapshot.by_partition, rows[ANY_PARTITION])
+    return dict.fromkeys(snapshot.slices, rows[ANY_PARTITION])
 
 
 def _tag(storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot: Snapshot) -> Mapping[str, Tagged]:
@@ -161,17 +165,42 @@ def _without_deletes(job: WriteJob, rows: pa.Table, found: Tagged) -> Tagged:
     return found.inserting(~deleted[found.new]) if deleted.any() else found
 
 
-def _open_files(job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId]) -> tuple[BaseFile, ...]:
-    """Files of a partition that may be topped up: a pending clustering is going to replace the others."""
-    files = snapshot.by_partition.get(path, ()) if job.joins else ()
-    return tuple(file for file in files if file.group not in closed)
+def appending_of(storage: Storage, job: WriteJob, snapshot: Snapshot, *, looks: bool = False) -> Appending:
+    """How a write treats the slices of this table.
+
+    Args:
+        looks: whether stored rows are looked at, whatever the job's rule.
+    """
+    if not job.config.takes_logs:
+        return Appending()
+    live = snapshot.live
+    return Appending(
+        is_on=True,
+        has_buckets=(has_buckets := job.index_settings.has_buckets),
+        opens_logs=has_buckets and job.operation.joins,
+        by_commit=snapshot.timeline.layout.tells_completion,
+        compacting=TimelineStore(storage).pending_compactions(snapshot.timeline),
+        looks=looks or job.rule.merger is not None or job.rule.columns is not None,
+        orders=job.config.orders_versions,
+        upserting=live.upserting if isinstance(live, ListedSlices) else frozenset(),
+        merging=snapshot.merging,
+    )
+
+
+def _open_files(
+    job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId], appending: Appending
+) -> tuple[FileSlice, ...]:
+    """Slices of a partition that may be topped up: a pending clustering is going to replace the others."""
+    slices = snapshot.slices.get(path, ()) if job.joins else ()
+    closed |= appending.closed(slices, job.options[_SMALL])
+    return tuple(piece for piece in slices if piece.group not in closed)
 
 
 def _sizing(
-    job: WriteJob, rows: pa.Table, new: np.ndarray, files: Sequence[BaseFile], settings: FileSettings
+    job: WriteJob, rows: pa.Table, new: np.ndarray, files: Sequence[FileSlice], settings: FileSettings
 ) -> FileSizing:
     """How the inserts of a partition are spread. Few rows, that fit into one file in any case, are not measured."""
-    small, most = job.options["hoodie.parquet.small.file.limit"], job.options["hoodie.parquet.max.file.size"]
+    small, most = job.options[_SMALL], job.options["hoodie.parquet.max.file.size"]
     smallest = min((file.size_bytes for file in files if file.size_bytes < small), default=0)
     at_most = most_bytes(rows, len(new), len(settings.schema))
     if not len(new) or smallest + at_most <= most:
@@ -194,6 +223,7 @@ def _buckets(
     snapshot: Snapshot,
     sizing: Mapping[str, FileSizing],
     closed: frozenset[FileGroupId],
+    appending: Appending,
 ) -> tuple[Bucket, ...]:
     buckets: list[Bucket] = []
     numbers = iter(range(1 << 62))
@@ -202,13 +232,14 @@ def _buckets(
         return derive_file_id(job.write_id, -1, next(numbers))
 
     for path, found in placed.items():
-        files = snapshot.by_partition.get(path, ()) if job.joins else ()
+        slices = snapshot.slices.get(path, ()) if job.joins else ()
         located, new, size = (found.keys, found.files), found.new, sizing[path]
         if found.new_buckets is not None:
-            buckets += assign_to_buckets(path, files, located, new, found.new_buckets, next_file_id)
+            mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_file_id)
         else:
-            leaving = found.leaving
-            buckets += assign(path, files, located, new, size, next_file_id, closed=closed, leaving=leaving)
+            full = closed | appending.closed(slices, job.options[_SMALL])
+            mine = assign(path, slices, located, new, size, next_file_id, closed=full, leaving=found.leaving)
+        buckets += appending.placed(mine, slices)
     return tuple(buckets)
 
 
@@ -226,7 +257,7 @@ def check_opened(
     Raises:
         InvalidInputError: the folder of one would lie in that of another; see `check_new_folders`.
     """
-    opened = {bucket.partition_path for bucket in buckets if bucket.base is None}
+    opened = {bucket.partition_path for bucket in buckets if bucket.changes is None}
     check_new_folders(storage, snapshot, opened.union(file.stat.partition_path for file in written))
 
 
@@ -246,14 +277,14 @@ def workload_profile(
         inserts[stat.partition_path] += stat.num_inserts
     for bucket in buckets:
         path, new = bucket.partition_path, bucket.inserts
-        if bucket.base is None:
+        if bucket.changes is None:
             inserts[path] = inserts.get(path, 0) + new
         else:
             entry = WriteStat(
                 bucket.file_id,
                 "",
                 path,
-                bucket.base.name.instant_time,
+                bucket.changes,
                 0,
                 num_updates=bucket.updates,
                 num_inserts=new,

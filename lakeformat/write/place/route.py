@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile, FileGroupId
-from lakeformat.write.place.buckets import FileSizing, SmallFile, derive_file_id, spread_inserts
+from lakeformat.write.place.buckets import FileSizing, LogPlace, SmallFile, changed, derive_file_id, spread_inserts
 from lakeformat.write.rows.prepare import ANY_PARTITION
 
 __all__ = [
@@ -91,6 +91,12 @@ class RoutedBucket:
     base: BaseFile | None
     updates: int
     inserts: int
+    onto: LogPlace | None = None
+
+    @property
+    def changes(self) -> str | None:
+        """The instant that opened the slice which the rows go into; None for a new file group."""
+        return changed(self.base, self.onto)
 
 
 @dataclass(frozen=True, slots=True)

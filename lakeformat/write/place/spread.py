@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,17 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather
 from lakeformat.files.base_file import ROW_GROUP_ROWS
-from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.index.port import Ints, Tagged, in_key_order
 from lakeformat.keys.record_keys import field_column
 from lakeformat.merge import MergeRule, stored_wins
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import FileSlice
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.write.decide.job import WriteJob
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.prepare import split_by_partition
+from lakeformat.write.rows.slice_rows import slice_batches
 
 __all__ = ["SpreadSettings", "own_partitions", "spread"]
 
@@ -63,7 +64,7 @@ def own_partitions(rows: pa.Table) -> Mapping[str, pa.Table]:
 
 
 def spread(
-    storage: Storage, rows: pa.Table, tagged: Tagged, settings: SpreadSettings
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, settings: SpreadSettings
 ) -> tuple[pa.Table, Mapping[str, Tagged]]:
     """The rows to write, and partition path -> which of them go where in it.
 
@@ -71,10 +72,11 @@ def spread(
     of these, or all their columns if the rule makes a row of both.
 
     Args:
+        snapshot: the table.
         rows: combined rows of all partitions, each with its partition path; without that column none is new.
         tagged: exact locations in the whole table.
     """
-    owners = [file.partition_path for file in tagged.searched]
+    owners = [piece.group.partition_path for piece in tagged.searched]
     has_paths = PARTITION_PATH in rows.schema.names
     if not has_paths:
         names = sorted({*owners})
@@ -87,12 +89,13 @@ def spread(
             paths.indices.to_numpy(zero_copy_only=False)
         ]
     file_codes = np.searchsorted(names, owners) if owners else np.empty(0, np.int64)
+    tagged = _without_gone(tagged, file_codes[tagged.files] == own[tagged.keys], has_paths=has_paths)
     codes = file_codes[tagged.files]
     leaving = np.zeros(len(tagged.keys), bool)
     new = tagged.new if has_paths else tagged.new[:0]
     if settings.moves and has_paths:
         leaving = (codes != own[tagged.keys]) & _may_move(rows, settings)[tagged.keys]
-        rows, leaving = _merged(storage, rows, tagged, leaving, settings)
+        rows, leaving = _merged(storage, snapshot, rows, tagged, leaving, settings)
         moved = np.setdiff1d(tagged.keys[leaving], tagged.keys[~leaving])
         new = np.concatenate([new, moved])
         new = new[in_key_order(rows.column(RECORD_KEY).take(pa.array(new)))]
@@ -117,8 +120,23 @@ def _may_move(rows: pa.Table, settings: SpreadSettings) -> Bools:
     return may
 
 
+def _without_gone(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
+    """Without the slices whose log files have deleted the row, if it is not deleted from its own partition alone.
+
+    There a new version goes to where the old one stands, so that no index finds the key in two places.
+    """
+    if tagged.gone is None:
+        return tagged
+    live = np.zeros(int(tagged.keys.max(initial=-1)) + 1, bool)
+    live[tagged.keys[~tagged.gone]] = True
+    kept = ~tagged.gone | (is_own & ~live[tagged.keys])
+    left = np.setdiff1d(tagged.keys, tagged.keys[kept])
+    new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
+    return replace(tagged, keys=tagged.keys[kept], files=tagged.files[kept], new=new, gone=None)
+
+
 def _merged(
-    storage: Storage, rows: pa.Table, tagged: Tagged, leaving: Bools, settings: SpreadSettings
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, settings: SpreadSettings
 ) -> tuple[pa.Table, Bools]:
     """The rows, those that move merged with what is stored, and the pairs that leave their file after all.
 
@@ -129,7 +147,7 @@ def _merged(
     if not leaving.any() or not (rule.stored_may_win or makes_rows):
         return rows, leaving
     columns = settings.schema if makes_rows else _only(settings.schema, rule.ordering)
-    at, stored = _stored_rows(storage, rows, tagged, leaving, columns)
+    at, stored = _stored_rows(storage, snapshot, rows, tagged, leaving, columns)
     if rule.stored_may_win and rule.ordering:
         incoming = field_column(rows, rule.ordering, "ordering").take(pa.array(at)).combine_chunks()
         newer = stored_wins(field_column(stored, rule.ordering, "ordering").combine_chunks(), incoming)
@@ -167,7 +185,7 @@ def _replaced(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettin
 
 
 def _stored_rows(
-    storage: Storage, rows: pa.Table, tagged: Tagged, leaving: Bools, columns: pa.Schema
+    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
     """What is stored under the keys of the pairs that leave: position of the incoming row, and the stored row."""
     keys = rows.column(RECORD_KEY)
@@ -175,26 +193,23 @@ def _stored_rows(
 
     def one(file: int) -> tuple[Ints, pa.Table]:
         wanted = tagged.keys[leaving & (tagged.files == file)]
-        return _rows_of_file(storage, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
+        return _rows_of(storage, snapshot, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
 
     with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
         found = list(pool.map(one, files))
     return np.concatenate([at for at, _ in found]), pa.concat_tables([table for _, table in found])
 
 
-def _rows_of_file(
-    storage: Storage, file: BaseFile, keys: pa.ChunkedArray, positions: Ints, columns: pa.Schema
+def _rows_of(
+    storage: Storage, snapshot: Snapshot, piece: FileSlice, keys: pa.ChunkedArray, positions: Ints, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
     optional = pa.schema([field.with_nullable(True) for field in columns])
     at, parts = [np.empty(0, np.int64)], [optional.empty_table()]
-    with storage.open_input(file.path) as source, open_parquet(source, file.path) as parquet:
-        present = set(parquet.schema_arrow.names)
-        names = [RECORD_KEY, *(name for name in optional.names if name in present)]
-        for batch in row_batches(parquet, file.path, ROW_GROUP_ROWS, columns=names):
-            found = pc.index_in(batch.column(RECORD_KEY), value_set=keys)
-            hit = pc.is_valid(found)
-            at.append(positions[np.asarray(found.drop_null()).astype(np.int64)])
-            parts.append(pa.Table.from_batches([conform(batch.filter(hit), optional)]))
+    for batch in slice_batches(storage, snapshot, piece, optional, ROW_GROUP_ROWS):
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=keys)
+        hit = pc.is_valid(found)
+        at.append(positions[np.asarray(found.drop_null()).astype(np.int64)])
+        parts.append(pa.Table.from_batches([conform(batch.filter(hit), optional)]))
     return np.concatenate(at), pa.concat_tables(parts)
 
 
@@ -202,11 +217,11 @@ def _by_partition(
     names: Sequence[str], tagged: Tagged, codes: Ints, leaving: Bools, new: Ints, new_codes: Ints
 ) -> Mapping[str, Tagged]:
     """Pairs and new rows by partition, files counted within each."""
-    files: dict[str, list[BaseFile]] = {name: [] for name in names}
+    slices: dict[str, list[FileSlice]] = {name: [] for name in names}
     within = np.empty(len(tagged.searched), np.int64)
-    for at, file in enumerate(tagged.searched):
-        within[at] = len(files[file.partition_path])
-        files[file.partition_path].append(file)
+    for at, piece in enumerate(tagged.searched):
+        within[at] = len(slices[piece.group.partition_path])
+        slices[piece.group.partition_path].append(piece)
     spread_out = {}
     for code, name in enumerate(names):
         mine, fresh = codes == code, new[new_codes == code]
@@ -215,7 +230,7 @@ def _by_partition(
                 tagged.keys[mine],
                 within[tagged.files[mine]],
                 fresh,
-                searched=tuple(files[name]),
+                searched=tuple(slices[name]),
                 leaving=leaving[mine],
             )
     return spread_out

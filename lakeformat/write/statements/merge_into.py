@@ -24,7 +24,6 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule
-from lakeformat.model.files import BaseFile
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
 from lakeformat.predicate import Always, mask
@@ -222,7 +221,7 @@ def _attempt(
         commit = session.transaction.inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
             HandleSettings.of(job, commit.time, plan.schema),
-            merger=lambda bucket, base, source, task, settings: _Clauses(plan, bucket, base, source, task, settings),
+            merger=lambda bucket, source, task, settings: _Clauses(plan, bucket, source, task, settings),
         )
         with session.transaction.report.step("write") as counted:
             written = session.handle(buckets, handles)
@@ -245,12 +244,11 @@ class _Clauses:
         self,
         plan: MergePlan,
         bucket: Bucket,
-        base: BaseFile,
         source: pa.Table,
         task: int,
         settings: HandleSettings,
     ) -> None:
-        self.plan, self.base, self.task, self.settings = plan, base, task, settings
+        self.plan, self.bucket, self.task, self.settings = plan, bucket, task, settings
         self.updates = self.deletes = 0
         self._rows = Incoming(source, bucket.rows, settings.files.row_group_bytes)
         self._keys = self._rows.column(RECORD_KEY, bucket.lookups)
@@ -295,7 +293,7 @@ class _Clauses:
 
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
         """What clauses look at, one row a match."""
-        stored = pa.table(with_names(batch.take(pa.array(hit)), self.base, self._target))
+        stored = pa.table(with_names(batch.take(pa.array(hit)), self.bucket, self._target))
         pairs = self.plan.source(self._rows.taken(rows))
         for name in stored.schema.names:
             pairs = pairs.append_column(TARGET + name, stored.column(name))

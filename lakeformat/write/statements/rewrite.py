@@ -20,7 +20,6 @@ from lakeformat.codec.conform import conform, read_schema
 from lakeformat.errors import WriteConflictError
 from lakeformat.files.base_file import constant
 from lakeformat.keys.seqnos import seqnos
-from lakeformat.model.files import BaseFile
 from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
 from lakeformat.read.matching import Found
@@ -31,7 +30,7 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written
 from lakeformat.write.make.handles import HandleSettings, merge, put_rows, without
 from lakeformat.write.place.buckets import Bucket
-from lakeformat.write.place.profile import BucketPlan, workload_profile
+from lakeformat.write.place.profile import BucketPlan, appending_of, workload_profile
 from lakeformat.write.rows.schema import optional_within
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import Assignment
@@ -85,14 +84,25 @@ def _attempt(
         found = find(snapshot)
         counted.update(found.counts)
     nothing = np.empty(0, np.int64)
-    buckets = tuple(Bucket(file.partition_path, file.name.file_id, file, nothing, 0) for file in found.files)
+    appending = appending_of(session.storage, session.job, snapshot, looks=True)
+    buckets = tuple(
+        Bucket(
+            piece.group.partition_path,
+            piece.group.file_id,
+            piece.base,
+            nothing,
+            0,
+            onto=appending.place(piece) if appending.is_on else None,
+        )
+        for piece in found.slices
+    )
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
     commit = session.transaction.begin(snapshot.timeline.commit_times)
     with session.transaction.running(commit):
         commit = session.transaction.inflight(commit, workload_profile(session.job.operation, buckets, ()), snapshot)
         handles = replace(
             HandleSettings.of(session.job, commit.time, change.schema),
-            merger=lambda _, base, __, task, settings: _Changes(change, base, task, settings),
+            merger=lambda bucket, _, task, settings: _Changes(change, bucket, task, settings),
         )
         with session.transaction.report.step("write") as counted:
             ours = session.handle(plan, handles) if handle is None else session.place(commit, handle(buckets, handles))
@@ -121,14 +131,14 @@ def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
         )
 
 
-def with_names(batch: pa.RecordBatch, base: BaseFile, schema: pa.Schema) -> pa.RecordBatch:
+def with_names(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.RecordBatch:
     """A merge's batch as readers see it.
 
     Args:
         schema: wanted columns, of the meta columns and the table's; types as readers get them.
     """
-    for name, value in ((PARTITION_PATH, base.partition_path), (FILE_NAME, str(base.name))):
-        if name in schema.names:
+    for name, value in ((PARTITION_PATH, bucket.partition_path), (FILE_NAME, bucket.file_name)):
+        if name in schema.names and name not in batch.schema.names:
             batch = batch.append_column(name, constant(value, batch.num_rows))
     shaped: pa.RecordBatch = conform(batch, schema)
     return shaped
@@ -142,8 +152,8 @@ def readable(schema: pa.Schema) -> pa.Schema:
 class _Changes:
     """The merger of an update or delete: changes the rows of one base file that match."""
 
-    def __init__(self, change: Rewrite, base: BaseFile, task: int, settings: HandleSettings) -> None:
-        self.change, self.base, self.task, self.settings = change, base, task, settings
+    def __init__(self, change: Rewrite, bucket: Bucket, task: int, settings: HandleSettings) -> None:
+        self.change, self.bucket, self.task, self.settings = change, bucket, task, settings
         self.updates = self.deletes = self.missed = 0
         self._readable = readable(change.schema)
         wanted = {RECORD_KEY, *columns_of(change.predicate)}  # The key, for filters that look at nothing.
@@ -157,7 +167,7 @@ class _Changes:
 
     def _applied(self, batch: pa.RecordBatch) -> pa.Table:
         table = pa.Table.from_batches([batch])
-        hit = np.asarray(mask(self.change.predicate, with_names(batch, self.base, self._filtered)))
+        hit = np.asarray(mask(self.change.predicate, with_names(batch, self.bucket, self._filtered)))
         count = int(hit.sum())
         if not count:
             return table
@@ -166,7 +176,7 @@ class _Changes:
             return without(table, hit)
         columns = {COMMIT_SEQNO: seqnos(self.settings.instant_time, self.task, self.updates, count)}
         self.updates += count
-        rows = with_names(batch.filter(pa.array(hit)), self.base, self._readable)
+        rows = with_names(batch.filter(pa.array(hit)), self.bucket, self._readable)
         columns.update({each.field.name: each.values(rows) for each in self.change.assignments})
         return put_rows(table, hit, pa.table(columns), self.settings.instant_time)
 

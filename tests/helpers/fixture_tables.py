@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-FIXTURES = Path(os.environ.get("LAKEFORMAT_FIXTURES") or Path(__file__).resolve().parent / "fixtures")
+FIXTURES = Path(os.environ.get("LAKEFORMAT_FIXTURES") or Path(__file__).resolve().parents[1] / "fixtures")
 
 
 def names(collection: str) -> list[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import hudi_rs
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
-
 from lakeformat.storage import LocalStorage
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
 
 __all__ = ["assert_recovered", "calls_of", "crashed", "failures_of", "worth_it"]
 

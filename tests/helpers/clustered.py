@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import numpy as np
 import pyarrow as pa
 
 import lakeformat
 from lakeformat.model.files import BaseFile
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema(
     {

@@ -14,9 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
-from predicate.filter_strategies import LITERALS, VALUES
-from skipping_tables import edit_footers, new_table
-from thrift_footer import Struct
 
 from lakeformat import Table
 from lakeformat.predicate import (
@@ -33,6 +30,9 @@ from lakeformat.predicate import (
     Predicate,
     StartsWith,
 )
+from tests.helpers.filter_strategies import LITERALS, VALUES
+from tests.helpers.skipping_tables import edit_footers, new_table
+from tests.helpers.thrift_footer import Struct
 
 Row = dict[str, Any]
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from histories import PAYLOADS, Kill, Kind, RollBack, Sql, Step, Upgrade, W, Write, steps_of
-from hudi_spark import Hudi, HudiError
+
+from tests.helpers.histories import PAYLOADS, Kill, Kind, RollBack, Sql, Step, Upgrade, W, Write, steps_of
+from tests.helpers.hudi_spark import Hudi, HudiError
 
 MERGE_MODE: Final = "hoodie.write.record.merge.mode"
 COMPACTION_AFTER: Final = "hoodie.compact.inline.max.delta.commits"

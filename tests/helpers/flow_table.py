@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode
 
 import lakeformat
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.files import BaseFileName
 from lakeformat.storage import LocalStorage
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode
 
 __all__ = [
     "NO_PACKING",

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import fastavro
-from fixture_tables import FIXTURES
 
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage import MemoryStorage
+from tests.helpers.fixture_tables import FIXTURES
 
 COMMAND, DELETE, AVRO, HFILE, PARQUET, CDC = 0, 1, 3, 4, 5, 6
 INSTANT_TIME, TARGET, SCHEMA, COMMAND_TYPE, COMPACTED, IS_PARTIAL = 0, 1, 2, 3, 4, 7

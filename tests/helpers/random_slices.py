@@ -14,15 +14,16 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from skipping_tables import new_table
 
 from lakeformat import Table
 from lakeformat.codec.commit_json import encode_commit
 from lakeformat.codec.log_block import BlockKind, HeaderKey
-from lakeformat.files.log_writer import _block, delete_block
+from lakeformat.codec.log_envelope import block_bytes
+from lakeformat.files.log_writer import delete_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileSlice, LogFileName
 from lakeformat.model.record import META_COLUMNS
+from tests.helpers.skipping_tables import new_table
 
 Row = dict[str, Any]
 
@@ -139,13 +140,13 @@ class RandomSlices:
         stored = [{**meta, "_hoodie_record_key": row["id"], **row} for row in rows]
         header = {HeaderKey.INSTANT_TIME: time, HeaderKey.SCHEMA: json.dumps(AVRO)}
         if kind == "avro":
-            return _block(BlockKind.AVRO_DATA, header, _avro(stored))
+            return block_bytes(BlockKind.AVRO_DATA, header, _avro(stored))
         if kind == "is_partial":
             header[HeaderKey.IS_PARTIAL] = "true"
         sink, text = io.BytesIO(), pa.schema([(name, pa.string()) for name in META_COLUMNS])
         fields = [field for field in (*text, *SCHEMA) if field.name in {*META_COLUMNS, *rows[0]}]
         pq.write_table(pa.Table.from_pylist(stored, pa.schema(fields)), sink, row_group_size=2)
-        return _block(BlockKind.PARQUET_DATA, header, sink.getvalue())
+        return block_bytes(BlockKind.PARQUET_DATA, header, sink.getvalue())
 
     def _deletes(self, time: str, partition: str, keys: list[str]) -> bytes:
         if self.rule != "event" or self.random.random() < 0.5:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from thrift_footer import Struct, with_statistics
 
 from lakeformat import Table
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.storage.port import own_path
 from lakeformat.write.decide.table_settings import create_table
+from tests.helpers.thrift_footer import Struct, with_statistics
 
 __all__ = ["Reads", "batch", "edit_footers", "new_table", "rows"]
 

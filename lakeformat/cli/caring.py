@@ -1,0 +1,170 @@
+"""Commands that look after a table: cluster, compact, clean, savepoints, restore."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, listed, table_at
+from lakeformat.cli.output import human_bytes, plain, remark, show_json, show_result
+from lakeformat.errors import InvalidInputError, UnsupportedTableError
+
+__all__ = ["clean", "cluster", "compact", "restore", "savepoint"]
+
+_Schedule = Annotated[bool, typer.Option("--schedule", help="Only plan it; the plan waits on the timeline.")]
+_Run = Annotated[str | None, typer.Option("--run", help="Carry out the plan of this instant time.")]
+_Cancel = Annotated[str | None, typer.Option("--cancel", help="Take the plan of this instant time away.")]
+
+
+def cluster(
+    path: TablePath,
+    by: Annotated[str | None, typer.Option(help="Columns, commas between them; none brings files together.")] = None,
+    curve: Annotated[str | None, typer.Option(help="hilbert, z-order or linear.")] = None,
+    partitions: Annotated[str | None, typer.Option(help="Partition paths, * for any text.")] = None,
+    target_file_bytes: Annotated[int | None, typer.Option(help="Of the new files.")] = None,
+    schedule: _Schedule = False,
+    run: _Run = None,
+    cancel: _Cancel = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Rewrite files in an order that lets reads skip most of them.
+
+    [bold]lakeformat cluster /data/flights --by distance,dep_delay --curve hilbert[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    how: dict[str, Any] = {
+        "curve": curve,
+        "partitions": listed(partitions),
+        "target_file_bytes": target_file_bytes,
+    }
+    _one_of(schedule=schedule, run=run, cancel=cancel)
+    if schedule:
+        _planned(table.schedule_clustering(listed(by), **how), as_json)
+    elif cancel is not None:
+        table.cancel_clustering(cancel)
+        _cancelled(cancel, as_json)
+    else:
+        result = table.run_clustering(run) if run is not None else table.cluster(listed(by), **how)
+        show_result(result, as_json=as_json)
+
+
+def compact(
+    path: TablePath,
+    schedule: _Schedule = False,
+    run: _Run = None,
+    cancel: _Cancel = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Merge log files into base files (merge-on-read tables).
+
+    [bold]lakeformat compact /data/flights[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    _one_of(schedule=schedule, run=run, cancel=cancel)
+    if schedule:
+        _planned(table.schedule_compaction(), as_json)
+    elif cancel is not None:
+        table.cancel_compaction(cancel)
+        _cancelled(cancel, as_json)
+    else:
+        show_result(table.run_compaction(run) if run is not None else table.compact(), as_json=as_json)
+
+
+def clean(
+    path: TablePath,
+    commits: Annotated[int | None, typer.Option(help="Keep so many commits readable as they were.")] = None,
+    hours: Annotated[int | None, typer.Option(help="Keep commits of so many hours.")] = None,
+    versions: Annotated[int | None, typer.Option(help="Keep so many versions of each file.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, tell what would go.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Delete files that only older versions of the table need.
+
+    [bold]lakeformat clean /data/flights --commits 10 --dry-run[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    result = table.clean(commits=commits, hours=hours, versions=versions, dry_run=dry_run)
+    if as_json:
+        show_json(result)
+        return
+    if dry_run:
+        for file in result.files:
+            print(f"{human_bytes(file.size_bytes):>12}  {file.path}")
+    print(result)
+
+
+def savepoint(
+    path: TablePath,
+    instant: Annotated[str | None, typer.Argument(help="The commit to keep; the newest by default.")] = None,
+    comment: Annotated[str, typer.Option(help="Is kept with it.")] = "",
+    show: Annotated[bool, typer.Option("--list", help="Only list the savepoints there are.")] = False,
+    delete: Annotated[str | None, typer.Option("--delete", help="Let the savepoint of this commit go.")] = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Keep a commit, whatever is cleaned, until the savepoint is deleted.
+
+    [bold]lakeformat savepoint /data/flights --comment "before the migration"[/bold]
+    """
+    table: Any = _able(table_at(path, option, storage_option), "savepoint")
+    if delete is not None:
+        table.delete_savepoint(delete)
+        _cancelled(delete, as_json)
+    elif show:
+        found = table.savepoints()
+        show_json(found) if as_json else print("\n".join(map(str, found)) or "no savepoints")
+    else:
+        made = table.savepoint(instant, comment=comment)
+        show_json(made) if as_json else print(made)
+
+
+def restore(
+    path: TablePath,
+    to: Annotated[str, typer.Argument(help="The commit to go back to.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without being asked.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Go back to a commit: undo all that came after it, for good.
+
+    [bold]lakeformat restore /data/flights 20251120083000123 --yes[/bold]
+    """
+    table: Any = _able(table_at(path, option, storage_option), "restore")
+    if not yes:
+        typer.confirm(f"undo all commits of {path} after {to}, for good?", abort=True, err=True)
+    result = table.restore(to)
+    show_json(result) if as_json else print(result)
+
+
+def _able(table: Any, verb: str) -> Any:
+    if not hasattr(table, verb):
+        raise UnsupportedTableError(f"{verb} is not built yet; Apache Hudi's own tools do it on these tables")
+    return table
+
+
+def _one_of(**said: Any) -> None:
+    given = [name for name, value in said.items() if value]
+    if len(given) > 1:
+        raise InvalidInputError(f"--{' and --'.join(given)} are several things to do; give one")
+
+
+def _planned(instant_time: str | None, as_json: bool) -> None:
+    if as_json:
+        show_json({"planned": plain(instant_time)})
+    elif instant_time is None:
+        remark("there is nothing to do")
+    else:
+        print(instant_time)
+
+
+def _cancelled(instant_time: str, as_json: bool) -> None:
+    show_json({"gone": instant_time}) if as_json else print(f"{instant_time} is gone")

@@ -1,0 +1,116 @@
+"""Keys of file slices that have log files: those that only the log files hold, and those that these have deleted.
+
+Hudi's own indexes look into base files alone (``canIndexLogFiles`` is false) and never put a new key into a log file.
+So log files are read only where their commits do not say that they hold updates and deletes alone.
+
+Memory: the keys of the log files that are read; one slice's keys at a time where deleted rows are looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.files.log_reader import read_parts
+from lakeformat.files.slice_reader import read_slice
+from lakeformat.index.key_columns import KeyColumn, matches, read_keys
+from lakeformat.index.port import Tagged, in_key_order
+from lakeformat.merge.log_records import LogRows
+from lakeformat.model.files import FileSlice
+from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.table_state.live import ListedSlices
+from lakeformat.table_state.snapshot import Snapshot
+
+__all__ = ["slice_keys", "with_deleted_rows", "with_log_keys"]
+
+_BATCH_ROWS = 1 << 18
+_BATCH_BYTES = 64 << 20
+
+
+def with_log_keys(
+    storage: Storage,
+    snapshot: Snapshot,
+    slices: Sequence[FileSlice],
+    keys: pa.ChunkedArray,
+    tagged: Tagged,
+    pool: Executor,
+) -> Tagged:
+    """The same, with the keys that only log files hold found there.
+
+    Args:
+        slices: those that ``tagged`` points into.
+    """
+    updating = snapshot.live.updating if isinstance(snapshot.live, ListedSlices) else frozenset()
+    unsure = [at for at, each in enumerate(slices) if any(log.path not in updating for log in each.logs)]
+    if not unsure:
+        return tagged
+    columns = list(pool.map(lambda at: _written_keys(storage, snapshot, slices[at]), unsure))
+    found = matches(columns, keys)
+    pairs = np.unique(
+        np.concatenate(
+            [
+                np.stack([tagged.keys, tagged.files], 1),
+                *(np.stack([at, np.full(len(at), file)], 1) for at, file in zip(found, unsure, strict=True)),
+            ]
+        ),
+        axis=0,
+    )
+    new = np.setdiff1d(tagged.new, pairs[:, 0], assume_unique=True)
+    new = new[in_key_order(keys.take(pa.array(new)))]
+    return replace(tagged, keys=pairs[:, 0].copy(), files=pairs[:, 1].copy(), new=new)
+
+
+def with_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
+    """The same, told of each pair whether the slice's log files have deleted the row."""
+    gone = np.zeros(len(tagged.keys), bool)
+    for at in np.unique(tagged.files).tolist():
+        piece = tagged.searched[at]
+        if piece.logs:
+            mine = np.flatnonzero(tagged.files == at)
+            wanted = keys.take(pa.array(tagged.keys[mine]))
+            live = np.zeros(len(mine), bool)
+            for part in _live_keys(storage, snapshot, piece):
+                live[matches([KeyColumn(part, 0)], wanted)[0]] = True
+            gone[mine] = ~live
+    return replace(tagged, gone=gone) if gone.any() else tagged
+
+
+def slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
+    """Every key that a file of the slice holds, deleted or not; keys may repeat."""
+    parts = [read_keys(storage, piece.base)] if piece.base is not None else []
+    parts += [_written_keys(storage, snapshot, piece)] if piece.logs else []
+    chunks = [chunk for part in parts for chunk in part.keys.chunks]
+    return KeyColumn(pa.chunked_array(chunks, pa.string()), sum(part.size_bytes for part in parts))
+
+
+def _written_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
+    """The keys of all rows of data in a slice's log files."""
+    visible = snapshot.merging(piece).visible
+    parts = read_parts(storage, piece.logs, is_committed=visible, columns=[RECORD_KEY])
+    return KeyColumn(pa.chunked_array(_key_chunks(parts), pa.string()), sum(log.size_bytes for log in piece.logs))
+
+
+def _key_chunks(parts: Iterable[object]) -> list[pa.Array]:
+    rows = (part.rows for part in parts if isinstance(part, LogRows))
+    return [chunk for table in rows for chunk in table.column(RECORD_KEY).cast(pa.string()).chunks]
+
+
+def _live_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.ChunkedArray]:
+    schema = snapshot.columns(storage.location)
+    table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *schema])
+    batches = read_slice(
+        storage,
+        piece,
+        snapshot.merging(piece),
+        table,
+        [RECORD_KEY],
+        most_rows=_BATCH_ROWS,
+        most_bytes=_BATCH_BYTES,
+    )
+    for batch in batches:
+        yield pa.chunked_array([batch.column(RECORD_KEY)], pa.string())

@@ -1,0 +1,1 @@
+"""Moves a table between table versions, on request."""

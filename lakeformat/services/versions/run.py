@@ -1,0 +1,198 @@
+"""Moving a table to another version, with its effects (Hudi: ``UpgradeDowngrade``).
+
+The timeline is copied to where the other layout has it, where nobody looks yet; then one replacement of
+``hoodie.properties`` makes it the table's; then the old files go. Whoever dies on the way leaves the one or the other,
+and the next change of version clears up. All of it happens under the table's lock, and only while no instant is
+pending. Memory: one file of the timeline; of an archive that moves, 500 commits.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from lakeformat.codec.commit_recode import avro_of, json_of
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
+from lakeformat.model.table_config import TableConfig
+from lakeformat.services.versions.plan import completion_times, moves
+from lakeformat.services.versions.properties import moved_properties
+from lakeformat.storage.port import HOODIE
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.live import ListedSlices
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.archived import read_archive_logs, read_lsm_history
+from lakeformat.timeline.history_writer import write_history
+from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
+from lakeformat.timeline.store import MOVED
+from lakeformat.transaction.metadata_table import drop_metadata_table, write_properties
+from lakeformat.transaction.rollback import recover
+from lakeformat.write.decide.table_settings import key_settings
+
+__all__ = ["VERSIONS", "VersionChange", "VersionSession"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+#: Table versions that a table can be moved to.
+VERSIONS: Final = (6, 8, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChange:
+    """What became of a table's version.
+
+    Attributes:
+        before, after: table versions.
+        files: of the timeline, that were moved.
+        skipped: why nothing was done; "" if something was.
+    """
+
+    before: int
+    after: int
+    files: int = 0
+    skipped: str = ""
+
+
+class VersionSession:
+    """Moves one table between table versions."""
+
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self.engine, self.options = engine, options
+        self.storage, self.store = engine.storage, engine.store
+
+    def move(self, to: int, *, is_upgrade: bool) -> VersionChange:
+        """Move the table; nothing happens if it is of that version.
+
+        Raises:
+            InvalidInputError: no such version, or one in the other direction.
+            WriteConflictError: an instant is pending.
+            UnsupportedTableError: it cannot be carried over as it is.
+        """
+        if to not in VERSIONS:
+            raise InvalidInputError(f"table version {to!r} is not one of {', '.join(map(str, VERSIONS))}; name one")
+        with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+            config = self.store.config()
+            config.check_readable(self.storage.location)
+            self._clear_up(config)
+            before = config.version
+            if before == to:
+                return VersionChange(before, to, skipped=f"the table is of version {to} already")
+            if (to > before) is not is_upgrade:
+                verbs = ("downgrade", "upgrade") if is_upgrade else ("upgrade", "downgrade")
+                raise InvalidInputError(
+                    f"{self.storage.location} is of table version {before}: to {to} it is {verbs[0]}({to}), "
+                    f"not {verbs[1]}({to})"
+                )
+            moved_properties(config, to, key_settings(config, self.options))  # What refuses does so before all else.
+            self._settle(config, to)
+            values = moved_properties(self.store.config(), to, key_settings(config, self.options))
+            files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
+            write_properties(self.store, values, self.engine.clock)
+            self._clear_up(self.store.config())
+        _LOG.info("%s is of table version %d now, and was of %d", self.storage.location, to, before)
+        return VersionChange(before, to, files)
+
+    # --- before ---------------------------------------------------------------------------------------
+
+    def _settle(self, config: TableConfig, to: int) -> None:
+        """Undo what dead writers left, refuse what cannot be carried over, and let go of a metadata table."""
+        appends = [i for i in self.store.load().pending if i.action is Action.DELTA_COMMIT]
+        if not appends:
+            recover(self.store, config, self.engine.clock)
+        pending = appends or list(self.store.load().pending)
+        if pending:
+            raise WriteConflictError(
+                f"{self.store.path(pending[0])} is pending in {self.storage.location}: a table changes its version "
+                "only at rest; run or cancel the plan, or write to the table, which rolls back what has died"
+            )
+        if _changes_layout(config.version, to):
+            self._check_slices(self.engine.snapshot(config=config))
+            if to == 6:
+                self._check_history(config)
+        if drop_metadata_table(self.store, self.engine.clock):
+            _LOG.warning(
+                "dropped the metadata table of %s, which a change of version does not carry over: Hudi builds it anew "
+                "with hoodie.metadata.enable=true",
+                self.storage.location,
+            )
+
+    def _check_slices(self, snapshot: Snapshot) -> None:
+        live = snapshot.live
+        with_logs = sum(bool(piece.logs) for piece in live.slices) if isinstance(live, ListedSlices) else 0
+        if with_logs:
+            raise UnsupportedTableError(
+                f"{self.storage.location} has {with_logs} file slice(s) with log files, whose names differ between "
+                "versions; run compact() first"
+            )
+
+    def _check_history(self, config: TableConfig) -> None:
+        """An archive of timeline layout 1 is not written: what it would lack incremental reads would never show."""
+        history = read_lsm_history(self.storage, config.archive_folder).columns.column("time")
+        older = TableConfig({**config.values, "hoodie.timeline.layout.version": "1"}).archive_folder
+        known = read_archive_logs(self.storage, older).columns.column("time")
+        lost = set(history.to_pylist()) - set(known.to_pylist())
+        if lost:
+            raise UnsupportedTableError(
+                f"{self.storage.location} has {len(lost)} archived instant(s), e.g. {min(lost)}, which lakeformat does "
+                "not carry back to version 6; use Apache Hudi's downgrade_table for it"
+            )
+
+    # --- the timeline ---------------------------------------------------------------------------------
+
+    def _copy(self, config: TableConfig, moved: TableConfig) -> int:
+        """Write the timeline as the other layout has it. Returns how many files."""
+        old, new = _layout(config), _layout(moved)
+        found = [
+            (one, entry)
+            for entry in self.storage.list(old.folder)
+            if not entry.is_folder and (one := old.parse(entry.name)) is not None
+        ]
+        ends: dict[str, str] = {}
+        if new.tells_completion:
+            self.storage.delete_folder(new.folder)  # Of another try, or of an earlier life.
+            write_history(self.storage, read_archive_logs(self.storage, config.archive_folder), moved.archive_folder)
+            done = ((one, entry) for one, entry in found if one.state is State.COMPLETED)
+            ends = completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
+        planned = moves(
+            (one for one, _ in found), new, clusterings=self._clusterings([i for i, _ in found]), completed_at=ends
+        )
+        recode = avro_of if new.tells_completion else json_of
+        for move in planned:
+            data, path = self.storage.read(old.path(move.old)), old.path(move.old)
+            if move.old.action in COMMIT_ACTIONS and move.old.state is not State.REQUESTED:
+                replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
+                data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
+            self.storage.create(new.path(move.new), data)
+        return len(planned)
+
+    def _clusterings(self, instants: list[Instant]) -> frozenset[str]:
+        """Times of the replacecommits that have a plan."""
+        asked = (i for i in instants if i.action is Action.REPLACE_COMMIT and i.state is State.REQUESTED)
+        found = ((i.time, self.store.requested_replace(i)) for i in asked)
+        return frozenset(time for time, said in found if said is not None and said.plan is not None)
+
+    def _clear_up(self, config: TableConfig) -> None:
+        """Remove the files of the layout that the table does not have. Readers that still look there see `MOVED`."""
+        other = LAYOUT_1 if config.layout_version == 2 else LAYOUT_2
+        if other.folder == config.timeline_folder:
+            return
+        names = [entry.name for entry in self.storage.list(other.folder) if not entry.is_folder]
+        left = [name for name in names if other.parse(name) is not None]
+        if other is LAYOUT_2 and names:
+            self.storage.replace(f"{other.folder}/{MOVED}", b"")
+        for name in left:
+            self.storage.delete(f"{other.folder}/{name}")
+        if other is LAYOUT_2 and names:
+            self.storage.delete_folder(other.folder)
+
+
+def _changes_layout(before: int, to: int) -> bool:
+    return (before == 6) is not (to == 6)
+
+
+def _layout(config: TableConfig) -> TimelineLayout:
+    layout = layout_of(config)
+    if layout is None or (layout.tells_completion and layout.folder == HOODIE):
+        raise UnsupportedTableError(f"a timeline in {config.timeline_folder} is not supported; use Apache Hudi for it")
+    return layout

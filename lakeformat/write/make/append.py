@@ -1,0 +1,207 @@
+"""Append: one bucket becomes one log file of a file slice (Hudi: ``HoodieAppendHandle``).
+
+Rows stand in Parquet blocks, keys to delete in a block behind them. Memory: the bucket's keys, and one block of rows,
+of at most `ROW_GROUP_ROWS` rows and ``row_group_bytes``, with its Parquet file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.gather import gather_column
+from lakeformat.files.base_file import (
+    ROW_GROUP_ROWS,
+    FileSettings,
+    constant,
+    parquet_writer,
+    stamped_with,
+    stored_schema,
+)
+from lakeformat.files.log_writer import delete_block, parquet_block
+from lakeformat.keys.record_keys import field_column
+from lakeformat.keys.seqnos import seqnos
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import join_path
+from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written import Written
+from lakeformat.write.make.changes import NotAppendableError, changed_rows, outlives_deletes, rewrite_slice
+from lakeformat.write.make.handles import HandleSettings, deleting, inserted
+from lakeformat.write.place.appends import log_name
+from lakeformat.write.place.buckets import Bucket, LogPlace
+from lakeformat.write.rows.incoming import Incoming
+
+__all__ = ["append", "log_file_name"]
+
+
+def log_file_name(bucket: Bucket, place: LogPlace, task: int, settings: HandleSettings) -> str:
+    """The bare name of a bucket's log file."""
+    return str(log_name(place, bucket.file_id, settings.instant_time, settings.token(task)))
+
+
+def append(
+    storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
+) -> Written | None:
+    """The next log file of a slice, or the first of a new file group. None, and no file, if nothing changes.
+
+    A base file instead, where readers of log files would not see the change: see `lakeformat.write.make.changes`.
+
+    Raises:
+        WriteConflictError: a pending compaction is going to write that base file.
+    """
+    decided = settings.merger is not None or settings.rule.merger is not None or settings.rule.columns is not None
+    if decided and place.merging is not None:
+        try:
+            return _append_changes(storage, bucket, place, source, task, settings)
+        except NotAppendableError:
+            return rewrite_slice(storage, bucket, place, source, task, settings)
+    incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
+    keys = incoming.column(RECORD_KEY, bucket.lookups)
+    if place.deleting and not settings.delete and outlives_deletes(storage, place, keys):
+        return rewrite_slice(storage, bucket, place, source, task, settings)
+    return _append_rows(storage, bucket, place, incoming, task, settings)
+
+
+def _append_rows(
+    storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, task: int, settings: HandleSettings
+) -> Written | None:
+    """The rows as they came."""
+    deleted = deleting(incoming, settings)
+    deleted[: bucket.leaving] = True
+    gone = np.flatnonzero(deleted)
+    if bucket.changes is None:
+        gone = gone[:0]  # Nothing is there to delete.
+    kept = np.flatnonzero(~deleted)
+    if not len(kept) and not len(gone):
+        return None
+    numbers = pa.chunked_array([seqnos(settings.instant_time, task, 0, len(deleted))])
+    with _log_file(storage, bucket, place, task, settings) as file:
+        for part in incoming.runs(kept, ROW_GROUP_ROWS):
+            rows = stamped_with(
+                incoming.taken(part), settings.files.schema, settings.instant_time, gather_column(numbers, part)
+            )
+            file.add(inserted(rows, settings))
+        if len(gone):
+            file.delete(*_to_delete(incoming, gone, bucket, settings))
+    updates = int((kept < bucket.lookups).sum())
+    return file.written(updates=updates, inserts=len(kept) - updates, deletes=len(gone))
+
+
+def _append_changes(
+    storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
+) -> Written | None:
+    """The rows as the merger makes them. Raises `NotAppendableError`, and leaves no file."""
+    with (
+        changed_rows(storage, bucket, place, source, task, settings) as changed,
+        _log_file(storage, bucket, place, task, settings) as file,
+    ):
+        for rows in changed.rows():
+            file.add(rows)
+        gone = pa.concat_arrays([pa.array([], pa.string()), *changed.deleted])
+        if len(gone):
+            file.delete(gone, [])
+    written = file.written(updates=changed.merger.updates, inserts=changed.inserts, deletes=len(gone))
+    if not written.stat.num_writes and not len(gone):
+        storage.delete(written.staged_path)
+        return None
+    return written
+
+
+class _LogFile:
+    """A log file that grows block by block."""
+
+    def __init__(self, sink: Any, target: str, bucket: Bucket, place: LogPlace, settings: HandleSettings) -> None:
+        self._sink, self._target, self._bucket, self._place, self._settings = sink, target, bucket, place, settings
+        self._size = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """A block of rows; of a log file's row the file name is that of its group, as in Hudi's."""
+        self._put(_data(rows, self._bucket, self._settings))
+
+    def delete(self, keys: pa.Array, ordering: Sequence[pa.Array]) -> None:
+        """A block of deletes."""
+        settings = self._settings
+        block = delete_block(
+            keys,
+            partition_path=self._bucket.partition_path,
+            instant_time=settings.instant_time,
+            schema=settings.files.avro_schema,
+            ordering=ordering,
+        )
+        self._put(block)
+
+    def _put(self, block: bytes) -> None:
+        self._sink.write(block)
+        self._size += len(block)
+
+    def written(self, *, updates: int, inserts: int, deletes: int) -> Written:
+        """The finished file."""
+        bucket, name = self._bucket, self._target.rpartition("/")[2]
+        stat = WriteStat(
+            bucket.file_id,
+            join_path(bucket.partition_path, name),
+            bucket.partition_path,
+            self._place.opened_at or self._settings.instant_time,
+            updates + inserts,
+            num_deletes=deletes,
+            num_updates=updates,
+            num_inserts=inserts,
+            size_bytes=self._size,
+            base_name=self._place.base_name,
+            log_names=(*self._place.log_names, name),
+        )
+        return Written(self._target, stat)
+
+
+@contextmanager
+def _log_file(
+    storage: Storage, bucket: Bucket, place: LogPlace, task: int, settings: HandleSettings
+) -> Iterator[_LogFile]:
+    name = log_file_name(bucket, place, task, settings)
+    target = join_path(bucket.partition_path if settings.folder is None else settings.folder, name)
+    with storage.open_output(target) as sink:
+        yield _LogFile(sink, target, bucket, place, settings)
+
+
+def _data(rows: pa.Table, bucket: Bucket, settings: HandleSettings) -> bytes:
+    """A block of rows; of a log file's row the file name is that of its group, as in Hudi's."""
+    schema = stored_schema(settings.files.schema)
+    columns = {
+        PARTITION_PATH: constant(bucket.partition_path, rows.num_rows),
+        FILE_NAME: constant(bucket.file_id, rows.num_rows),
+    }
+    arrays = [columns[name] if name in columns else rows.column(name) for name in schema.names]
+    return _block(pa.Table.from_arrays(arrays, schema=schema), settings.files, settings.instant_time)
+
+
+def _block(rows: pa.Table, files: FileSettings, instant_time: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with parquet_writer(sink, rows.schema, files, rows) as writer:
+        writer.write_table(rows)
+    return parquet_block(sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema)
+
+
+def _to_delete(
+    incoming: Incoming, gone: npt.NDArray[np.int64], bucket: Bucket, settings: HandleSettings
+) -> tuple[pa.Array, Sequence[pa.Array]]:
+    """Keys, and how new their deletes are: those that rows bring are as new as their ordering value says."""
+    keys = gather_column(_column(incoming, RECORD_KEY, bucket), gone).combine_chunks()
+    ordering = settings.rule.ordering if settings.rule.stored_may_win and not settings.delete else None
+    if ordering is None:
+        return keys, []
+    top = ordering if ordering in incoming.rows.schema.names else ordering.partition(".")[0]
+    column = field_column(incoming.taken(gone, [top]), ordering, "ordering").combine_chunks()
+    # Rows that move away leave nothing behind, whatever they are ordered by.
+    return keys, [pc.if_else(pa.array(gone < bucket.leaving), pa.scalar(None, column.type), column)]
+
+
+def _column(incoming: Incoming, name: str, bucket: Bucket) -> pa.ChunkedArray:
+    found = incoming.column(name, len(bucket.rows))
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])

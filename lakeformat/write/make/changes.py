@@ -1,0 +1,184 @@
+"""Stored rows changed before they are appended, or a slice written anew where appending would not show the change.
+
+Readers of log files know one rule, the table's. What a write decides by another one (columns named, a merger, clauses,
+a condition) is decided here, on the rows as they stand; the outcome is appended whole. Readers who go by an ordering
+column would pass an outcome by whose value is less than that of the version before, which log files cannot take away:
+then the slice gets a base file (Hudi's small file groups are written anew in a deltacommit, too).
+
+Memory: what the log files say, one batch of stored rows, and the rows changed in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.conform import conform
+from lakeformat.errors import WriteConflictError
+from lakeformat.files.base_file import (
+    ROW_GROUP_ROWS,
+    BaseFileWriter,
+    KeyFacts,
+    roomy_filter,
+    stored_schema,
+)
+from lakeformat.files.log_reader import read_parts
+from lakeformat.files.slice_reader import MergedSlice, merged_slice
+from lakeformat.keys.record_keys import field_column
+from lakeformat.merge import stored_wins
+from lakeformat.merge.log_records import LogDeletes
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import join_path
+from lakeformat.model.record import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.transaction.written import Written
+from lakeformat.write.make.handles import HandleSettings, KeyMerger, Merger
+from lakeformat.write.place.buckets import Bucket, LogPlace
+
+__all__ = ["Changed", "NotAppendableError", "changed_rows", "outlives_deletes", "rewrite_slice"]
+
+
+class NotAppendableError(Exception):
+    """Readers of log files would not see the change."""
+
+
+class Changed:
+    """Rows of a slice that a write changes, and the counts of it.
+
+    Attributes:
+        rows: to append, in the columns of `stored_schema`, some at a time.
+        deleted: keys of rows that go; complete when ``rows`` is through.
+    """
+
+    def __init__(self, merger: Merger, batches: Iterator[pa.RecordBatch], settings: HandleSettings) -> None:
+        self.merger, self._batches, self._settings = merger, batches, settings
+        self.deleted: list[pa.Array] = []
+        self.inserts = 0
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Changed rows, then new ones. Raises `NotAppendableError`."""
+        for batch in self._batches:
+            before = self.merger.updates, self.merger.deletes
+            parts = list(self.merger.apply(batch))
+            if (self.merger.updates, self.merger.deletes) == before:
+                continue
+            left = pa.concat_tables(parts, promote_options="permissive")
+            changed = left.filter(pc.equal(_text(left, COMMIT_TIME), self._settings.instant_time))
+            if self.merger.deletes > before[1]:
+                gone = pc.invert(pc.is_in(batch.column(RECORD_KEY), value_set=_text(left, RECORD_KEY)))
+                self.deleted.append(batch.column(RECORD_KEY).filter(gone).cast(pa.string()))
+            if changed.num_rows:
+                self._check(batch, changed)
+                yield changed
+        for rows in self.merger.rest():
+            self.inserts += rows.num_rows
+            if rows.num_rows:
+                yield rows
+
+    def _check(self, stored: pa.RecordBatch, changed: pa.Table) -> None:
+        if self._settings.fills:
+            raise NotAppendableError
+        ordering = self._settings.ordering
+        if ordering is None:
+            return
+        at = pc.index_in(_text(changed, RECORD_KEY), value_set=stored.column(RECORD_KEY).cast(pa.string()))
+        before = field_column(stored, ordering, "ordering").take(at.combine_chunks())
+        if stored_wins(_one(before), _one(field_column(changed, ordering, "ordering"))).any():
+            raise NotAppendableError
+
+
+@contextmanager
+def changed_rows(
+    storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
+) -> Iterator[Changed]:
+    """What a bucket's rows, or the settings' merger, make of the slice's rows."""
+    with _merged(storage, place, settings) as merged:
+        merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
+        yield Changed(merger, _batches(merged, settings), settings)
+
+
+def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray) -> bool:
+    """Whether log files have deleted a row of one of these keys, so that a version older than it might show again."""
+    if place.merging is None or not place.deleting:
+        return False
+    for part in read_parts(storage, place.deleting, is_committed=place.merging.visible, columns=[RECORD_KEY]):
+        if isinstance(part, LogDeletes) and pc.any(pc.is_in(keys, value_set=part.keys)).as_py():
+            return True
+    return False
+
+
+def rewrite_slice(
+    storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
+) -> Written | None:
+    """A base file of all the slice's rows as they are after the change. None, and no file, if nothing changes.
+
+    Raises:
+        WriteConflictError: a pending compaction is going to write that file.
+    """
+    if place.is_closing:
+        raise WriteConflictError(
+            f"a pending compaction has file group {bucket.file_id}, and the write must make a base file of it; run the "
+            "compaction first"
+        )
+    name = settings.file_name(bucket, task)
+    target = settings.written_to(bucket, name)
+    with _merged(storage, place, settings) as merged, storage.open_output(target) as sink:
+        merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
+        known = KeyFacts(roomy_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
+        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known) as writer:
+            for batch in _batches(merged, settings):
+                for rows in merger.apply(batch):
+                    writer.write(rows)
+            stored_rows = writer.rows
+            for rows in merger.rest():
+                writer.write(rows)
+            writer.close()
+    inserts = writer.rows - stored_rows
+    if not (merger.updates or merger.deletes or inserts):
+        storage.delete(target)
+        return None
+    stat = WriteStat(
+        bucket.file_id,
+        join_path(bucket.partition_path, str(name)),
+        bucket.partition_path,
+        place.opened_at,
+        writer.rows,
+        num_deletes=merger.deletes,
+        num_updates=merger.updates,
+        num_inserts=inserts,
+        size_bytes=writer.size_bytes,
+        base_name=place.base_name,
+    )
+    return Written(target, stat, writer.facts)
+
+
+@contextmanager
+def _merged(storage: Storage, place: LogPlace, settings: HandleSettings) -> Iterator[MergedSlice]:
+    assert place.piece is not None  # noqa: S101  The caller's: buckets that open a slice have nothing to look at.
+    assert place.merging is not None  # noqa: S101  The caller's.
+    table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *settings.files.schema])
+    names = [name for name in table.names if name != PARTITION_PATH]
+    with merged_slice(storage, place.piece, place.merging, table, names) as merged:
+        yield merged
+
+
+def _batches(merged: MergedSlice, settings: HandleSettings) -> Iterator[pa.RecordBatch]:
+    """Stored rows as mergers take them, and the name of the file that each is said to stand in."""
+    shape = stored_schema(settings.files.schema)
+    wanted = pa.schema([field for field in shape if field.name != PARTITION_PATH])
+    for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
+        shaped = conform(batch, wanted)
+        at = wanted.get_field_index(FILE_NAME)
+        yield shaped.set_column(at, FILE_NAME, batch.column(FILE_NAME))
+
+
+def _text(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    return rows.column(name).cast(pa.string())
+
+
+def _one(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,1 @@
+"""What tests share: tables, models, faults, engines that are not ours."""

@@ -1,0 +1,120 @@
+"""Tables of versions 8 and 9, shared with Apache Hudi 1.2.0: it reads ours, goes on, and so do we.
+
+The oracle is a dict, record key to row. Hudi's writers keep a metadata table, which our next commit takes away.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.storage import LocalStorage
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode
+from tests.helpers.hudi_spark import Hudi
+
+pytestmark = [pytest.mark.interop, pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)]
+
+SCHEMA: Final = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+Model = dict[int, dict[str, Any]]
+
+
+def rows_of(ids: range, ts: int) -> Model:
+    return {n: {"id": n, "region": f"r{n % 2}", "ts": ts, "v": f"{n}@{ts}"} for n in ids}
+
+
+def batch(ids: range, ts: int) -> pa.Table:
+    return pa.Table.from_pylist(list(rows_of(ids, ts).values()), SCHEMA)
+
+
+def theirs(version: str, **more: str) -> dict[str, str]:
+    """What Hudi must be told of a table to go on with it; its metadata table is on, as it is by default."""
+    return {
+        "hoodie.write.table.version": version,
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.metadata.enable": "true",
+        **more,
+    }
+
+
+def bare(rows: list[dict[str, Any]]) -> Model:
+    found = {row["id"]: {name: row[name] for name in SCHEMA.names} for row in rows}
+    assert len(found) == len(rows), "a record key is doubled"
+    return found
+
+
+def assert_all_read(path: Path, hudi: Hudi, model: Model) -> None:
+    """We, hudi-rs and Hudi, whose default is to list files by its metadata table."""
+    assert bare(hudi_rs.assert_same_rows(lakeformat.open(path))) == model
+    assert bare(hudi.read(path).to_pylist()) == model
+
+
+@pytest.mark.parametrize("version", ["8", "9"])
+def test_turn_by_turn(version: str, hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = lakeformat.create(
+        path, SCHEMA, record_key="id", partition_by="region", ordering="ts", **{"hoodie.write.table.version": version}
+    )
+    table.insert(batch(range(8), 1))
+    table.upsert(batch(range(4, 12), 2))
+    table.delete(where="id = 0")
+    model = rows_of(range(1, 8), 1) | rows_of(range(4, 12), 2)
+    assert_all_read(path, hudi, model)
+    hudi.write(path, batch(range(2, 5), 3), "upsert", **theirs(version))
+    model |= rows_of(range(2, 5), 3)
+    assert (path / ".hoodie/metadata").exists()
+    assert_all_read(path, hudi, model)
+    table.cluster(by=["v"])
+    assert not (path / ".hoodie/metadata").exists()
+    assert_all_read(path, hudi, model)
+    table.insert_overwrite(batch(range(1, 7, 2), 4))
+    model = {n: row for n, row in model.items() if n % 2 == 0} | rows_of(range(1, 7, 2), 4)
+    assert_all_read(path, hudi, model)
+    hudi.delete(path, batch(range(1, 3), 5), **theirs(version))
+    hudi.write(path, batch(range(20, 23), 5), "bulk_insert", **theirs(version))
+    model = {n: row for n, row in model.items() if n > 2} | rows_of(range(20, 23), 5)
+    table.upsert(batch(range(3, 22), 6))
+    model |= rows_of(range(3, 22), 6)
+    assert_all_read(path, hudi, model)
+    planned = table.schedule_clustering(by="id")
+    hudi.run(f"CALL run_clustering(path => '{path}', op => 'execute')", settings={"hoodie.metadata.enable": "false"})
+    assert table.history()[0].instant_time == planned
+    assert_all_read(path, hudi, model)
+    table.delete_partitions(["r1"])
+    assert_all_read(path, hudi, {n: row for n, row in model.items() if n % 2 == 0})
+    assert table.config.version == int(version)
+
+
+def test_the_dead_of_both(hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = lakeformat.create(
+        path, SCHEMA, record_key="id", partition_by="region", ordering="ts", **{"hoodie.write.table.version": "9"}
+    )
+    table.upsert(batch(range(6), 1))
+    table.upsert(batch(range(6), 2))
+    dying = Fault(lambda _, call: call.name == "create" and call.path.endswith(".commit"), Mode.BEFORE)
+    with pytest.raises(Crash):
+        lakeformat.Table(FaultyStorage(LocalStorage(str(path)), dying)).upsert(batch(range(3, 9), 3))
+    assert lakeformat.open(path).snapshot().timeline.pending
+    hudi.write(path, batch(range(1), 4), "upsert", **theirs("9"))
+    model = rows_of(range(6), 2) | rows_of(range(1), 4)
+    assert not lakeformat.open(path).snapshot().timeline.pending
+    assert_all_read(path, hudi, model)
+
+    hudi.write(path, batch(range(9), 5), "upsert", **theirs("9", **{"hoodie.metadata.enable": "false"}))
+    died = lakeformat.open(path).history()[0].instant_time
+    (completed,) = (path / ".hoodie/timeline").glob(f"{died}_*.commit")
+    completed.unlink()
+    for file in (path / ".hoodie/timeline").glob(f"{died}*"):
+        os.utime(file, (1, 1))
+    table.upsert(batch(range(5, 7), 6))
+    model |= rows_of(range(5, 7), 6)
+    assert not [file for file in path.rglob("*.parquet") if died in file.name]
+    assert_all_read(path, hudi, model)
+    hudi.write(path, batch(range(7, 9), 7), "upsert", **theirs("9"))
+    assert_all_read(path, hudi, model | rows_of(range(7, 9), 7))

@@ -1,0 +1,249 @@
+"""Tables that move between versions: rows, states and settings stay, and every reader finds the timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.storage import LocalStorage, Storage
+from lakeformat.table_state.file_index.load import load_snapshot
+from lakeformat.timeline.store import TimelineStore
+from tests.helpers import hudi_rs
+from tests.helpers.crashing import worth_it
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.fixture_tables import names, unpack
+from tests.helpers.flights import NEXT, Model, copy_of, leftovers, make_template, open_at, rows_of
+
+SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+PAYLOAD = "hoodie.datasource.write.payload.class"
+#: Of archives more below.
+COPY_ON_WRITE = [
+    name for name in (*names("hudi_v6"), *names("hudi_v8_v9")) if "mor" not in name and "archived" not in name
+]
+WAYS = [(6, 8, 9, 8, 6), (6, 9, 6, 8, 6), (9, 6, 9, 8, 9), (8, 6, 9, 6, 8)]
+
+
+def batch(ids: range, ts: int) -> pa.Table:
+    rows = [{"id": n, "region": f"r{n % 2}", "ts": ts, "v": f"{n}@{ts}"} for n in ids]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def move(table: lakeformat.Table, to: int) -> Any:
+    return (table.upgrade if to > table.config.version else table.downgrade)(to)
+
+
+def states(table: lakeformat.Table) -> dict[str, list[dict[str, Any]]]:
+    times = [instant.time for instant in table.snapshot().timeline.commits]
+    return {time: hudi_rs.rows_by_key(table.to_arrow(as_of=time)) for time in times}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_table_of_ours_there_and_back(way: tuple[int, ...], tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = lakeformat.create(
+        path,
+        SCHEMA,
+        record_key="id",
+        partition_by="region",
+        ordering="ts",
+        **{"hoodie.write.table.version": way[0], PAYLOAD: "PartialUpdateAvroPayload"},
+    )
+    first = dict(table.config.values)
+    table.insert(batch(range(8), 1))
+    table.upsert(batch(range(4, 12), 2))
+    table.insert_overwrite(batch(range(0, 6, 2), 3))
+    table.cluster(by=["v"])
+    reports = [entry.operation for entry in table.history()]
+    for number, to in enumerate(way[1:]):
+        before = states(table)
+        result = move(table, to)
+        assert (result.before, result.after) == (way[number], to)
+        assert states(lakeformat.open(path)) == before
+        hudi_rs.assert_same_rows(lakeformat.open(path))
+        assert [entry.operation for entry in table.history()] == reports
+        table.upsert(batch(range(5, 14), 10 + number))  # Settings made long before still hold.
+        reports.insert(0, "upsert")
+        assert lakeformat.open(path).config.merge_mode == "PartialUpdateAvroPayload"
+        assert leftover_instants(path) == []
+    kept = {key: text for key, text in table.config.values.items() if key in first}
+    order = {"hoodie.table.ordering.fields", "hoodie.archivelog.folder"}
+    assert {k: v for k, v in kept.items() if k not in order} == {k: v for k, v in first.items() if k not in order}
+
+
+def leftover_instants(path: Path) -> list[str]:
+    """Files of the layout that the table does not have."""
+    is_new = lakeformat.open(path).config.version > 6
+    return [file.name for file in (path / ".hoodie").glob("[0-9]*" if is_new else "timeline/*")]
+
+
+@pytest.mark.parametrize("name", COPY_ON_WRITE)
+def test_tables_of_hudis(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    table = lakeformat.open(path)
+    rows = hudi_rs.rows_by_key(table.to_arrow())
+    version = table.config.version
+    for to in [9, 8, 6] if version == 6 else [6, 9]:
+        move(table, to)
+        assert hudi_rs.assert_same_rows(lakeformat.open(path)) == rows
+        assert not table.config.has_metadata_table
+    table.upsert(lakeformat.open(path).to_arrow(meta_columns=False).slice(0, 1))
+    hudi_rs.assert_same_rows(table)
+
+
+@pytest.fixture(scope="module", params=["6", "9"])
+def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    return make_template(tmp_path_factory.mktemp(f"v{request.param}"), version=request.param)
+
+
+def other_version(storage: Storage) -> None:
+    table = open_at(storage, "mover")
+    move(table, 6 if table.config.version == 9 else 9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", Mode)
+def test_a_crash_at_every_call(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+    """Of the old version or of the new one, with the same rows; who comes next writes, and moves it."""
+    path, before = template
+    recording = FaultyStorage(copy_of(path, tmp_path))
+    other_version(recording)
+    assert rows_of(recording.inner) == before
+    after = NEXT.applied(before)
+    for number in worth_it(recording.calls, Mode.AFTER):
+        storage = copy_of(path, tmp_path)
+        with pytest.raises(Crash):
+            other_version(FaultyStorage(storage, Fault(at(number), mode)))
+        assert rows_of(storage) == before, recording.calls[number]
+        version = lakeformat.Table(storage).config.version
+        if number % 2:
+            NEXT.run(open_at(storage, "next"))
+            assert rows_of(storage) == after, recording.calls[number]
+        move(open_at(storage, "again"), version)
+        other_version(storage)
+        assert lakeformat.Table(storage).config.version == 15 - version
+        assert rows_of(storage) == (after if number % 2 else before), recording.calls[number]
+        assert leftovers(storage) == leftover_instants(Path(storage.root)) == [], recording.calls[number]
+    hudi_rs.assert_same_rows(open_at(storage, "reader"))
+
+
+class _Beneath:
+    """Moves the table before one of somebody else's calls."""
+
+    def __init__(self, number: int, storage: Storage) -> None:
+        self.left, self.storage = number, storage
+
+    def __call__(self, _: object) -> None:
+        self.left -= 1
+        if self.left == -1:
+            other_version(self.storage)
+
+
+def test_a_reader_sees_one_table_whatever_moves_beneath_it(template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    reading = FaultyStorage(copy_of(path, tmp_path))
+    assert rows_of(reading) == before
+    for number in range(len(reading.calls)):
+        storage = copy_of(path, tmp_path)
+        beneath = _Beneath(number, storage)
+        assert rows_of(FaultyStorage(storage, meanwhile=beneath)) == before, reading.calls[number]
+        assert beneath.left < 0
+        stale = TimelineStore(storage)
+        config = stale.config()
+        other_version(storage)
+        snapshot = load_snapshot(stale, config=config)
+        assert len(snapshot.timeline.commits) == 2
+
+
+def test_a_writer_that_planned_before_does_not_write(template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    done: list[None] = []
+
+    def beneath(call: Any) -> None:
+        if call.name == "lock" and not done:
+            done.append(None)
+            other_version(storage)
+
+    with pytest.raises(
+        WriteConflictError, match=r"was moved from table version \d to \d meanwhile; run the write again"
+    ):
+        NEXT.run(open_at(FaultyStorage(storage, meanwhile=beneath), "writer"))
+    assert rows_of(storage) == before
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied(before)
+
+
+def refused(table: lakeformat.Table, to: int, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text) as caught:
+        move(table, to)
+    assert "\n" not in str(caught.value)
+
+
+def test_refusals(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", ordering="ts")
+    table.bulk_insert(batch(range(4), 1))
+    table.bulk_insert(batch(range(4, 8), 1))
+    refused(table, 7, InvalidInputError, "table version 7 is not one of 6, 8, 9")
+    with pytest.raises(InvalidInputError, match=r"is of table version 6: to 9 it is upgrade\(9\), not downgrade\(9\)"):
+        table.downgrade(9)
+    assert table.upgrade(6).skipped == "the table is of version 6 already"
+    planned = table.schedule_clustering(by="v")
+    refused(table, 9, WriteConflictError, f"{planned}.replacecommit.requested is pending")
+    table.cancel_clustering(str(planned))
+    assert move(table, 9).files == 9  # Three each of two commits and of the rollback of the plan.
+    planned = table.schedule_clustering(by="v")
+    refused(table, 6, WriteConflictError, f"{planned}.clustering.requested is pending")
+    table.run_clustering()
+    move(table, 6)
+    assert len(table.to_arrow()) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "text"),
+    [
+        ("hudi_mor_v6/mor6_avro_event_time", 9, r"file slice\(s\) with log files, .* run compact\(\) first"),
+        ("hudi_v8_v9/v9_mor_event_time", 6, r"file slice\(s\) with log files, .* run compact\(\) first"),
+        ("hudi_v8_v9/v9_mor_compaction_pending", 6, r"is pending in .*run or cancel the plan"),
+        ("hudi_v8_v9/v9_cow_archived_cleaned", 6, r"archived instant\(s\), .* use Apache Hudi's downgrade_table"),
+    ],
+)
+def test_what_is_refused_is_left_alone(name: str, to: int, text: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    table, rows = lakeformat.open(path), lakeformat.open(path).to_arrow()
+    refused(table, to, (UnsupportedTableError, WriteConflictError), text)
+    assert lakeformat.open(path).to_arrow().equals(rows)
+
+
+def test_merge_on_read_between_8_and_9(tmp_path: Path) -> None:
+    for name in names("hudi_v8_v9"):
+        if "_mor_" in name and "partial" not in name and "pending" not in name:
+            table = lakeformat.open(unpack(name, tmp_path))
+            rows = hudi_rs.rows_by_key(table.to_arrow())
+            for to in (17 - table.config.version, table.config.version):
+                move(table, to)
+                assert hudi_rs.rows_by_key(table.to_arrow()) == rows, name
+
+
+@pytest.mark.parametrize("name", ["hudi_changes/v6_cow_archived", "hudi_life/v6_by_1_2_cow_archived"])
+def test_an_archive_moves_with_the_table(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    table, store = lakeformat.open(path), TimelineStore(LocalStorage(str(path)))
+    store.config()
+    archive = store.archived()
+    archived = {instant.time: said for instant, said in archive.commits(archive.completed_in(""))}
+    assert archived
+    rows = hudi_rs.rows_by_key(table.to_arrow())
+    table.upgrade(9)
+    assert hudi_rs.assert_same_rows(table) == rows
+    store.config()
+    moved = store.archived()
+    assert {instant.time: said for instant, said in moved.commits(moved.completed_in(""))} == archived
+    table.downgrade(6)  # What has been archived since is nothing, and the old archive is still there.
+    store.config()
+    assert store.archived().columns.equals(archive.columns)
+    assert hudi_rs.assert_same_rows(table) == rows
