@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
@@ -80,6 +80,12 @@ class CommitCache:
                 self._bytes += key.size_bytes
             while self._bytes > self._most_bytes:
                 self._bytes -= self._entries.popitem(last=False)[0].size_bytes
+
+    def forget(self, key: CommitKey) -> None:
+        """Keep a commit no longer."""
+        with self._guard:
+            if self._entries.pop(key, None) is not None:
+                self._bytes -= key.size_bytes
 
 
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
@@ -209,6 +215,13 @@ class TimelineStore:
             if key:
                 _COMMITS.put(key, cached)
         return cached
+
+    def forget(self, instants: Iterable[Instant]) -> None:
+        """Nobody will ask for these commits again: they have left the timeline as it was loaded last."""
+        for instant in instants:
+            stamp = self._stamps.get(file_name := self.layout.file_name(instant))
+            if stamp is not None:
+                _COMMITS.forget(CommitKey(self.storage.location, file_name, *stamp))
 
     def requested_replace(self, instant: Instant) -> RequestedReplace | None:
         """What a replacecommit's or clustering's requested file says; None if it is empty or gone."""

@@ -143,6 +143,7 @@ class ArchiveSession:
         note_clusterings(self.store, before, going)
         self._write(config, [self._read(config, instant, entries) for instant in going])
         self._forget(going, entries)
+        self.store.forget(going)
         carried_over(self.store, config, manifest, going)
         return going, ""
 
