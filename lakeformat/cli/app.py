@@ -50,6 +50,8 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     caring.cluster,
     caring.compact,
     caring.clean,
+    caring.archive,
+    caring.upgrade,
     caring.savepoint,
     caring.restore,
 )

@@ -1,4 +1,4 @@
-"""Commands that look after a table: cluster, compact, clean, savepoints, restore."""
+"""Commands that look after a table: cluster, compact, clean, archive, upgrade, savepoints, restore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, lis
 from lakeformat.cli.output import human_bytes, plain, remark, show_json, show_result
 from lakeformat.errors import InvalidInputError, UnsupportedTableError
 
-__all__ = ["clean", "cluster", "compact", "restore", "savepoint"]
+__all__ = ["archive", "clean", "cluster", "compact", "restore", "savepoint", "upgrade"]
 
 _Schedule = Annotated[bool, typer.Option("--schedule", help="Only plan it; the plan waits on the timeline.")]
 _Run = Annotated[str | None, typer.Option("--run", help="Carry out the plan of this instant time.")]
@@ -98,6 +98,38 @@ def clean(
         for file in result.files:
             print(f"{human_bytes(file.size_bytes):>12}  {file.path}")
     print(result)
+
+
+def archive(
+    path: TablePath,
+    min_commits: Annotated[int | None, typer.Option(help="Leave so many commits on the timeline.")] = None,
+    max_commits: Annotated[int | None, typer.Option(help="Only with more commits than these.")] = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Move old commits from the timeline into the archive.
+
+    [bold]lakeformat archive /data/flights --min-commits 20[/bold]
+    """
+    result = table_at(path, option, storage_option).archive(min_commits=min_commits, max_commits=max_commits)
+    show_json(result) if as_json else print(result)
+
+
+def upgrade(
+    path: TablePath,
+    to: Annotated[int, typer.Argument(help="The table version to move to: 6, 8 or 9.")],
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Move the table to a later table version, or to an earlier one. Rows and files stay.
+
+    [bold]lakeformat upgrade /data/flights 9[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    result = table.downgrade(to) if to < table.config.version else table.upgrade(to)
+    show_json(result) if as_json else print(result)
 
 
 def savepoint(

@@ -10,14 +10,17 @@ from lakeformat.spark.register import register
 if TYPE_CHECKING:
     from lakeformat.spark.frames import read
     from lakeformat.spark.sessions import active_session, write
+    from lakeformat.spark.sql_statements import sql, view
     from lakeformat.spark.table import LakehouseTable
 
-__all__ = ["LakehouseTable", "active_session", "read", "register", "write"]
+__all__ = ["LakehouseTable", "active_session", "read", "register", "sql", "view", "write"]
 
 _LATER: Final = {
     "LakehouseTable": "lakeformat.spark.table",
     "active_session": "lakeformat.spark.sessions",
     "read": "lakeformat.spark.frames",
+    "sql": "lakeformat.spark.sql_statements",
+    "view": "lakeformat.spark.sql_statements",
     "write": "lakeformat.spark.sessions",
 }
 

@@ -322,5 +322,9 @@ def test_a_table_is_looked_after(run: Any, path: Path) -> None:
     assert set() < files < standing == {str(file.relative_to(path)) for file in path.glob("*/*.parquet")}
     assert run("clean", path, "--versions", "1").out.startswith("clean ")
     assert {str(file.relative_to(path)) for file in path.glob("*/*.parquet")} == standing - files
+    assert run("upgrade", path, "8").code == 0
+    assert json.loads(run("describe", path, "--json").out)["version"] == 8
+    assert run("upgrade", path, "7").code == 2
+    assert run("archive", path, "--json").code == 0
     assert run("compact", path).err.count("\n") <= 1
     assert ids(path) == list(range(8))
