@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import polars as pl
 import pyarrow as pa
 import pytest
-from sql_cases import FIRST, REFUSED, STATEMENTS, Held
 
 import lakeformat
 from lakeformat import InvalidInputError, Table, UnsupportedTableError
+from tests.helpers import hudi_rs
+from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
 
 COLUMNS = {"id": "int64", "part": "string", "price": "float64", "ts": "int64"}
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import hudi_rs
 import pytest
 from pyspark.sql import SparkSession
-from sql_cases import FIRST, REFUSED, STATEMENTS, Held
 
 import lakeformat
 from lakeformat import InvalidInputError, UnsupportedTableError
 from lakeformat.spark import LakehouseTable, sql, view
+from tests.helpers import hudi_rs
+from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
 
 pytestmark = pytest.mark.spark
 
