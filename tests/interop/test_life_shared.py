@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hudi_rs
 import pyarrow as pa
 import pytest
-from hudi_spark import Hudi
 
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.model.instant import Action, State
 from lakeformat.table_state.engine import open_engine
+from tests.helpers import hudi_rs
+from tests.helpers.hudi_spark import Hudi
 
 pytestmark = pytest.mark.interop
 
