@@ -33,6 +33,9 @@ TOLD: Final[Mapping[str, str]] = {
     "a write does what hoodie.datasource.write.operation says, also by SQL's insert into": """
         hoodie.spark.sql.insert.into.operation hoodie.sql.bulk.insert.enable hoodie.sql.insert.mode
     """,
+    "log files are compacted into base files, never into log files": """
+        hoodie.log.compaction.enable hoodie.log.compaction.inline
+    """,
     "no metrics are reported": "hoodie.metrics.executor.enable hoodie.metrics.on",
     "extra metadata stays in the commit it was given to": "hoodie.write.rolling.metadata.keys",
     "a Java class cannot run here": "hoodie.client.init.callback.classes",
@@ -52,9 +55,12 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.hfile.* hoodie.table.index.defs.path hoodie.table.metadata.* hoodie.table.secondary.indexes.metadata
         hoodie.bloom.index.use.metadata
     """,
-    "copy-on-write tables have no log files to compact or merge": """
-        hoodie.compact.* hoodie.compaction.* hoodie.log.* hoodie.logfile.* hoodie.datasource.compaction.async.enable
-        hoodie.datasource.merge.type hoodie.datasource.write.streaming.disable.compaction
+    "compaction goes its own way through log files, after writes or by a call": """
+        hoodie.compact.* hoodie.compaction.* hoodie.log.compaction.* hoodie.datasource.compaction.async.enable
+        hoodie.datasource.write.streaming.disable.compaction
+    """,
+    "copy-on-write tables have no log files to write or merge": """
+        hoodie.log.* hoodie.logfile.* hoodie.datasource.merge.type
         hoodie.merge.use.record.positions hoodie.metricscompaction.* hoodie.optimized.log.blocks.scan.enable
         hoodie.table.log.file.format hoodie.write.record.positions hoodie.common.*
     """,

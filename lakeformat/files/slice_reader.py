@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakeformat.codec.conform import conform
 from lakeformat.codec.log_block import LogBlock
@@ -122,7 +123,7 @@ class MergedSlice:
     """A slice of which every row is wanted.
 
     Attributes:
-        most_rows: that it can have.
+        log_records: of its log files, one version of each.
         blocks: of its log files that count.
     """
 
@@ -131,19 +132,36 @@ class MergedSlice:
         self._merge = SliceMerge(logs, opened.rule)
         self._wanted = pa.schema([table.field(name) for name in columns])
         self.blocks = opened.blocks
-        self.most_rows = len(logs) + (opened.parquet.metadata.num_rows if opened.parquet else 0)
+        self.log_records = len(logs)
 
     @property
     def counts(self) -> MergeCounts:
-        """When `batches` is through."""
+        """When `stored` is through."""
         return self._merge.counts
 
+    @property
+    def footer(self) -> pq.FileMetaData | None:
+        """Of the base file; None if there is none."""
+        return self._opened.parquet.metadata if self._opened.parquet else None
+
+    @property
+    def most_rows(self) -> int:
+        """As many rows as it may come to."""
+        return self.log_records + (self.footer.num_rows if self.footer is not None else 0)
+
     def batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
-        """The base file's rows in its order, then those of the logs alone. Memory: as `read_slice`."""
+        """All rows: what is left of the base file's, then those of the logs alone."""
+        yield from self.stored(most_rows, most_bytes, threads=threads)
+        yield from self.added(most_rows, most_bytes)
+
+    def stored(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
+        """What is left of the base file's rows, in its order. Memory: as `read_slice`."""
         if self._opened.parquet is not None:
-            stored = self._opened.base_batches(most_rows, most_bytes, None, threads=threads)
-            for batch in self._merge.merge(stored):
-                yield conform(batch, self._wanted)
+            batches = self._opened.base_batches(most_rows, most_bytes, None, threads=threads)
+            yield from (conform(batch, self._wanted) for batch in self._merge.merge(batches))
+
+    def added(self, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the logs alone, when those of the base file are through."""
         for rows in self._merge.remaining(most_rows, most_bytes):
             yield from conform(rows, self._wanted).combine_chunks().to_batches()
 

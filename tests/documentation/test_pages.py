@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from documentation.pages import KINDS, PAGES, ROOT, blocks_of, needs_spark, run_page
+
+from tests.helpers.pages import KINDS, PAGES, ROOT, blocks_of, needs_spark, run_page
 
 PLAIN = [page for page in PAGES if not needs_spark(page)]
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")

@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reliability.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import NEXT, SCHEMA, Model, Write, copy_of, open_at, rows_of
 
 import lakeformat
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.flights import NEXT, SCHEMA, Model, Write, copy_of, open_at, rows_of
 
 HUDI_RS_EVERY = 7
 READS_EVERY = 6

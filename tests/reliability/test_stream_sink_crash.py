@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
-from reliability.crashing import worth_it
-from reliability.faulty import Crash, Fault, FaultyStorage, Mode, at
-from reliability.flights import UPSERT_FIRST, Model, Write, copy_of, grow_old, leftovers, rows_of
 
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.spark.stream_writer import STREAM_KEY, LakehouseStreamWriter
 from lakeformat.storage import RandomIds, Storage, SystemClock
 from lakeformat.table_state.engine import Engine
+from tests.helpers.crashing import worth_it
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.flights import UPSERT_FIRST, Model, Write, copy_of, grow_old, leftovers, rows_of
 
 SCHEMA = StructType().add("id", LongType()).add("region", StringType()).add("v", StringType())
 OPERATIONS = {"overwrite": "insert_overwrite_table"}

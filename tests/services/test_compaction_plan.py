@@ -13,6 +13,7 @@ from lakeformat.model.compaction import CompactionOperation
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
 from lakeformat.services.compact.plans import slice_to_merge
+from lakeformat.services.compact.rewrite import side_by_side
 from lakeformat.services.compact.trigger import Trigger, is_due
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout
 from lakeformat.timeline.timeline import Timeline
@@ -212,3 +213,20 @@ def test_what_a_run_leaves_out() -> None:
 def test_what_a_run_refuses(live: FileSlice | None, named: BaseFile | LogFile) -> None:
     with pytest.raises(CorruptTableError, match=str(named.name).replace(".", "[.]")):
         merged(live)
+
+
+@pytest.mark.parametrize(
+    ("log_bytes", "cores", "wanted"),
+    [
+        ((), 4, 1),
+        ((1, 1, 1), 4, 3),
+        ((1,) * 9, 4, 4),
+        ((99, 10, 14), 4, 1),
+        ((10, 14, 1, 0), 4, 4),
+        ((10, 14, 2, 0), 4, 2),
+        ((12, 13), 1, 1),
+    ],
+)
+def test_slices_side_by_side_share_a_buffer(log_bytes: tuple[int, ...], cores: int, wanted: int) -> None:
+    """Log records take four times the bytes of their files in memory."""
+    assert side_by_side(log_bytes, 100, cores) == wanted

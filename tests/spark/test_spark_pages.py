@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from documentation.pages import PAGES, blocks_of, needs_spark, run_page
 from pyspark.sql import SparkSession
+
+from tests.helpers.pages import PAGES, blocks_of, needs_spark, run_page
 
 pytestmark = pytest.mark.spark
 

@@ -1,7 +1,7 @@
 """One file slice becomes a base file (Hudi: ``HoodieCompactor.compact``).
 
 Rows keep commit time, sequence number and key; the file name is new.
-Memory: one version of each record in the slice's log files, and two row groups.
+Memory: one version of each record in the slice's log files, and two row groups; slices side by side share a buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_schema import with_meta
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, KeyFacts, roomy_filter
-from lakeformat.files.slice_reader import SliceMerging, merged_slice
+from lakeformat.files.footers import key_footer
+from lakeformat.files.inherited import inherited_facts
+from lakeformat.files.slice_reader import MergedSlice, SliceMerging, merged_slice
 from lakeformat.files.stored_rows import stored_shape
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
@@ -23,11 +25,14 @@ from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.report import progress
 from lakeformat.transaction.written import Written
+from lakeformat.write.make.handles import ahead
 from lakeformat.write.rows.arrow_pool import reused_memory
 
-__all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice"]
+__all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice", "side_by_side"]
 
 _WHAT: Final = "compact"
+#: Log records in memory take so many times the bytes of their files, about.
+_IN_MEMORY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,14 @@ class CompactSettings:
     Attributes:
         folder: where files wait to be published.
         names_base: stats name the base file before.
+        buffer_bytes: for log records, per core.
     """
 
     instant_time: str
     folder: str
     files: FileSettings
     names_base: bool
+    buffer_bytes: int
     write_token: str = "0-0-0"
 
 
@@ -80,9 +87,15 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
         merged_slice(storage, piece, one.merging, table, stored_shape(table).names) as merged,
         storage.open_output(path) as sink,
     ):
-        known = KeyFacts(roomy_filter(merged.most_rows, settings.files.fpp))
+        inherited, most = _inherited(storage, piece, merged), settings.files.row_group_bytes
+        rows = merged.log_records + (merged.footer.num_rows if merged.footer else 0)
+        known = inherited or KeyFacts(roomy_filter(rows, settings.files.fpp))
+        nothing = pa.array([], pa.string())
         with BaseFileWriter(sink, group.partition_path, name, settings.files, known) as writer:
-            for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=threads):
+            stored = merged.stored(ROW_GROUP_ROWS, most, threads=threads)
+            for batch in ahead(stored) if threads else stored:
+                writer.write(pa.Table.from_batches([batch]), new_keys=nothing if inherited else None)
+            for batch in merged.added(ROW_GROUP_ROWS, most):
                 writer.write(pa.Table.from_batches([batch]))
             writer.close()
         counts = merged.counts
@@ -102,11 +115,30 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
     return Written(path, stat, writer.facts)
 
 
+def _inherited(storage: Storage, piece: FileSlice, merged: MergedSlice) -> KeyFacts | None:
+    """Filter and range of the slice's base file, if they only need the keys of the logs alone."""
+    if piece.base is None or merged.footer is None:
+        return None
+    return inherited_facts(storage, key_footer(piece.base, merged.footer), merged.log_records)
+
+
+def side_by_side(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int:
+    """How many slices can be compacted at once, so that any of them together fit into the buffer; one at least."""
+    taken = 0
+    for count, size in enumerate(sorted(log_bytes, reverse=True)[:cores]):
+        taken += size * _IN_MEMORY
+        if taken > buffer_bytes:
+            return max(1, count)
+    return max(1, min(cores, len(log_bytes)))
+
+
 def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
-    """The new base files of all slices, as many at once as there are cores; large slices first."""
-    threads = max(1, pa.cpu_count())
+    """The new base files of all slices, as many at once as there are cores and memory; large slices first."""
+    cores = max(1, pa.cpu_count())
     order = sorted(slices, key=lambda one: -one.piece.size_bytes)
-    idle = len(order) < threads
+    logs = [sum(log.size_bytes for log in one.piece.logs) for one in order]
+    threads = side_by_side(logs, cores * settings.buffer_bytes, cores)
+    idle = threads < cores
 
     def compact(one: SliceToCompact) -> Written:
         return compact_slice(engine.storage, one, settings, threads=idle)

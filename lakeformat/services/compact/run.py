@@ -173,7 +173,11 @@ class CompactSession:
         location = self.engine.storage.location
         schema = snapshot.columns(location)
         settings = CompactSettings(
-            commit.time, stage_folder(session.job.write_id), session.job.files(schema), names_base=not self._by_name
+            commit.time,
+            stage_folder(session.job.write_id),
+            session.job.files(schema),
+            names_base=not self._by_name,
+            buffer_bytes=self.options["lakeformat.write.buffer.bytes"],
         )
         visible = _visible_to(snapshot.timeline, None if self._by_name else commit.time)
         slices = [

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.gather import gather, gather_column, replaced
+from lakeformat.codec.gather import gather, gather_column
 from lakeformat.codec.row_bytes import runs
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.base_file import (
@@ -31,8 +31,8 @@ from lakeformat.files.base_file import (
     stamped_with,
     stored_schema,
 )
-from lakeformat.files.footers import KeyFooter, key_footer, open_base, open_parquet
-from lakeformat.files.key_range import KeyRange
+from lakeformat.files.footers import key_footer, open_base, open_parquet
+from lakeformat.files.inherited import inherited_facts
 from lakeformat.files.stored_rows import repeating_text, stored_batches
 from lakeformat.keys.record_keys import field_column
 from lakeformat.keys.seqnos import seqnos
@@ -44,14 +44,12 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECOR
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
 from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.make.put_rows import put_rows, without
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
-__all__ = ["HandleSettings", "KeyMerger", "Merger", "create", "deleting", "inserted", "merge", "put_rows", "without"]
-
-#: A stored filter for more than this many times the rows is not worth carrying on.
-_OVERSIZED: Final = 4
+__all__ = ["HandleSettings", "KeyMerger", "Merger", "ahead", "create", "deleting", "inserted", "merge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ def merge(
         storage.open_output(target) as sink,
     ):
         metadata = parquet.metadata
-        inherited = _inherited(storage, key_footer(base, metadata), len(bucket.rows))
+        inherited = inherited_facts(storage, key_footer(base, metadata), len(bucket.rows))
         known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
         nothing = pa.array([], pa.string())
         merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
@@ -346,11 +344,6 @@ def inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
     return rows
 
 
-def without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
-    """The rows that are not under the mask."""
-    return rows.filter(pa.array(~dropped)) if dropped.any() else rows
-
-
 @contextmanager
 def _for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
     """A base file to read once more, and its text columns that are read as dictionaries."""
@@ -370,50 +363,3 @@ def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
         return frozenset()
     texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
     return repeating_text([metadata], texts)
-
-
-def _inherited(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:
-    """The base file's filter and key range, if they only need the new keys.
-
-    Keys that go stay in both, as in the filters of Hudi that grow: too wide is safe, too narrow would not be.
-    """
-    stored = footer.bloom(storage) if footer.minimum is not None and footer.maximum is not None else None
-    roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free
-    if stored is None or not roomy or stored.used + stored.free > _OVERSIZED * max(footer.rows, 1):
-        return None
-    return KeyFacts(stored, KeyRange(footer.minimum, footer.maximum))
-
-
-def put_rows(
-    table: pa.Table,
-    mask: npt.NDArray[np.bool_],
-    rows: pa.Table,
-    instant: str,
-) -> pa.Table:
-    """The table with the rows under the mask replaced by ``rows``, in order; columns ``rows`` lacks stay.
-
-    Args:
-        table: one chunk a column.
-        instant: the commit time of the new rows.
-    """
-    where = pa.array(mask)
-    columns = []
-    for field in table.schema:
-        old = table.column(field.name).chunk(0)  # The table is one record batch.
-        if field.name == COMMIT_TIME:
-            columns.append(_stamp(old, mask, instant))
-            continue
-        if field.name == RECORD_KEY or field.name not in rows.schema.names:  # Keys that matched are equal.
-            columns.append(old)
-            continue
-        new = rows.column(field.name).combine_chunks()
-        if pa.types.is_dictionary(field.type):
-            new = new.dictionary_encode()
-        columns.append(replaced(old, where, new))
-    return pa.Table.from_arrays(columns, schema=table.schema)
-
-
-def _stamp(old: pa.DictionaryArray, mask: npt.NDArray[np.bool_], instant: str) -> pa.DictionaryArray:
-    values = pa.concat_arrays([old.dictionary, pa.array([instant], old.dictionary.type)])
-    codes = pc.if_else(pa.array(mask), pa.scalar(len(old.dictionary), old.indices.type), old.indices)
-    return pa.DictionaryArray.from_arrays(codes, values)

@@ -1,0 +1,27 @@
+"""What a base file's footer knows of its keys, carried on into its next version: keys need not be hashed again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakeformat.files.base_file import KeyFacts
+from lakeformat.files.footers import KeyFooter
+from lakeformat.files.key_range import KeyRange
+from lakeformat.storage.port import Storage
+
+__all__ = ["inherited_facts"]
+
+#: A stored filter for more than this many times the rows is not worth carrying on.
+_OVERSIZED: Final = 4
+
+
+def inherited_facts(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:
+    """The base file's filter and key range, if they only need the new keys.
+
+    Keys that go stay in both, as in the filters of Hudi that grow: too wide is safe, too narrow would not be.
+    """
+    stored = footer.bloom(storage) if footer.minimum is not None and footer.maximum is not None else None
+    roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free
+    if stored is None or not roomy or stored.used + stored.free > _OVERSIZED * max(footer.rows, 1):
+        return None
+    return KeyFacts(stored, KeyRange(footer.minimum, footer.maximum))
