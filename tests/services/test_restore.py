@@ -178,3 +178,13 @@ def test_every_version_and_kind_goes_back(version: int, kind: str, tmp_path: Pat
     assert read(table) == {**state, **dict.fromkeys(range(3), "z")}
     hudi_rs.assert_same_rows(table)
     assert not table.check()
+
+
+def test_a_plan_that_rests_on_a_commit_is_in_the_way_of_its_rollback(table: lakeformat.Table) -> None:
+    second = instants(table)[1]
+    planned = table.schedule_clustering(by="id")
+    with pytest.raises(WriteConflictError, match=f"{planned}.* was planned with the files of commit"):
+        table.rollback()
+    assert planned in table.restore(second).undone
+    assert read(table) == {**dict.fromkeys(range(5), "a"), **dict.fromkeys(range(5, 15), "b")}
+    assert not table.check()
