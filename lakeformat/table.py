@@ -74,7 +74,7 @@ def create(
     if_exists: str = "open",
     **options: Any,
 ) -> Table:
-    """Make an empty table of version 6, copy-on-write.
+    """Make an empty table: of version 6 and copy-on-write, unless the options say otherwise.
 
     Args:
         path: folder or URL.

@@ -10,6 +10,7 @@ from lakeformat.config.file_index_options import FILE_INDEX_OPTIONS
 from lakeformat.config.life_options import LIFE_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
+from lakeformat.config.stream_options import STREAM_OPTIONS
 from lakeformat.config.table_options import TABLE_OPTIONS
 from lakeformat.config.write_options import WRITE_OPTIONS
 
@@ -23,6 +24,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *COMPACTION_OPTIONS,
     *LIFE_OPTIONS,
     *READ_OPTIONS,
+    *STREAM_OPTIONS,
 )
 
 

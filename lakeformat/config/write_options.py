@@ -22,16 +22,7 @@ from lakeformat.config.option import (
     share,
 )
 
-__all__ = [
-    "BATCH_APP",
-    "BATCH_ID",
-    "SINK_IDENTIFIER",
-    "WRITE_OPTIONS",
-]
-
-BATCH_APP: Final = "lakeformat.batch.app"
-BATCH_ID: Final = "lakeformat.batch.id"
-SINK_IDENTIFIER: Final = "hoodie.datasource.write.streaming.checkpoint.identifier"
+__all__ = ["WRITE_OPTIONS"]
 
 WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -328,17 +319,6 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         default="hudi_write_commit_http_callback",
     ),
     Option("hoodie.write.commit.callback.http.custom.headers", "More headers, name:value;name:value.", Effect.WRITE),
-    Option(
-        BATCH_APP,
-        "Who sends the batch, a streaming query or a job; with the id below, a batch sent twice is skipped.",
-        Effect.WRITE,
-    ),
-    Option(BATCH_ID, "Number of the batch; only numbers above the last are written.", Effect.WRITE, count),
-    Option(
-        SINK_IDENTIFIER,
-        "Under which name a stream notes its batches in commits, for Apache Hudi's sink; by default the query's id.",
-        Effect.WRITE,
-    ),
     Option(
         "hoodie.write.lock.wait_time_ms",
         "How long to wait for another writer of this table.",
