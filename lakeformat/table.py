@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.resolve import Options, resolve
-from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.merge import MergeFunction
