@@ -42,6 +42,7 @@ __all__ = [
     "UnsupportedTableError",
     "ValidationFailedError",
     "WriteConflictError",
+    "nearest",
 ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from lakeformat.codec.avro_container import decode_record, encode_record
 from lakeformat.codec.avro_fields import (
@@ -40,6 +40,7 @@ __all__ = [
     "decode_savepoint",
     "encode_rollback",
     "encode_rollback_plan",
+    "rollback_record",
 ]
 
 _INSTANT: Final = record_of("HoodieInstantInfo", required("commitTime", TEXT), required("action", TEXT))
@@ -217,6 +218,11 @@ def decode_rollback_plan(data: bytes, *, name: str) -> RollbackPlan:
 
 def encode_rollback(metadata: RollbackMetadata) -> bytes:
     """The bytes of ``<instant>.rollback``."""
+    return encode_record(ROLLBACK_METADATA, rollback_record(metadata))
+
+
+def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
+    """The record that the file holds, and a restore's file for each instant."""
     partitions = {
         partition.partition_path: {
             "partitionPath": partition.partition_path,
@@ -227,7 +233,7 @@ def encode_rollback(metadata: RollbackMetadata) -> bytes:
         }
         for partition in metadata.partitions
     }
-    record = {
+    return {
         "startRollbackTime": metadata.start_time,
         "timeTakenInMillis": metadata.time_taken_ms,
         "totalFilesDeleted": metadata.files_deleted,
@@ -236,7 +242,6 @@ def encode_rollback(metadata: RollbackMetadata) -> bytes:
         "version": 1,
         "instantsRollback": [{"commitTime": time, "action": action} for time, action in metadata.instants],
     }
-    return encode_record(ROLLBACK_METADATA, record)
 
 
 def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:

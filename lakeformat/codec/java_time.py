@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 
-__all__ = ["JavaPattern", "arrow_zone", "format_millis", "parse_millis"]
+__all__ = ["END_MILLI", "FIRST_MILLI", "JavaPattern", "arrow_zone", "format_millis", "parse_millis"]
 
 Int64s = npt.NDArray[np.int64]
 

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+__all__ = ["ALL_FLIGHTS", "ORDERING", "PARTITION", "RECORD_KEY", "Flights", "load_flights"]
+
 RECORD_KEY: Final = ("time_hour", "carrier", "flight")
 PARTITION: Final = "month"
 ORDERING: Final = "updated_at"

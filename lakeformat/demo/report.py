@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+__all__ = ["checksum", "indented", "report_text", "shown", "text_table"]
+
 _NUMBERS = (int, float)
 
 

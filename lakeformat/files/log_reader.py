@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
+import pyarrow as pa
+
 from lakeformat.codec.log_block import BlockKind, LogBlock
 from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError
@@ -21,7 +23,7 @@ from lakeformat.merge.log_records import LogPart
 from lakeformat.model.files import LogFile
 from lakeformat.storage.port import Storage
 
-__all__ = ["decode_blocks", "plan_blocks", "read_blocks", "read_parts"]
+__all__ = ["decode_blocks", "plan_blocks", "read_blocks", "read_change_data", "read_parts"]
 
 #: ``(block, content, columns) -> part``, for the kinds that say something of records (`BlockKind.is_data_or_delete`).
 _DECODERS: Final[Mapping[BlockKind, Callable[[LogBlock, Any, Collection[str] | None], LogPart]]] = {
@@ -73,6 +75,19 @@ def read_blocks(storage: Storage, log: LogFile) -> tuple[LogBlock, ...]:
         return ()
     with _opened(storage, log.path) as source:
         return tuple(blocks_of(source, log.path, min(log.size_bytes, source.size())))
+
+
+def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
+    """What a file of change data holds, block by block: the columns of its mode (Hudi: ``HoodieCDCDataBlock``).
+
+    Raises:
+        CorruptTableError: the file is missing or damaged; names file and block.
+        UnsupportedTableError: a block is of a version or kind that is not known.
+    """
+    with _opened(storage, log.path) as source:
+        for block in blocks_of(source, log.path, source.size()):
+            if block.kind is BlockKind.CDC_DATA:
+                yield avro_rows(block, _content(source, block)).rows
 
 
 def decode_blocks(

@@ -144,6 +144,16 @@ class MergedSlice:
         """Of the base file; None if there is none."""
         return self._opened.parquet.metadata if self._opened.parquet else None
 
+    @property
+    def most_rows(self) -> int:
+        """As many rows as it may come to."""
+        return self.log_records + (self.footer.num_rows if self.footer is not None else 0)
+
+    def batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
+        """All rows: what is left of the base file's, then those of the logs alone."""
+        yield from self.stored(most_rows, most_bytes, threads=threads)
+        yield from self.added(most_rows, most_bytes)
+
     def stored(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
         """What is left of the base file's rows, in its order. Memory: as `read_slice`."""
         if self._opened.parquet is not None:

@@ -19,7 +19,7 @@ from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 
-__all__ = ["KeyColumn", "SortedKeys", "matches", "overlapping_groups", "read_keys"]
+__all__ = ["KeyColumn", "SortedKeys", "Wanted", "matches", "overlapping_groups", "read_keys"]
 
 _BATCH_ROWS: Final = 1 << 21
 

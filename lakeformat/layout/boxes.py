@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakeformat.layout.words import Words
 
-__all__ = ["Axis", "Boxes", "Spans", "around", "of_files", "share_read"]
+__all__ = ["Axis", "Boxes", "Ranks", "Spans", "around", "of_files", "share_read"]
 
 Ranks: TypeAlias = npt.NDArray[np.int64]
 

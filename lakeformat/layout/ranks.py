@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakeformat.layout.words import Rows, Word, Words
 
-__all__ = ["MAXIMUM_BOUNDARIES", "Boundaries", "Ranks", "fit_boundaries", "fit_ranks"]
+__all__ = ["MAXIMUM_BOUNDARIES", "Boundaries", "Cells", "Ranks", "fit_boundaries", "fit_ranks"]
 
 #: Boundaries kept of a sample. So many are searched in a core's cache and tell 16,384 stripes of a table apart.
 MAXIMUM_BOUNDARIES: Final = 1 << 14

@@ -23,7 +23,7 @@ from lakeformat.layout.cut import cut
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["Estimate", "LayoutReport", "Sample", "report"]
+__all__ = ["NOW", "Estimate", "LayoutReport", "Sample", "report"]
 
 NOW: Final = "now"
 #: Filters of each kind.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakeformat.errors import SchemaMismatchError, nearest
 
-__all__ = ["TEXT_BYTES", "Words", "leaf_column", "leaf_type", "words_of"]
+__all__ = ["TEXT_BYTES", "Rows", "Word", "Words", "leaf_column", "leaf_type", "words_of"]
 
 Word: TypeAlias = npt.NDArray[np.uint64]
 Rows: TypeAlias = npt.NDArray[np.int64]

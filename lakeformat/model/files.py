@@ -145,6 +145,11 @@ class FileSlice:
     logs: tuple[LogFile, ...] = ()
 
     @property
+    def files(self) -> tuple[BaseFile | LogFile, ...]:
+        """All of them, the base file first."""
+        return (self.base, *self.logs) if self.base is not None else self.logs
+
+    @property
     def earliest(self) -> str:
         """No block of its log files is of an earlier instant: one that began before the slice may end in it."""
         return min((self.base_instant, *(log.name.instant_time for log in self.logs)))

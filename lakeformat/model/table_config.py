@@ -13,7 +13,18 @@ from lakeformat.errors import CorruptTableError, InvalidOptionError, Unsupported
 from lakeformat.model.keys import KeyGeneratorKind
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
 
-__all__ = ["PROPERTIES_PATH", "MergeMode", "TableConfig", "TableType", "table_checksum"]
+__all__ = [
+    "CREATE_SCHEMA",
+    "LAYOUT",
+    "METADATA_INFLIGHT",
+    "METADATA_PARTITIONS",
+    "PARTITION_FIELDS",
+    "PROPERTIES_PATH",
+    "MergeMode",
+    "TableConfig",
+    "TableType",
+    "table_checksum",
+]
 
 PROPERTIES_PATH: Final = ".hoodie/hoodie.properties"
 

@@ -36,6 +36,8 @@ from lakeformat.predicate.nodes import (
     path_parts,
 )
 
+__all__ = ["bind", "bind_lenient", "resolve"]
+
 _WIDENING: Final = (
     {pa.int32(), pa.int64()},
     {pa.float32(), pa.float64()},

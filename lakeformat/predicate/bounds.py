@@ -49,6 +49,8 @@ from lakeformat.predicate.nodes import (
     like_tokens,
 )
 
+__all__ = ["ColumnBounds", "may_match"]
+
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 #: Lists up to this length are compared value by value; longer ones by binary search.

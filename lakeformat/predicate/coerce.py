@@ -23,6 +23,8 @@ import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 
+__all__ = ["Span", "checked_text", "is_bytes", "parse_date", "parse_timestamp", "spans", "time_zone"]
+
 _Number: TypeAlias = int | float | Decimal
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()

@@ -19,6 +19,33 @@ import pyarrow.compute as pc
 
 from lakeformat.errors import InvalidInputError
 
+__all__ = [
+    "Always",
+    "And",
+    "ColumnComparison",
+    "Comparison",
+    "Computed",
+    "Contains",
+    "EndsWith",
+    "In",
+    "IsNull",
+    "Leaf",
+    "Like",
+    "Not",
+    "Operator",
+    "Or",
+    "Predicate",
+    "StartsWith",
+    "bound_literal",
+    "column_comparisons",
+    "column_path",
+    "columns_of",
+    "computed_parts",
+    "leaves",
+    "like_tokens",
+    "path_parts",
+]
+
 Operator: TypeAlias = Literal["=", "<=>", "<", "<=", ">", ">=", "!="]
 
 

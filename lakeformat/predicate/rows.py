@@ -36,6 +36,8 @@ from lakeformat.predicate.nodes import (
     path_parts,
 )
 
+__all__ = ["mask"]
+
 _COMPARE: Final[Mapping[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
     "=": pc.equal,
     "!=": pc.not_equal,

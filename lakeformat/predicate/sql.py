@@ -30,6 +30,8 @@ from lakeformat.predicate.nodes import (
     column_path,
 )
 
+__all__ = ["check_escapes", "parse_where", "predicate_of"]
+
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, join_path
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName, join_path
 from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import TableConfig
 from lakeformat.read.incremental import Bounds, check_rows_tell, unhollowed
@@ -30,6 +30,11 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["ChangePlan", "GroupChange", "plan_changes"]
 
+CDC_ENABLED: Final = "hoodie.table.cdc.enabled"
+CDC_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
+_BOTH: Final = "DATA_BEFORE_AFTER"
+#: Modes whose change data holds images; the third, OP_KEY_ONLY, tells nothing that the slices do not.
+LOGGED_MODES: Final = frozenset({_BOTH, "DATA_BEFORE"})
 #: Operations (in capitals) that make no new rows.
 _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 
@@ -43,12 +48,16 @@ class GroupChange:
         before: the group's slice before the commit; None where there was none, or no row of it matters.
         after: the slice afterwards; None where the commit hid the group.
         inserts_only: whether the commit says that it only added rows.
+        logged: files of change data that hold the images before, or both (`LOGGED_MODES`).
+        lost: which slice is not there any more, so that the change data is all there is; "" for none.
     """
 
     instant_time: str
     before: Part | None
     after: Part | None
     inserts_only: bool = False
+    logged: tuple[LogFile, ...] = ()
+    lost: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -202,10 +211,16 @@ class _Range:
                 yield GroupChange(instant.time, old, None)
                 continue
             mine = [stat for stat in stats[group] if stat.path]
-            self._check(mine, instant, before.slices.get(group))
+            if not mine:
+                continue
+            logged = self._logged(mine)
+            lost = self._lost(mine, before.slices.get(group))
+            if lost and not logged:
+                raise self._gone(lost, instant)
             only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in mine)
-            if mine:
-                yield GroupChange(instant.time, before.part(group), after.part(group), only)
+            said = str(self._gone(lost, instant)) if lost else ""
+            new = after.part(group) if all(stat.path in self._paths for stat in mine) else None
+            yield GroupChange(instant.time, before.part(group), new, only, logged, said)
 
     def _slices(self, groups: Sequence[FileGroupId], hidden: frozenset[str]) -> _At:
         """The groups' slices where some commits have not happened."""
@@ -218,19 +233,30 @@ class _Range:
         snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._versions)
         return _At(snapshot, {each.group: each for each in slices})
 
-    def _check(self, stats: Sequence[WriteStat], instant: Instant, before: FileSlice | None) -> None:
-        """Make sure that what the statistics name is there."""
+    def _logged(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
+        """The change data of a group that tells images, if it tells all that a commit did to it."""
+        config = self._config
+        if config.get(CDC_ENABLED) != "true" or config.drops_partition_columns or self._versions:
+            return ()
+        if config.get(CDC_MODE, _BOTH).upper() not in LOGGED_MODES or not all(stat.cdc_stats for stat in stats):
+            return ()
+        named = [
+            (stat.partition_path, path.rpartition("/")[2], size) for stat in stats for path, size in stat.cdc_stats
+        ]
+        found = [(partition, LogFileName.match(name), size) for partition, name, size in named]
+        return tuple(LogFile(partition, name, size) for partition, name, size in found if name is not None)
+
+    def _lost(self, stats: Sequence[WriteStat], before: FileSlice | None) -> str:
+        """What of that which the statistics name is not there."""
         for stat in stats:
             others = [name for name in (stat.base_name, *stat.log_names) if name and not name.endswith(".cdc")]
             for path in (stat.path, *(join_path(stat.partition_path, name) for name in others)):
                 if path not in self._paths:
-                    raise self._gone(path, instant)
-            if (
-                stat.is_base
-                and stat.prev_commit is not None
-                and (before is None or before.base_instant < stat.prev_commit)
-            ):
-                raise self._gone(f"the version of {stat.prev_commit} before {stat.path}", instant)
+                    return path
+            known = "" if before is None else before.base_instant
+            if stat.is_base and stat.prev_commit is not None and known < stat.prev_commit:
+                return f"the version of {stat.prev_commit} before {stat.path}"
+        return ""
 
     def _gone(self, what: str, instant: Instant) -> InstantNotAvailableError:
         return InstantNotAvailableError(

@@ -15,11 +15,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.conform import read_schema
+from lakeformat.codec.conform import conform, read_schema
 from lakeformat.config.read_options import BEGIN, END
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
 from lakeformat.files.footers import open_parquet, vanished
+from lakeformat.files.log_reader import read_change_data
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from lakeformat.predicate import Always, And, Comparison, Predicate, bind
@@ -33,6 +34,8 @@ from lakeformat.table_state.engine import Engine
 
 __all__ = ["ChangeImages", "change_images", "image_columns", "image_schema", "read_group_change"]
 
+#: Of change data that tells keys.
+_LOGGED_KEY: Final = "record_key"
 _ALL: Final = Always(True)
 _META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
 
@@ -127,11 +130,14 @@ def read_group_change(
         columns: those of the images.
     """
     rows, shaped = _Rows(storage, table, columns), _Images(change.instant_time, columns)
-    if change.after is None:
+    if change.logged and not set(columns.names).intersection(META_COLUMNS):
+        yield from _logged(storage, rows, shaped, change)
+    elif change.lost:
+        raise InstantNotAvailableError(change.lost)
+    elif change.after is None:
         if change.before is not None:
             yield from (shaped.deleted(batch) for batch in rows.each(change.before))
-        return
-    if change.before is None:
+    elif change.before is None:
         yield from shaped.inserted(rows.table(change.after, _written_by(change.instant_time)))
     elif (found := _by_counts(rows, change, change.before, change.after)) is not None:
         old, written = found
@@ -141,6 +147,26 @@ def read_group_change(
         yield from shaped.told(rows.matching(change.before, news), rows.matching(change.after, news))
         for batch in rows.matching(change.before, gone).to_batches():
             yield shaped.deleted(batch)
+
+
+def _logged(storage: Storage, rows: _Rows, shaped: _Images, change: GroupChange) -> Iterator[pa.RecordBatch]:
+    """As the change data of the commit tells; what it does not hold, the slice after has."""
+    for log in change.logged:
+        for told in read_change_data(storage, log):
+            ops = told.column("op")
+            if "after" not in told.column_names:
+                if change.after is None:
+                    raise InstantNotAvailableError(change.lost)
+                keys = told.column(_LOGGED_KEY).combine_chunks()
+                found = rows.matching(change.after, keys.filter(pc.not_equal(ops, "d").combine_chunks()))
+                at = pc.index_in(keys, value_set=_keys_of(found))
+                after = found.take(at)
+            else:
+                after = rows.images(told.column("after"))
+            before = rows.images(told.column("before"))
+            yield from shaped.paired(before.filter(pc.equal(ops, "u")), after.filter(pc.equal(ops, "u")))
+            yield from shaped.inserted(after.filter(pc.equal(ops, "i")))
+            yield from (shaped.deleted(batch) for batch in before.filter(pc.equal(ops, "d")).to_batches())
 
 
 def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Table, pa.Table] | None:
@@ -209,6 +235,12 @@ class _Rows:
         found = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
         return pa.Table.from_batches(found, self._schema)
 
+    def images(self, told: pa.ChunkedArray) -> pa.Table:
+        """Images of change data as rows; null rows where there is none."""
+        chunks = [pa.RecordBatch.from_arrays(each.flatten(), schema=pa.schema(list(each.type))) for each in told.chunks]
+        empty = pa.schema(list(told.type))
+        return conform(pa.Table.from_batches(chunks, empty), self._schema)
+
     def versions(self, part: Part) -> pa.Table:
         """Record key and commit time of each row."""
         schema = pa.schema([pa.field(name, pa.string()) for name in (RECORD_KEY, COMMIT_TIME)])
@@ -239,11 +271,14 @@ class _Images:
         """Rows that were written, and what there was of their keys."""
         at = pc.index_in(_keys_of(after), value_set=_keys_of(before))
         known = pc.is_valid(at)
-        new = after.filter(known)
-        if new.num_rows:
-            (first,), (then,) = (of.combine_chunks().to_batches() for of in (before.take(at.filter(known)), new))
-            yield self._batch("u", first, then)
+        yield from self.paired(before.take(at.filter(known)), after.filter(known))
         yield from self.inserted(after.filter(pc.invert(known)))
+
+    def paired(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows that were updated, in the same order."""
+        if after.num_rows:
+            (old,), (new,) = (of.combine_chunks().to_batches() for of in (before, after))
+            yield self._batch("u", old, new)
 
     def _batch(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
         count = next(batch.num_rows for batch in (before, after) if batch is not None)

@@ -34,7 +34,7 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.result import WriteResult
 
-__all__ = ["Hands", "after_write", "check_services", "with_services"]
+__all__ = ["Hands", "after_write", "check_services", "commits_since_clustering", "with_services"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 

@@ -6,13 +6,14 @@ from lakeformat.config.resolve import Options
 from lakeformat.services.archive.run import ArchiveResult, ArchiveSession
 from lakeformat.services.clean.retention import retention_of
 from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
+from lakeformat.services.upkeep import Upkeep
 from lakeformat.table_state.engine import Engine
 
 __all__ = ["Life"]
 
 
-class Life:
-    """Cleans and archives. A host says where the table is and who deletes."""
+class Life(Upkeep):
+    """Cleans and archives, and what `Upkeep` does. A host says where the table is and who deletes."""
 
     engine: Engine
     options: Options

@@ -36,9 +36,5 @@ class Versioning:
         return VersionSession(self.engine, self.options).move(to, is_upgrade=True)
 
     def downgrade(self, to: int) -> VersionChange:
-        """Move the table to an earlier table version, 8 or 6; see `upgrade`.
-
-        Raises:
-            UnsupportedTableError: beyond what `upgrade` says, instants are archived that version 6 would not find.
-        """
+        """Move the table to an earlier table version, 8 or 6: as `upgrade`, in all that it says."""
         return VersionSession(self.engine, self.options).move(to, is_upgrade=False)

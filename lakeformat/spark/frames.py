@@ -27,7 +27,7 @@ from lakeformat.table_state.snapshot import Snapshot
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["Known", "Way", "choose_way", "read", "read_table"]
+__all__ = ["NATIVE", "Known", "Way", "choose_way", "read", "read_table"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 NATIVE: Final = "native"

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakeformat.codec.conform import read_schema
-from lakeformat.config.read_options import CHANGE_DATA, FORMAT, QUERY_TYPE
+from lakeformat.config.read_options import CHANGE_DATA, FORMAT, FULL_SCAN, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
 from lakeformat.predicate import Always, Predicate
@@ -53,7 +53,7 @@ else:
         class SupportsTriggerAvailableNow: ...
 
 
-__all__ = ["LakehouseStreamReader", "make_stream_reader"]
+__all__ = ["LakehouseStreamReader", "StreamPartition", "make_stream_reader"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 _TASKS: Final = max(2, pa.cpu_count())
@@ -235,7 +235,9 @@ def make_stream_reader(
             raise InvalidOptionError(
                 f"{FORMAT}=cdc is a format of incremental queries; set {QUERY_TYPE}=incremental, too"
             )
-        parsed = parsed.with_values(**{QUERY_TYPE: "snapshot"})
+        # What is cleaned away while a stream is down has changed since, and comes in a later batch as it is then.
+        whatever_is_there = {} if parsed.given(FULL_SCAN) else {FULL_SCAN: True}
+        parsed = parsed.with_values(**{QUERY_TYPE: "snapshot"}, **whatever_is_there)
         snapshot = engine.snapshot(relation.as_of, unseen=relation.unseen) if relation else engine.snapshot()
         location = engine.storage.location
         table = snapshot.columns(location)

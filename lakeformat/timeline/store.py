@@ -6,19 +6,31 @@ The one place that knows where an instant's files stand and what they hold; its 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from lakeformat.codec import properties
-from lakeformat.codec.avro_records import RollbackMetadata, RollbackPlan, decode_rollback_plan, encode_rollback
+from lakeformat.codec.avro_records import (
+    RollbackMetadata,
+    RollbackPlan,
+    SavepointMetadata,
+    decode_rollback_plan,
+    decode_savepoint,
+    encode_rollback,
+)
 from lakeformat.codec.clean_files import CleanMetadata, CleanPlan, decode_clean, decode_clean_plan, encode_clean
 from lakeformat.codec.commit_file import decode_commit
 from lakeformat.codec.compaction_plan import decode_compaction_plan
 from lakeformat.codec.requested_replace import RequestedReplace, decode_requested_replace
+from lakeformat.codec.restore_files import (
+    Restored,
+    RestorePlan,
+    decode_restore_plan,
+    encode_restore,
+    encode_savepoint,
+)
 from lakeformat.errors import CorruptTableError, TableNotFoundError, UnsupportedTableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.compaction import CompactionPlan
@@ -27,65 +39,19 @@ from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State, ne
 from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
 from lakeformat.timeline.archived import ArchivedTimeline, read_archive_logs, read_lsm_history
+from lakeformat.timeline.commit_cache import CommitCache, CommitKey
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
 
-__all__ = ["MOVED", "CommitCache", "CommitKey", "Completed", "TimelineStore"]
+__all__ = ["MOVED", "Completed", "TimelineStore"]
 
 #: Commits kept, in bytes of their files; in memory they take about two thirds of that.
 _CACHED_BYTES: Final = 128 << 20
 #: A file beside instants of layout 2 that are taken away, the table having moved to layout 1.
 MOVED: Final = ".moved"
 #: What completes an instant.
-Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata
-
-
-class CommitKey(NamedTuple):
-    """A completed file as a listing shows it: another one of the same name differs in size or time."""
-
-    location: str
-    file_name: str
-    size_bytes: int
-    modified_ms: int
-
-
-class CommitCache:
-    """Completed commits never change, so each is read once a process. Safe for threads.
-
-    Those asked for longest ago go first. One that is larger than all may be together is not kept.
-
-    Args:
-        most_bytes: of the commits' files together.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._entries: OrderedDict[CommitKey, CommitMetadata] = OrderedDict()
-        self._most_bytes, self._bytes = most_bytes, 0
-        self._guard = threading.Lock()
-
-    def get(self, key: CommitKey) -> CommitMetadata | None:
-        """The commit, if it is kept."""
-        with self._guard:
-            found = self._entries.get(key)
-            if found is not None:
-                self._entries.move_to_end(key)
-            return found
-
-    def put(self, key: CommitKey, metadata: CommitMetadata) -> None:
-        """Keep a commit."""
-        with self._guard:
-            if key not in self._entries and key.size_bytes <= self._most_bytes:
-                self._entries[key] = metadata
-                self._bytes += key.size_bytes
-            while self._bytes > self._most_bytes:
-                self._bytes -= self._entries.popitem(last=False)[0].size_bytes
-
-    def forget(self, key: CommitKey) -> None:
-        """Keep a commit no longer."""
-        with self._guard:
-            if self._entries.pop(key, None) is not None:
-                self._bytes -= key.size_bytes
+Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | Restored
 
 
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
@@ -140,11 +106,13 @@ class TimelineStore:
                 )
         return self._layout
 
-    def load(self, archive_folder: str | None = None) -> Timeline:
+    def load(self, archive_folder: str | None = None, *, as_stored: bool = False) -> Timeline:
         """The active timeline as it stands now.
 
         Args:
             archive_folder: listed afterwards for the mark of the archive; None leaves it out.
+            as_stored: with the commits that a running restore has not undone yet. To all but that restore they stand
+                as pending, from its second step on: so everybody sees the table before it, or after it.
         """
         found = self._listed()
         if self._may_have_moved(found):
@@ -154,7 +122,14 @@ class TimelineStore:
         entries = [entry for entry in found if not entry.is_folder]
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
-        return Timeline.of_file_names((entry.name for entry in entries), archive, self.layout)
+        timeline = Timeline.of_file_names((entry.name for entry in entries), archive, self.layout)
+        return timeline if as_stored else timeline.without(self._being_undone(timeline))
+
+    def _being_undone(self, timeline: Timeline) -> frozenset[str]:
+        """Times of the instants that running restores undo."""
+        running = (restore for restore in timeline.of_action(Action.RESTORE) if restore.state is State.INFLIGHT)
+        plans = [self.restore_plan(restore) for restore in running]
+        return frozenset(time for plan in plans if plan is not None for time in plan.times)
 
     def _listed(self) -> Sequence[FileInfo]:
         found = self.storage.list(self._layout.folder if self._layout else HOODIE)
@@ -266,6 +241,18 @@ class TimelineStore:
             return decode_rollback_plan(self.read(requested), name=self.path(requested))
         return None
 
+    def restore_plan(self, restore: Instant) -> RestorePlan | None:
+        """What a restore undoes; None if its plan is gone or empty."""
+        requested = restore.at(State.REQUESTED)
+        with suppress(FileNotFoundError):
+            data = self.read(requested)
+            return decode_restore_plan(data, name=self.path(requested)) if data else None
+        return None
+
+    def savepoint(self, instant: Instant) -> SavepointMetadata:
+        """What a completed savepoint holds."""
+        return decode_savepoint(self.read(instant), name=self.path(instant))
+
     def clean(self, instant: Instant) -> CleanMetadata | None:
         """What a completed clean left; None if its file is empty."""
         data = self.read(instant)
@@ -344,14 +331,20 @@ class TimelineStore:
         done = check_step(instant, State.COMPLETED)
         if self.layout.tells_completion:
             done = replace(done, completion_time=self._completion_time(done, clock))
-        if isinstance(metadata, CommitMetadata):
-            data = self.layout.encode_commit(metadata, replace=done.action is Action.REPLACE_COMMIT)
-        elif isinstance(metadata, CleanMetadata):
-            data = encode_clean(metadata)
-        else:
-            data = encode_rollback(metadata)
-        self.storage.create(self.path(done), data)
+        self.storage.create(self.path(done), self._encoded(done, metadata))
         return done
+
+    def _encoded(self, done: Instant, metadata: Completed) -> bytes:
+        match metadata:
+            case CommitMetadata():
+                return self.layout.encode_commit(metadata, replace=done.action is Action.REPLACE_COMMIT)
+            case CleanMetadata():
+                return encode_clean(metadata)
+            case SavepointMetadata():
+                return encode_savepoint(metadata)
+            case Restored():
+                return encode_restore(metadata)
+        return encode_rollback(metadata)
 
     def _completion_time(self, done: Instant, clock: Clock) -> str:
         config, timeline = self.config(), self.load()
@@ -359,6 +352,19 @@ class TimelineStore:
             if (instant.time, instant.action, instant.state) == (done.time, done.action, done.state):
                 raise FileExistsError(self.path(instant))
         return next_instant_time(clock.now_ms(), max(timeline.last_time or "", done.time), config.zone)
+
+    def remove(self, instant: Instant) -> None:
+        """Take a completed instant off the timeline: its pending files first, so that it never looks pending.
+
+        Of a commit whose rows are to vanish see `undo`.
+        """
+        self.storage.delete(self.path(instant.at(State.REQUESTED)))
+        self.storage.delete(self.path(instant.at(State.INFLIGHT)))
+        self.storage.delete(self.path(instant))
+
+    def undo(self, commit: Instant) -> None:
+        """Make a completed commit pending again: its rows vanish, its files may go."""
+        self.storage.delete(self.path(commit))
 
     def revert(self, instant: Instant) -> None:
         """Take a pending instant back to its first step: the plan stays."""

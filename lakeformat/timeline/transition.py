@@ -17,7 +17,15 @@ STEPS: Final[Mapping[Action, Mapping[State, frozenset[State]]]] = {
         State.INFLIGHT: frozenset({State.COMPLETED}),
         State.COMPLETED: frozenset(),
     }
-    for action in (*COMMIT_ACTIONS, Action.COMPACTION, Action.CLUSTERING, Action.ROLLBACK, Action.CLEAN)
+    for action in (
+        *COMMIT_ACTIONS,
+        Action.COMPACTION,
+        Action.CLUSTERING,
+        Action.ROLLBACK,
+        Action.CLEAN,
+        Action.SAVEPOINT,
+        Action.RESTORE,
+    )
 }
 
 

@@ -15,7 +15,7 @@ from lakeformat.errors import InvalidOptionError
 from lakeformat.model.commit import WriteStat
 from lakeformat.transaction.validators import load_callable
 
-__all__ = ["CommitMessage", "HttpCallback", "callbacks_of", "notify"]
+__all__ = ["Callback", "CommitMessage", "HttpCallback", "callbacks_of", "notify"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _ON: Final = "hoodie.write.commit.callback."

@@ -56,11 +56,13 @@ class Claim:
         kind: ``process`` or ``heartbeat``.
         write_id: names the stage folder of the write; None for rollbacks and for claims that are damaged.
         keeps_plan: of the instant only what followed the plan is undone: it stood before, and may be run again.
+        undoes: of a rollback: it takes a completed commit back.
     """
 
     kind: str
     write_id: str | None
     keeps_plan: bool = False
+    undoes: bool = False
 
 
 def claim_path(instant_time: str) -> str:
@@ -81,16 +83,21 @@ def take_instant(
     kind: str,
     token: str,
     data: bytes = b"",
+    undoes: bool = False,
 ) -> Instant:
     """Claim and request a new instant, greater than all there are. Call it under the table's lock.
 
     The plan of a compaction stays, whatever becomes of its writer: others may write for the slices it opens.
+
+    Args:
+        undoes: see `Claim`.
     """
     newest = store.load().last_time
     while True:
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
         newest = instant.time
-        claim = json.dumps(_claim_of(kind, token, keeps_plan=action is Action.COMPACTION)).encode()
+        said = _claim_of(kind, token, keeps_plan=action is Action.COMPACTION, undoes=undoes)
+        claim = json.dumps(said).encode()
         if not _created(store.storage, claim_path(instant.time), claim):
             continue
         try:
@@ -103,8 +110,8 @@ def take_instant(
         return instant
 
 
-def _claim_of(kind: str, token: str, *, keeps_plan: bool) -> dict[str, object]:
-    return {"kind": kind, "lakeformat.token": token, **({"keeps_plan": True} if keeps_plan else {})}
+def _claim_of(kind: str, token: str, **flags: bool) -> dict[str, object]:
+    return {"kind": kind, "lakeformat.token": token, **{name: True for name, is_set in flags.items() if is_set}}
 
 
 def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
@@ -137,7 +144,9 @@ def read_claim(storage: Storage, instant_time: str) -> Claim | None:
     said = found if isinstance(found, dict) else {}
     token = str(said.get("lakeformat.token"))
     write_id = token if _TOKEN.fullmatch(token) else None
-    return Claim(str(said.get("kind", "heartbeat")), write_id, said.get("keeps_plan") is True)
+    return Claim(
+        str(said.get("kind", "heartbeat")), write_id, said.get("keeps_plan") is True, said.get("undoes") is True
+    )
 
 
 def beat(storage: Storage, instant_time: str) -> None:

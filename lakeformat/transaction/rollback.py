@@ -31,6 +31,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.log_rollback import append_requests, cancel_blocks
 from lakeformat.transaction.markers import forget_markers
+from lakeformat.transaction.undo import Undoing, finish_restores, give_up_or_finish
 from lakeformat.transaction.written import stage_folder
 
 __all__ = ["recover", "revert_run", "roll_back", "was_rolled_back"]
@@ -41,20 +42,36 @@ _UNDONE: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
 _STAGE_KEPT_MS: Final = 24 * 3600 * 1000
 
 
-def recover(store: TimelineStore, config: TableConfig, clock: Clock, *, keeping: str | None = None) -> None:
-    """Finish pending rollbacks, undo dead writes of ours and long-dead ones of others, clear leftovers.
+def recover(
+    store: TimelineStore,
+    config: TableConfig,
+    clock: Clock,
+    *,
+    keeping: str | None = None,
+    restoring: str | None = None,
+) -> None:
+    """Finish pending restores and rollbacks, undo dead writes of ours and long-dead ones of others, clear leftovers.
 
     Args:
         keeping: time of a clustering whose plan is wanted: of its dead run the plan stays in any case.
+        restoring: the instant that is to be gone back to; see `finish_restores`.
 
     Raises:
-        WriteConflictError: another program's write is pending and may be alive.
+        WriteConflictError: another program's write is pending and may be alive, or its restore.
     """
     timeline = store.load()  # Loaded again after changes only: a listing costs as much as the timeline is long.
+    restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
+    if restores:
+        finish_restores(Undoing(store, config, clock), restores, adopting=restoring)
+        timeline = store.load()
     rollbacks = [instant for instant in timeline.pending if instant.action is Action.ROLLBACK]
     for instant in rollbacks:
         _refuse_if_alive(store, instant, clock)
-        _finish(store, instant, clock)
+        claim = claims.read_claim(store.storage, instant.time)
+        if claim is not None and claim.undoes:
+            give_up_or_finish(Undoing(store, config, clock), instant)
+        else:
+            _finish(store, instant, clock)
     timeline = store.load() if rollbacks else timeline
     any_dead = False
     for instant in timeline.pending:

@@ -28,6 +28,7 @@ __all__ = [
     "ProposedWrite",
     "PythonValidator",
     "SqlValidator",
+    "Validator",
     "check_validators",
     "load_callable",
     "proposed_snapshot",

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hudi_spark import Hudi
-from reliability.crashing import crashed
-from reliability.faulty import Mode
-from reliability.flights import Write, copy_of
 
 import lakeformat
 from lakeformat.table_state.file_groups import list_files
+from tests.helpers.crashing import crashed
+from tests.helpers.faulty import Mode
+from tests.helpers.flights import Write, copy_of
+from tests.helpers.hudi_spark import Hudi
 
 pytestmark = pytest.mark.interop
 
@@ -99,7 +99,7 @@ def test_hudi_rolls_our_dead_writer_back(hudi: Hudi, tmp_path: Path) -> None:
 
 
 def dead_writer(folder: Path, version: int, hudi: Hudi) -> None:
-    from reliability.flights import make_template, rows_of
+    from tests.helpers.flights import make_template, rows_of
 
     folder.mkdir()
     path, before = make_template(folder, version=str(version), table_type="MERGE_ON_READ")

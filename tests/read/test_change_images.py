@@ -56,6 +56,33 @@ def plain(rows: pa.Table) -> list[Any]:
     return rows.to_pylist(maps_as_pydicts="strict")
 
 
+@pytest.mark.parametrize("name", ["hudi_changes/v6_cow_cdc", "hudi_changes/v9_cow_cdc_data_before"])
+def test_logged_images_outlive_the_versions_before(name: str, tmp_path: Path) -> None:
+    """Only the newest version of each file group is left, with the change data that its commit wrote."""
+    table = lakeformat.open(unpack(name, tmp_path))
+    asked = [read for read in expected(name)["reads"] if read["format"] == "cdc" and read["end"]]
+    live = {file.path for file in table.snapshot().files}
+    newest = {file.name.instant_time for file in table.snapshot().files}
+    for file in tmp_path.rglob("*.parquet"):
+        path = str(file.relative_to(table.engine.storage.location))
+        if not path.startswith(".hoodie") and path not in live:
+            file.unlink()
+    seen = 0
+    for read in asked:
+        if (
+            read["rows"]
+            and {row["ts_ms"] for row in read["rows"]} <= newest
+            and all(row["op"] == "u" for row in read["rows"])
+        ):
+            assert counted(plain(table.changes(read["begin"], read["end"], images=True).to_arrow())) == counted(
+                read["rows"]
+            )
+            with pytest.raises(InstantNotAvailableError, match="cleaned away; begin at"):
+                table.changes(read["begin"], read["end"], images=True).to_arrow(["_hoodie_record_key"])
+            seen += 1
+    assert seen
+
+
 TABLES = [
     name
     for folder in ("hudi_changes", "hudi_mor_v6", "hudi_v8_v9", "hudi_merge_rules", "hudi_v6", "own_histories")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat import Table
+from lakeformat import InstantNotAvailableError, Table
+from lakeformat.config.read_options import FULL_SCAN
 from lakeformat.config.resolve import resolve
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.read.stream import BEGINNING, Limits, Offer, StreamPositions, last_of_batch
+from lakeformat.spark.stream_reader import make_stream_reader
+from lakeformat.spark.types import spark_schema
 from tests.helpers.fixture_tables import unpack
 
 OFFERS = [Offer("1", 1, 10), Offer("2", 2, 20), Offer("3", 0, 0), Offer("4", 5, 500), Offer("5", 1, 1)]
@@ -82,3 +86,26 @@ def test_no_batch_ends_before_what_the_cleaner_has_kept(tmp_path: Path) -> None:
     rows = table.changes("000", end).to_arrow()
     assert rows.num_rows
     assert end > table.history()[-1].instant_time
+
+
+def test_a_batch_whose_files_were_cleaned_away_gives_what_has_not_changed_since(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id")
+    first, second = (
+        table.upsert(pa.table({"id": ids, "v": [number] * 2}, schema=schema)).instant_time
+        for number, ids in enumerate((["a", "b"], ["b", "c"]))
+    )
+    (old,) = (tmp_path / "t").glob(f"*_{first}.parquet")
+    old.unlink()
+    options = {"path": str(tmp_path / "t"), "meta_columns": "false"}
+    reader = make_stream_reader(options, spark_schema(schema), None)
+
+    def batch(start: str, end: str) -> list[Any]:
+        parts = reader.partitions({"instant": start}, {"instant": end})
+        return sorted(tuple(row.values()) for part in parts for rows in reader.read(part) for row in rows.to_pylist())
+
+    assert batch(BEGINNING, first) == [("a", 0)]
+    assert batch(first, second) == [("b", 1), ("c", 1)]
+    strict = make_stream_reader({**options, FULL_SCAN: "false"}, spark_schema(schema), None)
+    with pytest.raises(InstantNotAvailableError, match=f"{old.name}.*cleaned away"):
+        strict.partitions({"instant": BEGINNING}, {"instant": first})

@@ -34,7 +34,7 @@ from lakeformat.write.make.sorted_runs import RunCursor, merged
 from lakeformat.write.place.sizing import measured_row_bytes
 from lakeformat.write.rows.stage import BLOCK_BYTES, Run, in_blocks
 
-__all__ = ["Ranges", "Spilled", "divide", "merge_range", "spill"]
+__all__ = ["Ranges", "Spilled", "divide", "merge_range", "spill", "spilled_schema"]
 
 #: Column of a spilled row: its place on the curve.
 _PLACE: Final = "_lakeformat_place"

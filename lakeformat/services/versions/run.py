@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
+from lakeformat.codec.archive_entries import LeavingInstant
 from lakeformat.codec.commit_recode import avro_of, json_of
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
 from lakeformat.model.table_config import TableConfig
 from lakeformat.services.versions.plan import completion_times, moves
@@ -23,8 +26,8 @@ from lakeformat.storage.port import HOODIE
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.archive_writer import write_archive_log, write_history
 from lakeformat.timeline.archived import read_archive_logs, read_lsm_history
-from lakeformat.timeline.history_writer import write_history
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.store import MOVED
 from lakeformat.transaction.metadata_table import drop_metadata_table, write_properties
@@ -36,6 +39,9 @@ __all__ = ["VERSIONS", "VersionChange", "VersionSession"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Table versions that a table can be moved to.
 VERSIONS: Final = (6, 8, 9)
+#: Archived commits in memory, and in a block of layout 1's archive.
+_AT_A_TIME: Final = 500
+_PER_BLOCK: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +114,6 @@ class VersionSession:
             )
         if _changes_layout(config.version, to):
             self._check_slices(self.engine.snapshot(config=config))
-            if to == 6:
-                self._check_history(config)
         if drop_metadata_table(self.store, self.engine.clock):
             _LOG.warning(
                 "dropped the metadata table of %s, which a change of version does not carry over: Hudi builds it anew "
@@ -126,18 +130,6 @@ class VersionSession:
                 "versions; run compact() first"
             )
 
-    def _check_history(self, config: TableConfig) -> None:
-        """An archive of timeline layout 1 is not written: what it would lack incremental reads would never show."""
-        history = read_lsm_history(self.storage, config.archive_folder).columns.column("time")
-        older = TableConfig({**config.values, "hoodie.timeline.layout.version": "1"}).archive_folder
-        known = read_archive_logs(self.storage, older).columns.column("time")
-        lost = set(history.to_pylist()) - set(known.to_pylist())
-        if lost:
-            raise UnsupportedTableError(
-                f"{self.storage.location} has {len(lost)} archived instant(s), e.g. {min(lost)}, which lakeformat does "
-                "not carry back to version 6; use Apache Hudi's downgrade_table for it"
-            )
-
     # --- the timeline ---------------------------------------------------------------------------------
 
     def _copy(self, config: TableConfig, moved: TableConfig) -> int:
@@ -151,9 +143,9 @@ class VersionSession:
         ends: dict[str, str] = {}
         if new.tells_completion:
             self.storage.delete_folder(new.folder)  # Of another try, or of an earlier life.
-            write_history(self.storage, read_archive_logs(self.storage, config.archive_folder), moved.archive_folder)
             done = ((one, entry) for one, entry in found if one.state is State.COMPLETED)
             ends = completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
+        self._copy_archive(config, moved)
         planned = moves(
             (one for one, _ in found), new, clusterings=self._clusterings([i for i, _ in found]), completed_at=ends
         )
@@ -165,6 +157,27 @@ class VersionSession:
                 data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
             self.storage.create(new.path(move.new), data)
         return len(planned)
+
+    def _copy_archive(self, config: TableConfig, moved: TableConfig) -> None:
+        """Carry over the commits that have left the timeline, but for those that stand there from an earlier life."""
+        old, new = (each.archive_folder for each in (config, moved))
+        logs_to_history = config.layout_version == 1
+        read, other = (
+            (read_archive_logs, read_lsm_history) if logs_to_history else (read_lsm_history, read_archive_logs)
+        )
+        archived = read(self.storage, old)
+        known = frozenset(other(self.storage, new).columns.column("time").to_pylist())
+        commits = archived.commits([one for one in archived.completed_in("") if one.time not in known])
+        while portion := [self._leaving(*one) for one in islice(commits, _AT_A_TIME)]:
+            if logs_to_history:
+                write_history(self.storage, new, portion)
+            else:
+                write_archive_log(self.storage, new, portion, per_block=_PER_BLOCK)
+
+    def _leaving(self, instant: Instant, metadata: CommitMetadata) -> LeavingInstant:
+        data = LAYOUT_2.encode_commit(metadata, replace=instant.action is Action.REPLACE_COMMIT)
+        name = f"{self.storage.location} (archived instant {instant.time})"
+        return LeavingInstant(instant.time, instant.completed_at, instant.action.value, data, b"", name)
 
     def _clusterings(self, instants: list[Instant]) -> frozenset[str]:
         """Times of the replacecommits that have a plan."""

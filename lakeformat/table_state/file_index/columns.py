@@ -25,11 +25,13 @@ from lakeformat.predicate import ColumnBounds, resolve
 from lakeformat.table_state.live import FILE_COLUMNS, file_columns
 
 __all__ = [
+    "KINDS",
     "add_up",
     "bounds_of",
     "bounds_schema",
     "file_table",
     "group_keys",
+    "in_order",
     "indexed_paths",
     "key_of",
     "newest",

@@ -26,7 +26,7 @@ from lakeformat.table_state.file_index.columns import key_of
 from lakeformat.table_state.file_index.stored import Covered
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Changes", "covered_by", "files_of", "to_replay"]
+__all__ = ["Changes", "covered_by", "files_of", "replaced_keys", "to_replay"]
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,9 @@ from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
-__all__ = ["HandleSettings", "KeyMerger", "Merger", "create", "deleting", "inserted", "merge", "put_rows", "without"]
+__all__ = [
+    "HandleSettings", "KeyMerger", "Merger", "ahead", "create", "deleting", "inserted", "merge", "put_rows", "without",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,151 @@
+"""What lies around the data: timeline, archive, markers, file index, metadata table, folders that are no partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from lakeformat.errors import CorruptTableError, LakeformatError
+from lakeformat.model.files import BaseFile
+from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, Action, Instant, State
+from lakeformat.services.doctor.findings import Finding, Kind
+from lakeformat.storage.port import HOODIE, Storage
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_groups import PARTITION_MARKER
+from lakeformat.table_state.file_index.live import IndexedFiles
+from lakeformat.table_state.file_index.stored import FOLDER
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
+
+__all__ = [
+    "archive",
+    "dead_instants",
+    "file_index",
+    "foreign_folders",
+    "instants",
+    "markers",
+    "metadata_table",
+]
+
+_METADATA: Final = f"{HOODIE}/metadata"
+_MARKERS: Final = f"{HOODIE}/.temp"
+#: A deltacommit of a metadata table, whose layout is that of the table or an older one.
+_APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
+#: Of the deltacommits by which it was made from a listing.
+_MADE: Final = "0000"
+_BACK: Final = "restore it from a copy"
+
+
+def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
+    """Completed instants that cannot be read."""
+    for instant in timeline.instants:
+        if instant.state is not State.COMPLETED:
+            continue
+        try:
+            if instant.action in COMMIT_ACTIONS:
+                store.commit(instant)
+            elif instant.action is Action.SAVEPOINT:
+                store.savepoint(instant)
+            elif instant.action is Action.CLEAN:
+                store.clean(instant)
+        except CorruptTableError as error:
+            yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), f"{_BACK} ({error})")
+
+
+def archive(store: TimelineStore) -> Iterator[Finding]:
+    """An archive that cannot be read to its end."""
+    folder = store.config().archive_folder
+    try:
+        archived = store.archived()
+        for _ in archived.commits(archived.completed_in("")):
+            pass
+    except (LakeformatError, OSError) as error:  # What Parquet says of damaged pages, too.
+        yield Finding(Kind.TORN_ARCHIVE, folder, f"{_BACK} ({error}); until then older history cannot be read")
+
+
+def markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
+    """Markers of instants that are over: their writer died after it had published, or was rolled back."""
+    pending = {instant.time for instant in timeline.pending}
+    newest = timeline.last_time or ""
+    for entry in storage.list(_MARKERS):
+        if entry.is_folder and entry.name.isdigit() and entry.name not in pending and entry.name <= newest:
+            yield Finding(Kind.STALE_MARKERS, entry.path, "repair() removes them", mends=True)
+
+
+def dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
+    """Pending instants whose writers are dead; plans wait for somebody, and are none."""
+    for instant in timeline.pending:
+        if not _is_plan(engine.store, instant) and _is_dead(engine, instant):
+            cure = "repair() rolls it back or finishes it, as the next write does"
+            mends = instant.action is not Action.SAVEPOINT
+            if not mends:
+                cure = f"make the savepoint again, or delete_savepoint('{instant.time}')"
+            yield Finding(Kind.DEAD_INSTANT, engine.store.path(instant), cure, mends=mends)
+
+
+def _is_plan(store: TimelineStore, instant: Instant) -> bool:
+    if instant.action in COMPLETES_AS:
+        return instant.state is State.REQUESTED
+    if instant.action is not Action.REPLACE_COMMIT or instant.state is not State.REQUESTED:
+        return False
+    try:
+        said = store.requested_replace(instant)
+    except CorruptTableError:
+        return False
+    return said is not None and said.plan is not None
+
+
+def _is_dead(engine: Engine, instant: Instant) -> bool:
+    claim = claims.read_claim(engine.storage, instant.time)
+    if claim is not None:
+        return not claims.is_alive(engine.store, instant, claim, engine.clock)
+    return not claims.heartbeat_alive(engine.store, instant, engine.clock, without=claims.FOREIGN_GRACE_MS)
+
+
+def file_index(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]:
+    """An index that is used, and names other files than the folders hold."""
+    if not engine.use_index or not engine.storage.list(FOLDER):
+        return
+    try:
+        snapshot = engine.snapshot()
+        if not isinstance(snapshot.live, IndexedFiles) or frozenset(snapshot.files) == files:
+            return
+        wrong = len(frozenset(snapshot.files) ^ files)
+        why = f"of {wrong} files it says otherwise"
+    except LakeformatError as error:
+        why = f"{error}"
+    yield Finding(Kind.FILE_INDEX, FOLDER, f"repair() removes it, the next write makes it anew ({why})", mends=True)
+
+
+def metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
+    """A metadata table of Hudi's that has not been told of commits: its readers list files by it."""
+    if not store.config().has_metadata_table:
+        return
+    listed = [*store.storage.list(f"{_METADATA}/.hoodie"), *store.storage.list(f"{_METADATA}/.hoodie/timeline")]
+    applied = {match[1] for entry in listed if (match := _APPLIED.fullmatch(entry.name))}
+    first = min((time for time in applied if not time.startswith(_MADE)), default="~")
+    lacking = [i.time for i in timeline.commits if first <= i.time and i.time not in applied]
+    if lacking:
+        cure = f"repair() drops it, Hudi makes it anew (it lacks {len(lacking)} commits, {lacking[0]} for one)"
+        yield Finding(Kind.METADATA_TABLE, _METADATA, cure, mends=True)
+
+
+def foreign_folders(storage: Storage) -> Iterator[Finding]:
+    """Folders inside partitions: nobody reads what lies there. Links are not followed."""
+    yield from _foreign(storage, "")
+
+
+def _foreign(storage: Storage, folder: str) -> Iterator[Finding]:
+    entries = storage.list(folder)
+    is_partition = any(entry.name.startswith(PARTITION_MARKER) for entry in entries)
+    for entry in entries:
+        if not entry.is_folder or entry.path == HOODIE:
+            continue
+        if is_partition:
+            below = sum(each.size_bytes for each in storage.list(entry.path) if not each.is_folder)
+            cure = "nobody reads it: move it out of the table, or load its rows"
+            yield Finding(Kind.FOREIGN_FOLDER, entry.path, cure, size_bytes=below)
+        else:
+            yield from _foreign(storage, entry.path)

@@ -1,0 +1,98 @@
+"""What a check finds, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Finding", "Findings", "Kind"]
+
+
+class Kind(Enum):
+    """What is wrong. The value says it to people."""
+
+    KEY_IN_TWO_GROUPS = "keys stand in two file groups"
+    KEY_TWICE = "keys stand twice in one file group"
+    WRONG_PARTITION = "rows in the wrong partition"
+    ORPHAN = "file that no commit made"
+    MISSING = "file is missing"
+    OTHER_SIZE = "size differs from the commit"
+    OTHER_ROWS = "row count differs from the commit"
+    DAMAGED = "file cannot be read"
+    NO_FILTER = "bloom filter cannot be decoded"
+    FILTER_DENIES = "bloom filter denies keys"
+    KEY_RANGE = "footer's key range leaves keys out"
+    STATISTICS = "statistics leave values out"
+    TORN_LOG = "log file has bytes that are no block"
+    STALE_MARKERS = "markers of a write that is over"
+    DEAD_INSTANT = "pending, and its writer is dead"
+    FILE_INDEX = "file index disagrees with the folders"
+    METADATA_TABLE = "metadata table lacks commits"
+    TIMELINE_GAP = "timeline lacks an instant"
+    DAMAGED_INSTANT = "instant cannot be read"
+    TORN_ARCHIVE = "archive cannot be read"
+    FOREIGN_FOLDER = "folder inside a partition"
+    NO_PARTITION_FILE = "folder is not marked as a partition"
+    SAVEPOINT = "savepoint names a file that is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        path: of the file or folder, relative to the table.
+        rows: how many rows it touches; 0 if none, or nobody knows.
+        size_bytes: of the file, or of what is damaged of it.
+        cure: what to do.
+        mends: `repair` does it.
+    """
+
+    kind: Kind
+    path: str
+    cure: str
+    rows: int = 0
+    size_bytes: int = 0
+    mends: bool = False
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found, in order; false if nothing was.
+
+    Attributes:
+        did: what `repair` did to it, or would; "" for a check.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    did: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def of(self, kind: Kind) -> tuple[Finding, ...]:
+        """Those of a kind."""
+        return tuple(each for each in self.findings if each.kind is kind)
+
+    def __str__(self) -> str:
+        if not self.findings:
+            return f"nothing {self.did}" if self.did else "nothing is wrong"
+        rows = [("what", "where", "rows", "bytes", "cure")] + [
+            (each.kind.value, each.path, f"{each.rows:,}", f"{each.size_bytes:,}", each.cure) for each in self.findings
+        ]
+        widths = [max(len(row[at]) for row in rows) for at in range(4)]
+        lines = [
+            "  ".join(
+                text.rjust(width) if at in {2, 3} else text.ljust(width)
+                for at, (text, width) in enumerate(zip(row, (*widths, 0), strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([f"{self.did}:" if self.did else f"{len(self.findings)} findings:", *lines])

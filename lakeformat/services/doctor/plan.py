@@ -1,0 +1,145 @@
+"""Files against commits. Pure: what lies in the folders and what commits say is gathered by `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName, join_path
+from lakeformat.model.instant import Instant
+from lakeformat.services.doctor.findings import Finding, Kind
+from lakeformat.table_state.file_groups import Listing
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["Facts", "gaps", "incomplete", "orphans", "saved_and_gone", "written_otherwise"]
+
+_BACK = "restore it from a copy, or restore() to an earlier instant"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a table.
+
+    Attributes:
+        commits: what each completed commit of the active timeline says, oldest first.
+        slices: the live ones.
+        saved: paths that savepoints name.
+    """
+
+    timeline: Timeline
+    commits: Sequence[tuple[Instant, CommitMetadata]]
+    listing: Listing
+    slices: Sequence[FileSlice]
+    replaced: frozenset[FileGroupId]
+    saved: frozenset[str]
+
+    def stats(self) -> Iterator[tuple[Instant, WriteStat]]:
+        """Of every file that the active commits wrote."""
+        for instant, metadata in self.commits:
+            for stat in metadata.all_stats():
+                yield instant, stat
+
+
+def orphans(facts: Facts) -> Iterator[Finding]:
+    """Data files of instants that are known, and did not make them.
+
+    Of an instant older than the timeline nobody knows; one that is pending, or later than all, may be writing. Log
+    files of layout 1 are named by slices, not by their writers.
+    """
+    timeline = facts.timeline
+    named = {stat.path for _, stat in facts.stats()}
+    pending = {instant.time for instant in timeline.pending}
+    newest = timeline.last_time or ""
+    logs: Iterable[LogFile] = facts.listing.logs if timeline.layout.tells_completion else ()
+    files: tuple[BaseFile | LogFile, ...] = (*facts.listing.bases, *logs)
+    for file in files:
+        time = file.name.instant_time
+        if file.path in facts.saved or time in pending or time > newest:
+            continue
+        loser = isinstance(file, BaseFile) and time in timeline.commit_times and file.path not in named
+        if loser or not timeline.is_committed(time):
+            yield Finding(Kind.ORPHAN, file.path, "repair() puts it aside", size_bytes=file.size_bytes, mends=True)
+
+
+def incomplete(facts: Facts, stands: Callable[[str], bool]) -> Iterator[Finding]:
+    """Files of the newest slices that are not there, or not of the size that their commit says.
+
+    Args:
+        stands: whether a file is there after all, in a folder that is not listed.
+    """
+    live = {each.group: each for each in facts.slices}
+    promised: dict[FileGroupId, tuple[str, str, int]] = {}
+    for instant, stat in facts.stats():
+        if BaseFileName.match(stat.path.rpartition("/")[2]) is not None:
+            group = FileGroupId(stat.partition_path, stat.file_id)
+            promised[group] = max(promised.get(group, ("", "", 0)), (instant.time, stat.path, stat.size_bytes))
+    unmarked: set[str] = set()
+    for group, (time, path, size_bytes) in sorted(promised.items()):
+        if group in facts.replaced:
+            continue
+        base = live[group].base if group in live else None
+        if base is None or base.name.instant_time < time:
+            if stands(path):
+                unmarked.add(group.partition_path)
+            else:
+                yield Finding(Kind.MISSING, path, _BACK, size_bytes=size_bytes)
+        elif base.name.instant_time == time and size_bytes and size_bytes != base.size_bytes:
+            yield Finding(Kind.OTHER_SIZE, path, _BACK, size_bytes=base.size_bytes)
+    for path in sorted(unmarked):
+        yield Finding(Kind.NO_PARTITION_FILE, path, "repair() marks it again", mends=True)
+    yield from _incomplete_logs(facts, live)
+
+
+def _incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -> Iterator[Finding]:
+    there = {log.path: log.size_bytes for log in facts.listing.logs}
+    for _, stat in facts.stats():
+        name = LogFileName.match(stat.path.rpartition("/")[2])
+        piece = live.get(FileGroupId(stat.partition_path, stat.file_id))
+        if name is None or name.is_cdc or piece is None:
+            continue
+        if stat.path in there and there[stat.path] < stat.size_bytes:
+            yield Finding(Kind.OTHER_SIZE, stat.path, _BACK, size_bytes=there[stat.path])
+        elif stat.path not in there and (stat.prev_commit or name.instant_time) >= piece.base_instant:
+            yield Finding(Kind.MISSING, stat.path, _BACK, size_bytes=stat.size_bytes)
+
+
+def gaps(facts: Facts) -> Iterator[Finding]:
+    """Instants that commits start from, and that should be on the timeline but are not."""
+    timeline = facts.timeline
+    told: set[str] = set()
+    for instant, stat in facts.stats():
+        before = stat.prev_commit
+        is_base = BaseFileName.match(stat.path.rpartition("/")[2]) is not None
+        if before is None or before in told or not is_base or not before.isdigit():
+            continue
+        if not timeline.is_committed(before) and timeline.find(before) is None:
+            told.add(before)
+            cure = f"commit {instant.time} rests on it: bring it back from a copy, or restore() to one before"
+            yield Finding(Kind.TIMELINE_GAP, f"{timeline.layout.folder}/{before}", cure)
+
+
+def saved_and_gone(saved: Mapping[str, Iterable[str]], listing: Listing) -> Iterator[Finding]:
+    """Base files that savepoints name and that are not there.
+
+    Args:
+        saved: instant time -> paths.
+    """
+    there = {file.path for file in listing.bases}
+    for time, paths in saved.items():
+        for path in paths:
+            if BaseFileName.match(path.rpartition("/")[2]) and path not in there:
+                yield Finding(Kind.SAVEPOINT, path, f"bring it back from a copy, or delete_savepoint('{time}')")
+
+
+def written_otherwise(facts: Facts, rows_of: Mapping[str, int]) -> Iterator[Finding]:
+    """Live base files whose rows are not as many as their commit says.
+
+    Args:
+        rows_of: path -> rows, as the footers say.
+    """
+    for _, stat in facts.stats():
+        rows = rows_of.get(join_path(stat.partition_path, stat.path.rpartition("/")[2]))
+        if rows is not None and rows != stat.num_writes:
+            cure = "statistics alone are wrong, rows are read as they are: upsert them again to have them right"
+            yield Finding(Kind.OTHER_ROWS, stat.path, cure, rows=abs(rows - stat.num_writes))

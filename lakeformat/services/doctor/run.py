@@ -1,0 +1,176 @@
+"""Checks a whole table, and mends what can be proved to be wrong.
+
+A check reads every live file once and changes nothing; others may write meanwhile, and what they change is not looked
+at twice. A repair works under the lock, checks again there what it is about to do, and keeps what it takes away in
+``.hoodie/.lakeformat/removed`` until it is told not to. Each of its steps may be run again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import CorruptTableError
+from lakeformat.model.files import FileGroupId, FileSlice, join_path
+from lakeformat.model.instant import Action, State
+from lakeformat.model.table_config import TableConfig, TableType
+from lakeformat.services.doctor import around, plan
+from lakeformat.services.doctor.contents import check_partition
+from lakeformat.services.doctor.findings import Finding, Findings, Kind
+from lakeformat.storage.port import own_path
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_groups import Listing, list_files, visible_files
+from lakeformat.table_state.file_index.stored import FOLDER
+from lakeformat.table_state.live import ListedSlices
+from lakeformat.table_state.slices import slices_of
+from lakeformat.table_state.snapshot import Names, Snapshot, log_positions, table_schema
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.markers import prepare_partition
+from lakeformat.transaction.metadata_table import drop_metadata_table
+from lakeformat.transaction.rollback import recover
+
+__all__ = ["REMOVED", "DoctorSession"]
+
+_LOG: Final = logging.getLogger("lakeformat.services")
+#: Where a repair keeps what it takes away, by the time of the repair.
+REMOVED: Final = own_path("removed")
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What a look at the table found, before its files are opened."""
+
+    config: TableConfig
+    timeline: Timeline
+    found: tuple[Finding, ...]
+    facts: plan.Facts | None = None
+
+
+class DoctorSession:
+    """Checks and mends one table, of any version and kind that can be read."""
+
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self.engine, self.options = engine, options
+        self.store, self.storage = engine.store, engine.storage
+
+    def check(self, *, contents: bool = True) -> Findings:
+        """Everything that is wrong.
+
+        Args:
+            contents: whether the rows of all live files are read.
+        """
+        looked = self._look()
+        found = list(looked.found)
+        if looked.facts is not None and contents:
+            found += self._contents(looked, looked.facts)
+        return Findings(tuple(found))
+
+    def repair(self, *, dry_run: bool, keep: bool) -> Findings:
+        """Mend what can be mended without a guess.
+
+        Args:
+            dry_run: only tell what would be done.
+            keep: put files aside; else delete them, and what earlier repairs have put aside.
+        """
+        if dry_run:
+            return Findings(tuple(each for each in self._look().found if each.mends), "would mend")
+        with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+            mended = tuple(each for each in self._look().found if each.mends)
+            if any(each.kind is Kind.DEAD_INSTANT for each in mended):
+                recover(self.store, self.store.config(), self.engine.clock)
+                after = tuple(each for each in self._look().found if each.mends)
+                done = tuple(each for each in mended if each.kind is Kind.DEAD_INSTANT)
+                mended = (*done, *(each for each in after if each.kind is not Kind.DEAD_INSTANT))
+            aside = f"{REMOVED}/{self.engine.clock.now_ms()}"
+            for finding in mended:
+                self._mend(finding, aside, keep=keep)
+            if not keep:
+                self.storage.delete_folder(REMOVED)
+        _LOG.info("%s: mended %s findings", self.storage.location, len(mended))
+        return Findings(mended, "mended")
+
+    def _mend(self, finding: Finding, aside: str, *, keep: bool) -> None:
+        match finding.kind:
+            case Kind.ORPHAN if keep:
+                self.storage.move(finding.path, f"{aside}/{finding.path}")
+            case Kind.ORPHAN:
+                self.storage.delete(finding.path)
+            case Kind.STALE_MARKERS:
+                self.storage.delete_folder(finding.path)
+            case Kind.FILE_INDEX:
+                self.storage.delete_folder(FOLDER)
+            case Kind.METADATA_TABLE:
+                drop_metadata_table(self.store, self.engine.clock)
+            case Kind.NO_PARTITION_FILE:
+                newest = self.store.load().newest_time
+                prepare_partition(self.storage, finding.path, newest or "")
+
+    # --- looking --------------------------------------------------------------------------------------
+
+    def _look(self) -> _Looked:
+        """All that is found without opening data files."""
+        config = self.store.config()
+        config.check_readable(self.storage.location)
+        timeline = self.store.load()
+        found = [*around.instants(self.store, timeline), *around.archive(self.store)]
+        if any(each.kind is Kind.DAMAGED_INSTANT for each in found):
+            return _Looked(config, timeline, tuple(found))  # Whose files are whose nobody can tell.
+        facts = self._facts(config, timeline)
+        saved = self._saved(timeline)
+        found += plan.incomplete(facts, lambda path: self.storage.info(path) is not None)
+        found += plan.orphans(facts)
+        found += plan.gaps(facts)
+        found += plan.saved_and_gone(saved, facts.listing)
+        found += around.markers(self.storage, timeline)
+        found += around.dead_instants(self.engine, timeline)
+        found += around.file_index(self.engine, frozenset(each.base for each in facts.slices if each.base))
+        found += around.metadata_table(self.store, timeline)
+        found += around.foreign_folders(self.storage)
+        return _Looked(config, timeline, tuple(found), facts)
+
+    def _saved(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
+        done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
+        return {
+            instant.time: tuple(
+                join_path(path, name) for path, names in self.store.savepoint(instant).files.items() for name in names
+            )
+            for instant in done
+        }
+
+    def _facts(self, config: TableConfig, timeline: Timeline) -> plan.Facts:
+        """As `list_snapshot`, without its refusals. Memory: an object a file."""
+        commits = [(instant, self.store.commit(instant)) for instant in timeline.commits]
+        replaced = frozenset(
+            FileGroupId(path, file_id) for _, said in commits for path, ids in said.replaced.items() for file_id in ids
+        )
+        listing = list_files(self.storage)
+        names = Names({instant.time: said for instant, said in commits})
+        bases = visible_files(listing.bases, timeline, replaced, names)
+        logs = listing.logs if config.table_type is TableType.MERGE_ON_READ else ()
+        counts = log_positions(self.store, timeline, logs)
+        slices: tuple[FileSlice, ...] = slices_of(bases, logs, replaced, counts)
+        saved = frozenset(path for paths in self._saved(timeline).values() for path in paths)
+        return plan.Facts(timeline, commits, Listing(listing.bases, tuple(logs)), slices, replaced, saved)
+
+    def _contents(self, looked: _Looked, facts: plan.Facts) -> Iterator[Finding]:
+        timeline = looked.timeline
+        bases = tuple(each.base for each in facts.slices if each.base is not None)
+        try:
+            schema = table_schema(self.store, looked.config, timeline.commits, bases)
+        except CorruptTableError as error:
+            yield Finding(Kind.DAMAGED, bases[-1].path if bases else "", str(error))
+            return
+        newest = timeline.commits[-1].time if timeline.commits else None
+        snapshot = Snapshot(looked.config, timeline, newest, schema, ListedSlices(tuple(facts.slices)))
+        missing = {each.path for each in looked.found if each.kind is Kind.MISSING}
+        by_partition: dict[str, list[FileSlice]] = {}
+        for piece in facts.slices:
+            if not any(file.path in missing for file in piece.files):
+                by_partition.setdefault(piece.group.partition_path, []).append(piece)
+        rows_of: dict[str, int] = {}
+        for path, slices in by_partition.items():
+            yield from check_partition(self.storage, snapshot, path, slices, rows_of)
+        yield from plan.written_otherwise(facts, rows_of)

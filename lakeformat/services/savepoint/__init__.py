@@ -1,0 +1,1 @@
+"""Savepoints: commits whose files no service may delete."""

@@ -1,0 +1,79 @@
+"""Going back dies at every one of its calls to storage; readers beside it see the table before or after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import lakeformat
+from tests.helpers.crashing import failures_of
+from tests.helpers.faulty import FaultyStorage, Mode
+from tests.helpers.flights import Model, Write, copy_of, make_template, open_at, rows_of
+
+_PAST = (
+    Write("bulk_insert", tuple(range(9)), "first"),
+    Write("upsert", (0, 4, 8, 9), "second"),
+    Write("insert_overwrite", (1, 4, 50), "third"),
+    Write("upsert", (1, 2, 50, 51), "fourth"),
+)
+
+
+@dataclass(frozen=True)
+class GoBack:
+    """A rollback, or a restore by so many commits."""
+
+    operation: str
+    by: int
+
+    def run(self, table: lakeformat.Table) -> None:
+        if self.operation == "rollback":
+            table.rollback()
+        else:
+            table.restore(table.history()[self.by].instant_time)
+
+    def applied(self, model: Model) -> Model:
+        """What the table then holds."""
+        assert model == model_after(len(_PAST))
+        return model_after(len(_PAST) - self.by)
+
+
+def model_after(writes: int) -> Model:
+    model: Model = {}
+    for write in _PAST[:writes]:
+        model = write.applied(model)
+    return model
+
+
+BACK = [GoBack("rollback", 1), GoBack("restore", 3)]
+#: Of restores, which have many calls, the way to die that leaves most.
+CASES = [
+    pytest.param(back, mode, marks=() if back.by == 1 or mode is Mode.AFTER else pytest.mark.slow)
+    for back in BACK
+    for mode in Mode
+]
+
+
+@pytest.fixture(scope="module")
+def old_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    """A table with four commits, one of which replaces file groups."""
+    return make_template(tmp_path_factory.mktemp("past"), _PAST)
+
+
+@pytest.mark.parametrize(("back", "mode"), CASES, ids=lambda value: getattr(value, "operation", None))
+def test_a_crash_at_every_call(back: GoBack, mode: Mode, old_table: tuple[Path, Model], tmp_path: Path) -> None:
+    assert failures_of(back, mode, old_table, tmp_path) == []
+
+
+@pytest.mark.parametrize("back", BACK, ids=lambda back: back.operation)
+def test_readers_beside_it_see_one_of_two_states(back: GoBack, old_table: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = old_table
+    storage = copy_of(path, tmp_path)
+    seen: list[Model] = []
+    back.run(open_at(FaultyStorage(storage, meanwhile=lambda _: seen.append(rows_of(storage))), "writer"))
+    after = back.applied(before)
+    changes = [at for at, model in enumerate(seen) if model != before]
+    assert all(model == after for model in seen[changes[0] :])
+    assert 0 < changes[0] < len(seen) - 1
+    assert rows_of(storage) == after

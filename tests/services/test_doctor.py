@@ -1,0 +1,272 @@
+"""The doctor against planted damage: each is found, what can be mended is, and no row is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakeformat
+from lakeformat.codec.bloom import BloomFilter
+from lakeformat.errors import LakeformatError
+from lakeformat.files.footers import BLOOM, MAX_KEY
+from lakeformat.services.doctor.findings import Kind
+from tests.helpers import fixture_tables
+from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, Struct, put_bytes, with_statistics
+
+SCHEMA = pa.schema({"id": pa.int64(), "region": pa.string(), "v": pa.string()})
+OLD = "20300101000000000"
+
+
+def rows(ids: range, v: str) -> pa.Table:
+    return pa.table([list(ids), [f"r{i % 2}" for i in ids], [v] * len(ids)], schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions, four commits, an index and a savepoint of the last but one."""
+    path = tmp_path_factory.mktemp("doctor") / "t"
+    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region")
+    table = lakeformat.open(path, **{"lakeformat.file.index.commits": 1})
+    for number in range(4):
+        table.upsert(rows(range(number, number + 6), f"v{number}"))
+    table.savepoint(table.history()[1].instant_time)
+    return path
+
+
+@dataclass(frozen=True)
+class Sick:
+    """A table that is going to be damaged."""
+
+    path: Path
+
+    @property
+    def table(self) -> lakeformat.Table:
+        return lakeformat.open(self.path)
+
+    @property
+    def live(self) -> Path:
+        """A base file that is read."""
+        return self.path / self.table.engine.snapshot().files[0].path
+
+    @property
+    def times(self) -> list[str]:
+        return [entry.instant_time for entry in reversed(self.table.history())]
+
+    def rewrite(self, change: Callable[[pa.Table], pa.Table], **footer: bytes) -> None:
+        """The live file with other rows, or other words in its footer."""
+        table = pq.read_table(self.live, partitioning=None)
+        changed = change(table)
+        metadata = {**(table.schema.metadata or {}), **{NAMES[name]: value for name, value in footer.items()}}
+        pq.write_table(changed.replace_schema_metadata(metadata), self.live)
+
+    def copy(self, name: str) -> None:
+        shutil.copy(self.live, self.live.with_name(name))
+
+
+NAMES = {"bloom": BLOOM, "maximum": MAX_KEY}
+
+
+def same(table: pa.Table) -> pa.Table:
+    return table
+
+
+def other_bytes(path: Path, at: int, count: int = 40) -> None:
+    data = bytearray(path.read_bytes())
+    data[at : at + count] = bytes(byte ^ 0x5A for byte in data[at : at + count])
+    path.write_bytes(data)
+
+
+def wrong_rows_in_commit(sick: Sick) -> None:
+    path = sick.path / ".hoodie" / f"{sick.times[-1]}.commit"
+    said = json.loads(path.read_text())
+    for stats in said["partitionToWriteStats"].values():
+        stats[0]["numWrites"] += 7
+    path.write_text(json.dumps(said))
+
+
+def wrong_filter(sick: Sick) -> None:
+    other = BloomFilter.sized(10, 1e-9)
+    other.add(pa.array(["nobody"]))
+    sick.rewrite(same, bloom=other.encode().encode())
+
+
+def elsewhere(table: pa.Table) -> pa.Table:
+    at = table.schema.get_field_index("_hoodie_partition_path")
+    return table.set_column(at, "_hoodie_partition_path", pa.array(["r9"] * table.num_rows))
+
+
+def lying_statistics(sick: Sick) -> None:
+    def edit(column: str, statistics: Struct) -> None:
+        if column == "id":
+            for field in (MIN, MIN_VALUE, MAX, MAX_VALUE):
+                put_bytes(statistics, field, (99).to_bytes(8, "little"))
+
+    sick.live.write_bytes(with_statistics(sick.live.read_bytes(), edit))
+
+
+def dead_write(sick: Sick) -> None:
+    own = sick.path / ".hoodie/.lakeformat/pending"
+    own.mkdir(exist_ok=True, parents=True)
+    (own / OLD).write_text(json.dumps({"kind": "process", "lakeformat.token": "0" * 32}))
+    (sick.path / ".hoodie" / f"{OLD}.commit.requested").touch()
+    sick.copy(f"dead-0_0-0-0_{OLD}.parquet")
+
+
+def foreign_write(sick: Sick) -> None:
+    path = sick.path / ".hoodie" / f"{OLD}.commit.requested"
+    path.touch()
+    os.utime(path, (1, 1))
+
+
+def lagging_metadata(sick: Sick) -> None:
+    with (sick.path / ".hoodie/hoodie.properties").open("a") as file:
+        file.write("hoodie.table.metadata.partitions=files\n")
+    folder = sick.path / ".hoodie/metadata/.hoodie"
+    folder.mkdir(parents=True)
+    (folder / f"{sick.times[0]}.deltacommit").touch()
+
+
+def lost_commit(sick: Sick) -> None:
+    for path in (sick.path / ".hoodie").glob(f"{sick.times[1]}.*"):
+        path.unlink()
+
+
+def lost_savepoint(sick: Sick) -> None:
+    saved = sick.table.savepoints()[0]
+    (sick.path / next(path for path in saved.files if (sick.path / path) != sick.live)).unlink()
+
+
+def wrong_index(sick: Sick) -> None:
+    sick.copy("extra-0_0-0-0_20000101000000000.parquet")
+
+
+def folder_in_partition(sick: Sick) -> None:
+    (sick.live.parent / "_delta_log").mkdir()
+    (sick.live.parent / "_delta_log/0.json").write_text("{}")
+
+
+def no_mark(sick: Sick) -> None:
+    (sick.live.parent / ".hoodie_partition_metadata").unlink()
+
+
+def stale_markers(sick: Sick) -> None:
+    (sick.path / ".hoodie/.temp" / sick.times[0]).mkdir(parents=True)
+
+
+#: What is done to the table, what the doctor must say of it, and whether it mends it.
+DAMAGES: list[tuple[str, Callable[[Sick], object], Kind, bool]] = [
+    ("missing file", lambda s: s.live.unlink(), Kind.MISSING, False),
+    ("file cut short", lambda s: s.live.write_bytes(s.live.read_bytes()[:-9]), Kind.OTHER_SIZE, False),
+    ("file longer", lambda s: s.live.write_bytes(s.live.read_bytes() + b"x"), Kind.OTHER_SIZE, False),
+    ("empty file", lambda s: s.live.write_bytes(b""), Kind.OTHER_SIZE, False),
+    ("damaged page", lambda s: other_bytes(s.live, 60), Kind.DAMAGED, False),
+    ("damaged footer", lambda s: other_bytes(s.live, s.live.stat().st_size - 60, 50), Kind.DAMAGED, False),
+    ("loser of a task", lambda s: s.copy(f"loser-0_9-9-9_{s.times[-1]}.parquet"), Kind.ORPHAN, True),
+    ("file of nobody", lambda s: s.copy(f"x-0_0-0-0_{int(s.times[-1]) - 1}.parquet"), Kind.ORPHAN, True),
+    ("keys in two groups", wrong_index, Kind.KEY_IN_TWO_GROUPS, False),
+    ("a key twice", lambda s: s.rewrite(lambda t: pa.concat_tables([t, t.slice(0, 1)])), Kind.KEY_TWICE, False),
+    ("wrong partition", lambda s: s.rewrite(elsewhere), Kind.WRONG_PARTITION, False),
+    ("filter denies", wrong_filter, Kind.FILTER_DENIES, False),
+    ("filter torn", lambda s: s.rewrite(same, bloom=b"!!!"), Kind.NO_FILTER, False),
+    ("key range", lambda s: s.rewrite(same, maximum=b"0"), Kind.KEY_RANGE, False),
+    ("statistics", lying_statistics, Kind.STATISTICS, False),
+    ("row count", wrong_rows_in_commit, Kind.OTHER_ROWS, False),
+    ("stale markers", stale_markers, Kind.STALE_MARKERS, True),
+    ("dead write of ours", dead_write, Kind.DEAD_INSTANT, True),
+    ("dead write of another", foreign_write, Kind.DEAD_INSTANT, True),
+    ("index and no file", lambda s: s.live.unlink(), Kind.FILE_INDEX, True),
+    ("index and one more", wrong_index, Kind.FILE_INDEX, True),
+    ("metadata table", lagging_metadata, Kind.METADATA_TABLE, True),
+    ("lost commit", lost_commit, Kind.TIMELINE_GAP, False),
+    ("torn commit", lambda s: next((s.path / ".hoodie").glob("*.commit")).write_text("{"), Kind.DAMAGED_INSTANT, False),
+    ("foreign folder", folder_in_partition, Kind.FOREIGN_FOLDER, False),
+    ("partition mark", no_mark, Kind.NO_PARTITION_FILE, True),
+    ("savepoint", lost_savepoint, Kind.SAVEPOINT, False),
+]
+
+
+def rows_or_error(table: lakeformat.Table) -> object:
+    try:
+        return sorted(table.to_arrow().to_pylist(), key=str)
+    except LakeformatError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize(("plant", "kind", "mends"), [d[1:] for d in DAMAGES], ids=[d[0] for d in DAMAGES])
+def test_planted_damage_is_found(
+    plant: Callable[[Sick], object], kind: Kind, mends: bool, template: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    shutil.copytree(template, path)
+    sick = Sick(path)
+    assert str(sick.table.check()) == "nothing is wrong"
+    plant(sick)
+    table = sick.table
+    found = table.check().of(kind)
+    assert found
+    assert all(each.path and each.cure for each in found)
+    read = rows_or_error(lakeformat.open(path, **{"lakeformat.file.index": False}))
+    told = table.repair()
+    assert bool(told.of(kind)) == mends
+    assert table.repair(dry_run=False).findings == told.findings
+    assert bool(table.check().of(kind)) != mends
+    if kind is not Kind.NO_PARTITION_FILE:
+        assert rows_or_error(lakeformat.open(path, **{"lakeformat.file.index": False})) == read
+
+
+def test_what_is_taken_away_is_kept_until_told_otherwise(template: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    shutil.copytree(template, path)
+    sick = Sick(path)
+    sick.copy(f"loser-0_9-9-9_{sick.times[-1]}.parquet")
+    removed = path / ".hoodie/.lakeformat/removed"
+    sick.table.repair()
+    assert not removed.exists()
+    sick.table.repair(dry_run=False)
+    assert [p.name for p in removed.rglob("*.parquet")] == [f"loser-0_9-9-9_{sick.times[-1]}.parquet"]
+    sick.table.repair(dry_run=False, keep=False)
+    assert not removed.exists()
+
+
+def last_log(path: Path) -> Path:
+    """One of a slice that is read."""
+    return max(path.rglob(".*.log.*"), key=lambda log: log.name.partition("_")[2])
+
+
+def torn_log(path: Path) -> None:
+    with last_log(path).open("ab") as file:
+        file.write(b"#HUDI#half a block")
+
+
+def torn_archive(path: Path) -> None:
+    folder = path / ".hoodie/archived"
+    folder = folder if folder.exists() and any(folder.iterdir()) else path / ".hoodie/timeline/history"
+    for file in [*folder.glob(".commits_*"), *folder.glob("*.parquet")]:
+        other_bytes(file, 60, file.stat().st_size * 2 // 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "plant", "kind"),
+    [
+        ("v6_mor_restored_to_savepoint", torn_log, Kind.TORN_LOG),
+        ("v9_mor_savepoint_kept_by_cleaner", torn_log, Kind.TORN_LOG),
+        ("v6_cow_cleaned_archived", torn_archive, Kind.TORN_ARCHIVE),
+        ("v9_cow_lsm_levels", torn_archive, Kind.TORN_ARCHIVE),
+        ("v6_mor_savepoint_kept_by_cleaner", lambda path: last_log(path).unlink(), Kind.MISSING),
+        ("v9_mor_savepoint_kept_by_cleaner", lambda path: last_log(path).unlink(), Kind.MISSING),
+    ],
+)
+def test_damage_of_hudis_tables_is_found(
+    name: str, plant: Callable[[Path], object], kind: Kind, tmp_path: Path
+) -> None:
+    path = fixture_tables.unpack(f"hudi_life/{name}", tmp_path)
+    plant(path)
+    assert lakeformat.open(path).check().of(kind)

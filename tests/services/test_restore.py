@@ -1,0 +1,153 @@
+"""Savepoint, restore and rollback beside the rest of the table: refusals, index, batches, readers of before."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.errors import (
+    CorruptTableError,
+    InstantNotAvailableError,
+    InvalidInputError,
+    WriteConflictError,
+)
+from lakeformat.model.instant import Action
+
+SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})
+
+
+def rows(ids: range, v: str) -> pa.Table:
+    return pa.table([list(ids), [v] * len(ids)], schema=SCHEMA)
+
+
+def read(table: lakeformat.Table) -> dict[int, str]:
+    found = table.to_arrow(meta_columns=False)
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> lakeformat.Table:
+    """Three commits: 0-9 are a, 5-14 are b, 0-2 are c."""
+    made = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
+    for ids, v in ((range(10), "a"), (range(5, 15), "b"), (range(3), "c")):
+        made.upsert(rows(ids, v))
+    return made
+
+
+def instants(table: lakeformat.Table) -> list[str]:
+    return [entry.instant_time for entry in reversed(table.history())]
+
+
+def test_a_savepoint_outlives_cleaning_and_is_gone_back_to(table: lakeformat.Table) -> None:
+    first, second, _ = instants(table)
+    state = {**dict.fromkeys(range(5), "a"), **dict.fromkeys(range(5, 15), "b")}
+    saved = table.savepoint(second, comment="before the change", user="me")
+    assert (saved.instant_time, saved.comment, saved.user) == (second, "before the change", "me")
+    for number in range(5):
+        table.upsert(rows(range(3), f"d{number}"))
+    table.clean(commits=1)
+    with pytest.raises(InstantNotAvailableError, match="cleaned away"):
+        table.savepoint(first)
+    undone = table.restore(second).undone
+    assert len(undone) == 6
+    assert read(table) == state
+    assert instants(table) == [first, second]
+    table.upsert(rows(range(100, 101), "e"))
+    assert read(table) == {**state, 100: "e"}
+
+
+def test_what_is_refused_says_why_and_changes_nothing(table: lakeformat.Table) -> None:
+    first, second, third = instants(table)
+    before = sorted(os.listdir(Path(table.engine.storage.location, ".hoodie")))
+    with pytest.raises(InstantNotAvailableError, match="is no commit"):
+        table.restore("20300101000000000")
+    with pytest.raises(InstantNotAvailableError, match="oldest commit that is not archived"):
+        table.savepoint("20000101000000000")
+    with pytest.raises(InvalidInputError, match=f"not the last commit, which is {third}"):
+        table.rollback(first)
+    with pytest.raises(InvalidInputError, match="no savepoint"):
+        table.delete_savepoint(first)
+    assert sorted(os.listdir(Path(table.engine.storage.location, ".hoodie"))) == before
+    table.savepoint(third)
+    with pytest.raises(InvalidInputError, match="has a savepoint already"):
+        table.savepoint(third)
+    for going in (lambda: table.restore(second), table.rollback):
+        with pytest.raises(InvalidInputError, match="held by a savepoint"):
+            going()
+    assert instants(table) == [first, second, third]
+
+
+@pytest.mark.parametrize("pending", ["20300101000000000.commit.requested", "20300101000000000.clean.requested"])
+def test_nobody_goes_back_while_others_write_or_clean(pending: str, table: lakeformat.Table) -> None:
+    first = instants(table)[0]
+    Path(table.engine.storage.location, ".hoodie", pending).touch()
+    for going in (lambda: table.restore(first), table.rollback):
+        with pytest.raises(WriteConflictError, match="pending"):
+            going()
+    assert len(instants(table)) == 3
+
+
+def test_rollback_goes_back_commit_by_commit_to_an_empty_table(table: lakeformat.Table) -> None:
+    times = instants(table)
+    assert table.rollback().target == times[1]
+    assert read(table) == {**dict.fromkeys(range(5), "a"), **dict.fromkeys(range(5, 15), "b")}
+    table.rollback(times[1])
+    assert read(table) == dict.fromkeys(range(10), "a")
+    assert table.rollback().target is None
+    assert table.to_arrow().num_rows == 0
+    with pytest.raises(InstantNotAvailableError, match="nothing to roll back"):
+        table.rollback()
+    table.upsert(rows(range(2), "z"))
+    assert read(table) == {0: "z", 1: "z"}
+
+
+def test_clustering_replaced_partitions_and_columns_are_undone(table: lakeformat.Table) -> None:
+    last, state = instants(table)[-1], read(table)
+    table.cluster(by="id")
+    wider = rows(range(3), "n").append_column("extra", pa.array([1, 2, 3]))
+    table.upsert(wider)
+    table.overwrite(rows(range(50, 60), "o"))
+    table.restore(last)
+    assert read(table) == state
+    assert table.to_arrow(meta_columns=False).column_names == SCHEMA.names
+    table.cluster(by="id")
+    assert read(table) == state
+
+
+def test_index_changes_and_batches_are_right_at_once(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **{"lakeformat.file.index.commits": 2})
+    for number in range(6):
+        batch = {"lakeformat.batch.app": "app", "lakeformat.batch.id": number}
+        lakeformat.open(tmp_path / "t", **batch).upsert(rows(range(number, number + 5), f"v{number}"))
+    times = instants(table)
+    table.restore(times[2])
+    fresh = lakeformat.open(tmp_path / "t")
+    expected = {0: "v0", 1: "v1", **dict.fromkeys(range(2, 7), "v2")}
+    assert read(fresh) == expected
+    assert read(lakeformat.open(tmp_path / "t", **{"lakeformat.file.index": False})) == expected
+    again = lakeformat.open(tmp_path / "t", **{"lakeformat.batch.app": "app", "lakeformat.batch.id": 3})
+    assert not again.upsert(rows(range(3, 8), "again")).skipped
+    assert read(fresh) == expected | dict.fromkeys(range(3, 8), "again")
+
+
+def test_a_reader_of_before_is_told(table: lakeformat.Table) -> None:
+    batches = table.to_batches()
+    table.rollback()
+    with pytest.raises(CorruptTableError, match="vanished while it was read; read again"):
+        list(batches)
+
+
+def test_the_restore_on_the_timeline_names_what_it_undid(table: lakeformat.Table) -> None:
+    first, second, third = instants(table)
+    done = table.restore(first)
+    store = table.engine.store
+    (restore,) = store.load().of_action(Action.RESTORE)
+    assert restore.time == done.instant_time
+    plan = store.restore_plan(restore)
+    assert plan is not None
+    assert (plan.target, plan.instants) == (first, ((third, "commit"), (second, "commit")))
+    assert done.undone == (third, second)

@@ -1,0 +1,183 @@
+"""What the house promises of its modules, checked: ``python tools/house.py`` prints what breaks it and exits with 1.
+
+Sizes; ``__all__`` of each module a literal list that names all it offers; no test that sets constants of ours; and how
+many places outside `lakeformat.config` still look options up by their text, a number that may only fall.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = ("lakeformat", "pyspark_lakehouse", "tools")
+MODULE_LINES: Final = 400
+TEST_LINES: Final = 600
+FUNCTION_LINES: Final = 60
+#: Places that look an option up by its text. Lower it with each place that goes; never raise it.
+OPTIONS_BY_TEXT: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module's path below the project's root, and its syntax."""
+
+    path: str
+    lines: int
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """As it is imported."""
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def modules(root: Path, *folders: str) -> list[Module]:
+    """All modules below these folders."""
+    found = []
+    for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        found.append(Module(str(path.relative_to(root)), text.count("\n"), ast.parse(text)))
+    return found
+
+
+def too_long(module: Module, most: int) -> Iterator[str]:
+    """The module, and functions of it, that have too many lines."""
+    if module.lines > most:
+        yield f"{module.path} has {module.lines} lines, more than {most}: split it"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES:
+                yield f"{module.path}:{node.lineno}: {node.name} has {lines} lines, more than {FUNCTION_LINES}"
+
+
+def exported(module: Module) -> list[str] | None:
+    """``__all__`` where it is a literal; None where there is none, or it is made."""
+    for node in module.tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            value = getattr(node, "value", None)
+            if isinstance(value, ast.List | ast.Tuple) and all(isinstance(each, ast.Constant) for each in value.elts):
+                return [str(ast.literal_eval(each)) for each in value.elts]
+    return None
+
+
+def wrong_exports(module: Module, used: frozenset[str]) -> Iterator[str]:
+    """What is wrong with ``__all__``.
+
+    Args:
+        used: names that other modules import from this one.
+    """
+    names = exported(module)
+    if names is None:
+        yield f"{module.path} has no __all__ that is a list of texts"
+        return
+    defined = set(_defined(module.tree))
+    for name in names:
+        if name not in defined and "__getattr__" not in defined:
+            yield f"{module.path}: __all__ names {name}, which is not there"
+    public = {node.name for node in module.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    offered = {name for name in public if not name.startswith("_")} | (used & defined)
+    for name in sorted(offered - set(names)):
+        yield (
+            f"{module.path}: __all__ lacks {name}"
+            if name[0] != "_"
+            else f"{module.path}: {name} is private, yet imported"
+        )
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+
+
+def imports(everywhere: list[Module]) -> dict[str, frozenset[str]]:
+    """Module -> the names that others import from it."""
+    names = {module.name for module in everywhere}
+    found: dict[str, set[str]] = {}
+    for module in everywhere:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ImportFrom) and node.module in names:
+                own = {alias.name for alias in node.names if f"{node.module}.{alias.name}" not in names}
+                found.setdefault(node.module, set()).update(own)
+    return {name: frozenset(used) for name, used in found.items()}
+
+
+def set_constants(module: Module) -> Iterator[str]:
+    """Places where a test sets what is ours: by ``setattr`` of a text, or of an imported module."""
+    ours = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS:
+            ours |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            ours |= {alias.asname for alias in node.names if alias.asname and alias.name.split(".")[0] in OURS}
+            ours |= {name for alias in node.names if (name := alias.name.split(".")[0]) in OURS}
+    for node in ast.walk(module.tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "setattr"
+            and node.args
+        ):
+            first: ast.expr = node.args[0]
+            if isinstance(first, ast.Constant) and str(first.value).split(".")[0] in OURS:
+                yield f"{module.path}:{node.lineno} sets what is ours: make it an argument or a setting"
+            while isinstance(first, ast.Attribute):
+                first = first.value
+            if isinstance(first, ast.Name) and first.id in ours:
+                yield f"{module.path}:{node.lineno} sets what is ours: make it an argument or a setting"
+
+
+OURS: Final = frozenset({*PACKAGES, "benchmarks"})
+
+
+def options_by_text(module: Module) -> list[int]:
+    """Lines that look an option up by its text: ``options["hoodie..."]``, and the same of a constant of ours."""
+    found = []
+    for node in ast.walk(module.tree):
+        key = node.slice if isinstance(node, ast.Subscript) else None
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "get"
+            and node.args
+        ):
+            key = node.args[0]
+        if isinstance(key, ast.Constant) and str(key.value).startswith(("hoodie.", "lakeformat.")):
+            found.append(key.lineno)
+    return found
+
+
+def problems(root: Path) -> Iterator[str]:
+    """All that breaks a promise, one line each."""
+    ours, tests = modules(root, *PACKAGES), modules(root, "tests")
+    used = imports(ours)
+    for module in ours:
+        yield from too_long(module, MODULE_LINES)
+        yield from wrong_exports(module, used.get(module.name, frozenset()))
+    for module in tests:
+        yield from too_long(module, TEST_LINES)
+        yield from set_constants(module)
+
+
+def main() -> int:
+    """Print the problems; the exit code is 1 if there are any."""
+    found = list(problems(ROOT))
+    print("\n".join(found) or "the house is as it promises")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
