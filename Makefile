@@ -41,11 +41,12 @@ test: $(VENV)/.stamp-test ## the tests: ten minutes on two cores
 test-slow: $(VENV)/.stamp-test ## the tests that take longer: crashes at every call of every operation, long random runs, Spark Connect, the jar
 	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" $(PARALLEL) $(ARGS)
 
-check: $(VENV)/.stamp-check ## format, lint, types, layers: under a minute
+check: $(VENV)/.stamp-check ## format, lint, types, layers, what the house promises: under a minute
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
+	$(RUN) tools/house.py
 
 interop: $(VENV)/.stamp-test ## the same tables through Apache Hudi's own Spark bundles
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py

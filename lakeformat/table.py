@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.resolve import Options, resolve
-from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.merge import MergeFunction
@@ -74,7 +74,7 @@ def create(
     if_exists: str = "open",
     **options: Any,
 ) -> Table:
-    """Make an empty table of version 6, copy-on-write.
+    """Make an empty table: of version 6 and copy-on-write, unless the options say otherwise.
 
     Args:
         path: folder or URL.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakeformat.config.option import Effect, Option, count, fields, flag, one_of, positive
+from lakeformat.config.option import Effect, Option, count, fields, flag, one_of
 
 __all__ = [
     "BEGIN",
@@ -14,12 +14,8 @@ __all__ = [
     "FULL_SCAN",
     "HOLES",
     "INCREMENTAL",
-    "MAX_BYTES",
-    "MAX_COMMITS",
-    "MAX_FILES",
     "QUERY_TYPE",
     "READ_OPTIONS",
-    "START_OFFSET",
 ]
 
 QUERY_TYPE: Final = "hoodie.datasource.query.type"
@@ -32,10 +28,6 @@ HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
 FORMAT: Final = "hoodie.datasource.query.incremental.format"
 #: A value of it.
 CHANGE_DATA: Final = "cdc"
-START_OFFSET: Final = "hoodie.datasource.streaming.startoffset"
-MAX_COMMITS: Final = "lakeformat.stream.max.commits"
-MAX_FILES: Final = "lakeformat.stream.max.files"
-MAX_BYTES: Final = "lakeformat.stream.max.bytes"
 
 READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -81,38 +73,6 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.READ,
         one_of("BLOCK", "FAIL"),
         "BLOCK",
-    ),
-    Option(
-        START_OFFSET,
-        "Where a stream begins that has no checkpoint yet: earliest, latest, or after an instant, from table version 8 "
-        "on a completion time.",
-        Effect.READ,
-        str.strip,
-        "earliest",
-    ),
-    Option(
-        MAX_COMMITS,
-        "Commits a batch of a stream takes at most; by default all there are.",
-        Effect.READ,
-        positive,
-        None,
-        ("maxcommitspertrigger",),
-    ),
-    Option(
-        MAX_FILES,
-        "Files that the commits of a stream's batch wrote, at most; one commit is always taken whole.",
-        Effect.READ,
-        positive,
-        None,
-        ("maxfilespertrigger",),
-    ),
-    Option(
-        MAX_BYTES,
-        "Bytes of these files, at most; one commit is always taken whole.",
-        Effect.READ,
-        positive,
-        None,
-        ("maxbytespertrigger",),
     ),
     Option(
         "where",

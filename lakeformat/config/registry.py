@@ -6,9 +6,11 @@ from typing import Final
 
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.compaction_options import COMPACTION_OPTIONS
+from lakeformat.config.file_index_options import FILE_INDEX_OPTIONS
 from lakeformat.config.life_options import LIFE_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
+from lakeformat.config.stream_options import STREAM_OPTIONS
 from lakeformat.config.table_options import TABLE_OPTIONS
 from lakeformat.config.write_options import WRITE_OPTIONS
 
@@ -17,10 +19,12 @@ __all__ = ["OPTIONS", "options_table"]
 OPTIONS: Final[tuple[Option, ...]] = (
     *TABLE_OPTIONS,
     *WRITE_OPTIONS,
+    *FILE_INDEX_OPTIONS,
     *CLUSTERING_OPTIONS,
     *COMPACTION_OPTIONS,
     *LIFE_OPTIONS,
     *READ_OPTIONS,
+    *STREAM_OPTIONS,
 )
 
 

@@ -22,26 +22,7 @@ from lakeformat.config.option import (
     share,
 )
 
-__all__ = [
-    "BATCH_APP",
-    "BATCH_ID",
-    "FILE_INDEX",
-    "INDEX_COLUMNS",
-    "INDEX_COLUMNS_LIMIT",
-    "INDEX_COMMITS",
-    "INDEX_SHARD_FILES",
-    "SINK_IDENTIFIER",
-    "WRITE_OPTIONS",
-]
-
-BATCH_APP: Final = "lakeformat.batch.app"
-BATCH_ID: Final = "lakeformat.batch.id"
-SINK_IDENTIFIER: Final = "hoodie.datasource.write.streaming.checkpoint.identifier"
-FILE_INDEX: Final = "lakeformat.file.index"
-INDEX_COLUMNS: Final = "hoodie.metadata.index.column.stats.column.list"
-INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.index"
-INDEX_COMMITS: Final = "lakeformat.file.index.commits"
-INDEX_SHARD_FILES: Final = "lakeformat.file.index.shard.files"
+__all__ = ["WRITE_OPTIONS"]
 
 WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -339,17 +320,6 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option("hoodie.write.commit.callback.http.custom.headers", "More headers, name:value;name:value.", Effect.WRITE),
     Option(
-        BATCH_APP,
-        "Who sends the batch, a streaming query or a job; with the id below, a batch sent twice is skipped.",
-        Effect.WRITE,
-    ),
-    Option(BATCH_ID, "Number of the batch; only numbers above the last are written.", Effect.WRITE, count),
-    Option(
-        SINK_IDENTIFIER,
-        "Under which name a stream notes its batches in commits, for Apache Hudi's sink; by default the query's id.",
-        Effect.WRITE,
-    ),
-    Option(
         "hoodie.write.lock.wait_time_ms",
         "How long to wait for another writer of this table.",
         Effect.WRITE,
@@ -368,37 +338,6 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         "Options with this prefix go into the commit's extra metadata.",
         Effect.WRITE,
         default="_",
-    ),
-    Option(
-        FILE_INDEX,
-        "Keep a file index beside the table: its live files with rows and column statistics, for planning without "
-        "listing folders or opening footers; false also reads without it.",
-        Effect.WRITE,
-        flag,
-        True,
-    ),
-    Option(
-        INDEX_COLUMNS,
-        "Columns, or leaves of structs, whose statistics the file index keeps; by default all up to a number.",
-        Effect.WRITE,
-        fields,
-    ),
-    Option(
-        INDEX_COLUMNS_LIMIT,
-        "How many leaf columns the file index keeps statistics of, where none are named.",
-        Effect.WRITE,
-        count,
-        32,
-    ),
-    Option(
-        INDEX_COMMITS,
-        "Commits after which the file index makes one snapshot of what it keeps commit by commit.",
-        Effect.WRITE,
-        positive,
-        16,
-    ),
-    Option(
-        INDEX_SHARD_FILES, "Files that one file of the file index tells of, at most.", Effect.WRITE, positive, 100_000
     ),
     Option(
         "lakeformat.storage.sync", "Flush data files to the disk before they are committed.", Effect.WRITE, flag, False

@@ -20,13 +20,13 @@ from lakeformat.files.slice_reader import read_slice
 from lakeformat.index.key_columns import KeyColumn, matches, read_keys
 from lakeformat.index.port import Tagged, in_key_order
 from lakeformat.merge.log_records import LogRows
-from lakeformat.model.files import FileSlice
+from lakeformat.model.files import FileSlice, LogFile
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["slice_keys", "with_deleted_rows", "with_log_keys"]
+__all__ = ["logged_keys", "slice_keys", "with_deleted_rows", "with_log_keys"]
 
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 64 << 20
@@ -93,6 +93,12 @@ def _written_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Key
     visible = snapshot.merging(piece).visible
     parts = read_parts(storage, piece.logs, is_committed=visible, columns=[RECORD_KEY])
     return KeyColumn(pa.chunked_array(_key_chunks(parts), pa.string()), sum(log.size_bytes for log in piece.logs))
+
+
+def logged_keys(storage: Storage, log: LogFile) -> KeyColumn:
+    """The keys of the rows of data in one log file, of whatever commit."""
+    parts = read_parts(storage, [log], is_committed=lambda _: True, columns=[RECORD_KEY])
+    return KeyColumn(pa.chunked_array(_key_chunks(parts), pa.string()), log.size_bytes)
 
 
 def _key_chunks(parts: Iterable[object]) -> list[pa.Array]:

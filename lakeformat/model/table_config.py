@@ -46,6 +46,7 @@ URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
 ZONE: Final = "hoodie.table.timeline.timezone"
 PAYLOAD: Final = "hoodie.compaction.payload.class"
 MERGE_MODE: Final = "hoodie.record.merge.mode"
+CDC: Final = "hoodie.table.cdc.enabled"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
 TIMELINE_PATH: Final = "hoodie.timeline.path"
@@ -318,11 +319,12 @@ class TableConfig:
         self.check_readable(location)
         where = f"{location}/{PROPERTIES_PATH}"
         self._check_kind(where, _READ_VERSIONS, _COMPACTED_TYPES, "compaction with ")
-        self._check_features(where, "compaction")
+        # Of compactions of timeline layout 1 no changes are logged; of layout 2 they are.
+        self._check_features(where, "compaction", but=frozenset({CDC} if self.layout_version == 1 else ()))
 
-    def _check_features(self, where: str, doing: str) -> None:
+    def _check_features(self, where: str, doing: str, but: Container[str] = ()) -> None:
         for key, supported, default in _WRITABLE:
-            if self.get(key, default).lower() not in supported:
+            if key not in but and self.get(key, default).lower() not in supported:
                 raise UnsupportedTableError(f"{where}: {doing} with {key}={self.get(key)} is not supported")
 
     def check_writable(self, location: str) -> None:
@@ -355,6 +357,6 @@ _READABLE: Final = (
 _WRITABLE: Final = (
     (DROPS_PARTITION_COLUMNS, {"false"}, "false"),
     (POPULATES_META_FIELDS, {"true"}, "true"),
-    ("hoodie.table.cdc.enabled", {"false"}, "false"),
+    (CDC, {"false"}, "false"),
     ("hoodie.partition.metafile.use.base.format", {"false"}, "false"),
 )

@@ -228,7 +228,8 @@ class _Range:
         bases = [base for group in groups for base in self._bases.get(group, ())]
         logs = [log for group in groups for log in self._logs.get(group, ())]
         shown = visible_files(bases, timeline, frozenset(), self._named)
-        slices = slices_of(shown, logs, (), log_positions(self._engine.store, timeline, logs))
+        counts_from = log_positions(self._engine.store, timeline, logs) if logs else lambda _: None
+        slices = slices_of(shown, logs, (), counts_from)
         newest = max(timeline.commit_times, default=None)
         snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._versions)
         return _At(snapshot, {each.group: each for each in slices})

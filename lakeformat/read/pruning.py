@@ -1,27 +1,21 @@
-"""Step 3: leave out files by what their place and name tell, without opening one."""
+"""Step 3, pure: leave out files by what their place and name tell, without opening one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.errors import CorruptTableError
-from lakeformat.model.files import FileSlice
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH
 from lakeformat.predicate import ColumnBounds, Predicate, may_match
 from lakeformat.predicate.nodes import leaves
-from lakeformat.storage.port import Storage
-from lakeformat.table_state.folder_values import folder_values, off_folder, own_files, own_logs
-from lakeformat.timeline.store import TimelineStore
-from lakeformat.timeline.timeline import Timeline
+from lakeformat.table_state.folder_values import folder_values, off_folder
 
-__all__ = ["proven_own", "prune_by_name"]
+__all__ = ["prune_by_name"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -70,34 +64,6 @@ def prune_by_name(
         flags |= by_value & off & known
         doubted = by_value & ~known
     return flags, doubted
-
-
-def proven_own(storage: Storage, timeline: Timeline, slices: Sequence[FileSlice]) -> Flags:
-    """Slices whose rows lie in the folder that their partition columns name, as the files' commits prove.
-
-    Of a log file that is all commits that wrote to it: one alone that did, and wrote all of it.
-    """
-    store = TimelineStore(storage)
-    store.load()
-    wanted = {each.base_instant for each in slices}
-    since = min((each.base_instant for each in slices if each.logs), default=None)
-    own: set[str] = set()
-    logs: dict[str, int | None] = {}
-    for instant in timeline.commits:
-        logged = since is not None and instant.time >= since
-        if instant.time in wanted or logged:
-            with suppress(FileNotFoundError, CorruptTableError):  # Archived since, or damaged: it proves nothing.
-                metadata = store.commit(instant)
-                own |= own_files(metadata)
-                logs |= {path: None if path in logs else size for path, size in own_logs(metadata).items()}
-    return np.array(
-        [
-            (each.base is None or each.base.path in own)
-            and all(logs.get(log.path) == log.size_bytes for log in each.logs)
-            for each in slices
-        ],
-        np.bool_,
-    )
 
 
 def _exactly(values: pa.Array) -> ColumnBounds:

@@ -21,7 +21,8 @@ from lakeformat.model.files import BaseFile, FileSlice
 from lakeformat.predicate import Always, columns_of, may_match, path_parts
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.nan import nan_free_columns
-from lakeformat.read.pruning import proven_own, prune_by_name
+from lakeformat.read.proven import proven_own
+from lakeformat.read.pruning import prune_by_name
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.storage.port import Storage
@@ -90,8 +91,7 @@ def plan_read(
     """Choose files, row groups of large ones, and cut them into splits.
 
     Files are left out by partition values and names, then by the bounds that the file index knows. Footers are opened
-    of files larger than a split, and of those that the index says nothing of, if these are few; else the tasks that
-    read the files look at their row groups.
+    of files larger than a split, and of those that the index says nothing of, if these are few; else tasks do it.
 
     Memory: names, sizes and the filter's bounds of the files of the shards that may hold a match, some 150 bytes a
     file; an object for each file that is kept.
@@ -106,46 +106,44 @@ def plan_read(
     """
     filtered = query.skipping and not isinstance(query.predicate, Always)
     found = _kept(storage, snapshot, query, filtered=filtered)
-    files, told = file_objects(found.files), found.told
+    files = file_objects(found.files)
     total = sum(file.size_bytes for file in files) + sum(each.size_bytes for each in found.slices)
-    at_least = max(1, min(at_least, total // _SMALL_SPLIT_BYTES))
-    if files and (at_least > 1 or total > split_bytes):
+    share = 1.0
+    if files and (_splits_worth(total, at_least) > 1 or total > split_bytes):
         share = _share_read(storage, files[0], snapshot, query)
-        split_bytes = int(split_bytes / share)
-        at_least = max(1, min(at_least, int(total * share) // _SMALL_SPLIT_BYTES))
-    if filtered and not count_row_groups and sum(not each for each in told) > _MOST_FOOTERS:
-        told = [True] * len(told)
+    split_bytes, at_least = int(split_bytes / share), _splits_worth(int(total * share), at_least)
+    few_unknown = filtered and sum(not known for known in found.told) <= _MOST_FOOTERS
     opened = [
-        count_row_groups or file.size_bytes > split_bytes or (filtered and not known)
-        for file, known in zip(files, told, strict=True)
+        count_row_groups or file.size_bytes > split_bytes or (few_unknown and not known)
+        for file, known in zip(files, found.told, strict=True)
     ]
-    whole = [
-        FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file))
-        for file, free in zip(files, found.nan_free, strict=True)
-    ]
+    nan_free = zip(files, found.nan_free, strict=True)
+    whole = [FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file)) for file, free in nan_free]
     wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
     by_groups, seen, left = _by_footers(storage, wanted, snapshot, query, filtered=filtered)
     in_order = iter(by_groups)
     slices = _slices_left(storage, found.slices, snapshot, query, filtered=filtered, exact=count_row_groups)
-    parts: list[Part] = [*slices.parts]
-    files_left, bytes_left = len(parts), sum(part.size_bytes for part in parts)
-    for file, part, flag in zip(files, whole, opened, strict=True):
-        mine = next(in_order) if flag else [part]
-        files_left += bool(mine)
-        bytes_left += file.size_bytes if mine else 0
-        parts += mine
+    mine = [next(in_order) if flag else [part] for part, flag in zip(whole, opened, strict=True)]
+    parts: list[Part] = [*slices.parts, *(part for some in mine for part in some)]
+    left_over: list[Part | BaseFile] = [*slices.parts, *(file for file, some in zip(files, mine, strict=True) if some)]
+    counted = wanted or slices.row_groups
     return ReadPlan(
         splits=pack(parts, split_bytes, at_least),
         files=snapshot.live.count,
-        files_after_names=found.files_by_name if filtered else snapshot.live.count,
-        files_after_stats=files_left,
+        files_after_names=found.files_by_name,
+        files_after_stats=len(left_over),
         bytes=snapshot.live.size_bytes,
-        bytes_after_names=found.bytes_by_name if filtered else snapshot.live.size_bytes,
-        bytes_after_stats=bytes_left,
+        bytes_after_names=found.bytes_by_name,
+        bytes_after_stats=sum(each.size_bytes for each in left_over),
         bytes_after=sum(part.size_bytes for part in parts) - slices.spared_bytes,
-        row_groups=seen + slices.row_groups if wanted or slices.row_groups else None,
-        row_groups_after=left + slices.row_groups_left if wanted or slices.row_groups else None,
+        row_groups=seen + slices.row_groups if counted else None,
+        row_groups_after=left + slices.row_groups_left if counted else None,
     )
+
+
+def _splits_worth(size_bytes: int, wanted: int) -> int:
+    """As many as wanted, as long as each has a few megabytes to read."""
+    return max(1, min(wanted, size_bytes // _SMALL_SPLIT_BYTES))
 
 
 def _share_read(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: ReadQuery) -> float:
@@ -185,6 +183,8 @@ class _Kept:
 
 def _kept(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> _Kept:
     kept = _Kept()
+    if not filtered:
+        kept.files_by_name, kept.bytes_by_name = snapshot.live.count, snapshot.live.size_bytes
     nothing = isinstance(query.predicate, Always) and not query.predicate.value
     if snapshot.schema is None or nothing:
         return kept

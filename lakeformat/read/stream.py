@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lakeformat.config.read_options import BEGIN, END, MAX_BYTES, MAX_COMMITS, MAX_FILES, START_OFFSET
+from lakeformat.config.read_options import BEGIN, END
 from lakeformat.config.resolve import Options
+from lakeformat.config.stream_options import MAX_BYTES, MAX_COMMITS, MAX_FILES, START_OFFSET
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.instant import Action, State, parse_as_of
 from lakeformat.read.incremental import EVERYTHING, unhollowed

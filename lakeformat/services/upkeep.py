@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakeformat.config.resolve import Options
+from lakeformat.services.doctor.describe import Description, describe
 from lakeformat.services.doctor.findings import Findings
 from lakeformat.services.doctor.run import DoctorSession
 from lakeformat.services.restore.run import RestoreResult, RestoreSession
@@ -75,6 +76,14 @@ class Upkeep:
             WriteConflictError: others are writing or cleaning; nothing was undone.
         """
         return RestoreSession(self.engine, self.options).rollback(instant)
+
+    def describe(self) -> Description:
+        """What the table is: kind, keys, files and bytes, live and in all, services and savepoints, what to do next.
+
+        >>> print(table.describe())  # doctest: +SKIP
+        table           flights, version 6, copy-on-write
+        """
+        return describe(self.engine, self.options)
 
     def check(self, *, contents: bool = True) -> Findings:
         """Look for damage in the whole table: files, keys, statistics, timeline, archive, index. Nothing is changed.

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.option import fields
 from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES, QUERY_TYPE
 from lakeformat.config.resolve import Options, resolve
-from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import column_path, refused_where

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from lakeformat.config.resolve import Options
-from lakeformat.config.write_options import BATCH_APP, BATCH_ID, SINK_IDENTIFIER
+from lakeformat.config.stream_options import BATCH_APP, BATCH_ID, SINK_IDENTIFIER
 from lakeformat.errors import InvalidOptionError, LakeformatError
 from lakeformat.spark.host import asked_engine, plain_errors
 from lakeformat.spark.types import arrow_schema

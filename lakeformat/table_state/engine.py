@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.resolve import Options
-from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.storage.port import Clock, Ids, Storage

@@ -236,9 +236,8 @@ def list_snapshot(
         check_logs(slices, promised, counts_from, location=location, travelling=travelling)
         if any(each.logs for each in slices):
             stats = _log_stats(commits)
-            updating = frozenset(stat.path for stat in stats if not stat.num_inserts)
-            upserting = frozenset(stat.path for stat in stats if not stat.num_deletes)
-            live = ListedSlices(slices, updating, upserting)
+            upserting = frozenset(stat.path for _, stat in stats if not stat.num_deletes)
+            live = ListedSlices(slices, _updating(stats, slices, timeline), upserting)
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
         schema = _with_operation(store.storage, schema, live)
     versions = schema_versions(store.storage, commits, location)
@@ -260,11 +259,31 @@ def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | Lis
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
 
 
-def _log_stats(commits: Iterable[tuple[str, CommitMetadata]]) -> tuple[WriteStat, ...]:
+def _updating(
+    stats: Iterable[tuple[str, WriteStat]], slices: Iterable[FileSlice], timeline: Timeline
+) -> frozenset[str]:
+    """Paths of the log files that hold no key which their slice's base file lacks.
+
+    A commit says so of the base file that it saw. A compaction that was pending then may have taken deleted keys out
+    of it, which the log file has brought back.
+    """
+    bases = {piece.group: piece.base for piece in slices if piece.base is not None and piece.logs}
+
+    def knew(time: str, stat: WriteStat) -> bool:
+        base = bases.get(FileGroupId(stat.partition_path, stat.file_id))
+        if base is None or stat.base_name or not timeline.layout.tells_completion:
+            return base is not None and stat.base_name == str(base.name)
+        ended = timeline.completion_time(base.name.instant_time)
+        return ended is not None and ended < time
+
+    return frozenset(stat.path for time, stat in stats if not stat.num_inserts and knew(time, stat))
+
+
+def _log_stats(commits: Iterable[tuple[str, CommitMetadata]]) -> tuple[tuple[str, WriteStat], ...]:
     """What commits say of log files whose rows are their own: a compaction of logs repeats those of others."""
     return tuple(
-        stat
-        for _, metadata in commits
+        (time, stat)
+        for time, metadata in commits
         if metadata.operation != _LOG_COMPACTION
         for stat in metadata.all_stats()
         if stat.log_names and stat.num_inserts + stat.num_updates + stat.num_deletes

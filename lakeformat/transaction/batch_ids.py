@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.config.resolve import Options
-from lakeformat.config.write_options import BATCH_APP, BATCH_ID
+from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.timeline.store import TimelineStore

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeformat.config.life_options import MIN_COMMITS
-from lakeformat.config.resolve import Options
-from lakeformat.config.write_options import (
+from lakeformat.config.file_index_options import (
     FILE_INDEX,
     INDEX_COLUMNS,
     INDEX_COLUMNS_LIMIT,
     INDEX_COMMITS,
     INDEX_SHARD_FILES,
 )
+from lakeformat.config.life_options import MIN_COMMITS
+from lakeformat.config.resolve import Options
 from lakeformat.files.facts import indexed_columns
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig

@@ -15,19 +15,20 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.index.port import TagCounts
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import FileSlice
 from lakeformat.model.operation import Operation
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.decide.job import WriteJob, refuse_logs
+from lakeformat.write.decide.job import WriteJob
 from lakeformat.write.make.bucket_tasks import BucketSettings
 from lakeformat.write.make.handles import HandleSettings
+from lakeformat.write.place.appends import check_searchable
 from lakeformat.write.place.buckets import FileSizing
 from lakeformat.write.place.new_key_check import new_file_check
-from lakeformat.write.place.profile import check_opened, false_positives, workload_profile
+from lakeformat.write.place.profile import appending_of, check_opened, false_positives, workload_profile
 from lakeformat.write.place.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
 from lakeformat.write.place.sizing import encoded_bytes, file_sizing, measured_row_bytes
 from lakeformat.write.place.tag_units import TagFile
@@ -81,7 +82,6 @@ class ExchangedSession:
     """Publishes staged rows."""
 
     def __init__(self, engine: Engine, job: WriteJob, exchange: Exchange, *, unit_bytes: int = _UNIT_BYTES) -> None:
-        refuse_logs(job.config, engine.storage.location, "a write that Spark exchanges")
         self._unit_bytes = unit_bytes
         self.engine, self.job, self.exchange = engine, job, exchange
         self.storage, self.store = engine.storage, engine.store
@@ -161,17 +161,20 @@ class ExchangedSession:
     ) -> tuple[Sequence[TagUnit], Sequence[TagResult], RoutePlan]:
         job, report = self.job, self.session.transaction.report
         incoming = rows_by_partition(staged)
-        files: Mapping[str, Sequence[BaseFile]] = snapshot.by_partition if job.joins else {}
+        slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.joins else {}
+        check_searchable(snapshot, self.storage.location)
+        appending = appending_of(self.storage, job, snapshot)
         sizing = self._sizing(staged, schema)
         closed = frozenset(self.store.pending_clustering(snapshot.timeline))
         with report.step("tag") as counted:
             units = plan_units(
                 incoming,
-                files,
+                slices,
                 tags=job.operation.tags,
                 sizing=sizing,
                 closed=closed,
                 unit_bytes=self._unit_bytes,
+                appending=appending,
             )
             weights = [sum(file.size_bytes for file in unit.files) for unit in units]
             tasks = bundle(weights, task_weight=_TAG_TASK_BYTES, at_least=self.exchange.width)
@@ -179,7 +182,7 @@ class ExchangedSession:
             counted.update(TagCounts.total(result.counts for result in results))
             counted["units"] = len(units)
         with report.step("profile") as counted:
-            plan = plan_routes(incoming, units, results, files, sizing, closed, job.write_id)
+            plan = plan_routes(incoming, units, results, slices, sizing, closed, job.write_id, appending)
             if sizing is not None:
                 counted["row_bytes"] = round(sizing.row_bytes, 1)
         return units, results, plan

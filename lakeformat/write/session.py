@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.errors import WriteConflictError
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.files import join_path
@@ -174,6 +175,11 @@ class WriteSession:
                 prepare_partition(self.storage, file.stat.partition_path, commit.time)
                 known.add(file.stat.partition_path)
             self._announce(commit.time, file.stat.path, merges=file.stat.prev_commit is not None)
+            # Names of log files hold a number that others may have taken since; base files are named by the instant.
+            if file.stat.log_names and self.storage.info(file.stat.path) is not None:
+                raise WriteConflictError(
+                    f"another writer has appended {file.stat.path} meanwhile; run the write again, it will follow it"
+                )
             self.storage.move(file.staged_path, file.stat.path)
             placed.append(replace(file, staged_path=file.stat.path))
         return placed

@@ -85,6 +85,15 @@ def test_turn_by_turn(version: str, hudi: Hudi, tmp_path: Path) -> None:
     hudi.run(f"CALL run_clustering(path => '{path}', op => 'execute')", settings={"hoodie.metadata.enable": "false"})
     assert table.history()[0].instant_time == planned
     assert_all_read(path, hudi, model)
+    hudi.run(
+        f"CALL run_clustering(path => '{path}', op => 'schedule', order => 'v')",
+        settings={"hoodie.metadata.enable": "false"},
+    )
+    (planned,) = (instant.time for instant in table.snapshot().timeline.pending)
+    with pytest.raises(lakeformat.WriteConflictError, match=planned):
+        table.upsert(batch(range(3, 22), 7))
+    assert table.run_clustering().instant_time == planned
+    assert_all_read(path, hudi, model)
     table.delete_partitions(["r1"])
     assert_all_read(path, hudi, {n: row for n, row in model.items() if n % 2 == 0})
     assert table.config.version == int(version)
@@ -118,3 +127,39 @@ def test_the_dead_of_both(hudi: Hudi, tmp_path: Path) -> None:
     assert_all_read(path, hudi, model)
     hudi.write(path, batch(range(7, 9), 7), "upsert", **theirs("9"))
     assert_all_read(path, hudi, model | rows_of(range(7, 9), 7))
+
+
+def test_a_table_that_moves_between_versions(hudi: Hudi, tmp_path: Path) -> None:
+    """Ours, from 6 to 9 and back, with a commit of Hudi's in each version."""
+    path = tmp_path / "t"
+    table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", ordering="ts")
+    table.insert(batch(range(8), 1))
+    table.insert_overwrite(batch(range(0, 8, 2), 2))
+    table.cluster(by=["v"])
+    model = rows_of(range(8), 1) | rows_of(range(0, 8, 2), 2)
+    for turn, (to, move) in enumerate(
+        ((8, table.upgrade), (9, table.upgrade), (8, table.downgrade), (6, table.downgrade))
+    ):
+        move(to)
+        assert_all_read(path, hudi, model)
+        assert {row["id"] for row in hudi.read(path, as_of=table.history()[0].instant_time).to_pylist()} == set(model)
+        hudi.write(path, batch(range(turn, turn + 3), 10 + turn), "upsert", **theirs(str(to)))
+        model |= rows_of(range(turn, turn + 3), 10 + turn)
+        assert lakeformat.open(path).config.version == to
+        assert_all_read(path, hudi, model)
+    table.upsert(batch(range(8), 20))
+    assert_all_read(path, hudi, model | rows_of(range(8), 20))
+
+
+def test_we_move_back_what_hudi_upgraded(hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", ordering="ts")
+    table.insert(batch(range(8), 1))
+    more = {"hoodie.write.auto.upgrade": "true"}
+    hudi.write(path, batch(range(4), 2), "upsert", **theirs("9", **more))
+    assert table.config.version == 9
+    model = rows_of(range(8), 1) | rows_of(range(4), 2)
+    assert_all_read(path, hudi, model)
+    table.upsert(batch(range(2), 3))
+    table.downgrade(6)
+    assert_all_read(path, hudi, model | rows_of(range(2), 3))

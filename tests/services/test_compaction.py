@@ -19,7 +19,6 @@ from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import FIXTURES, expected, names, unpack
 
 COLLECTIONS = ("hudi_mor_v6", "hudi_v8_v9", "hudi_upgraded", "hudi_merge_rules")
-#: Change data of merge-on-read tables is not made yet.
 TABLES = [name for collection in COLLECTIONS for name in names(collection) if "_mor" in name or "mor6" in name]
 #: hudi-rs does not read several ordering fields.
 NOT_BY_HUDI_RS = frozenset({"hudi_merge_rules/v9_mor_debezium_mysql", "hudi_merge_rules/v9_mor_two_ordering_fields"})
@@ -209,4 +208,6 @@ def test_tables_without_log_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTableError, match=r"compaction with hoodie\.table\.type=COPY_ON_WRITE"):
         lakeformat.open(unpack("hudi_v6/cow_part_hive", tmp_path)).compact()
     with pytest.raises(UnsupportedTableError, match=r"compaction with hoodie\.table\.cdc\.enabled=true"):
-        lakeformat.open(unpack("hudi_changes/v6_mor_cdc_logs", tmp_path)).compact()
+        lakeformat.open(unpack("hudi_changes/v9_mor_cdc_logs", tmp_path)).compact()
+    # Of compactions of version 6 no changes are logged.
+    assert lakeformat.open(unpack("hudi_changes/v6_mor_cdc_logs", tmp_path)).compact().skipped

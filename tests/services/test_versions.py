@@ -245,7 +245,11 @@ def test_an_archive_moves_with_the_table(name: str, tmp_path: Path) -> None:
     archived = commits_in(store)
     assert archived
     rows = hudi_rs.rows_by_key(table.to_arrow())
+    plans = [file.read_bytes() for file in sorted(path.rglob("*.clean.requested"))]
     for _ in range(3):
         other_version(table.engine.storage)
         assert hudi_rs.assert_same_rows(table) == rows
         assert commits_in(store) == archived
+        assert [file.read_bytes() for file in sorted(path.rglob("*.clean.requested"))] == plans
+        if table.config.version == 6:  # Hudi 0.15 archives the plan of both.
+            assert [file.read_bytes() for file in sorted(path.rglob("*.clean.inflight"))] == plans

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
+import lakeformat.spark
 from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, commits, contents, flights, leftovers
 
 pytestmark = pytest.mark.spark
@@ -98,6 +99,28 @@ def test_a_complete_result_replaces_the_one_before(spark: SparkSession, tmp_path
     feed.run(feed.frame().groupBy("part").count(), mode="complete")
     assert contents(spark, feed.table) == [("a", 3), ("p0", 1), ("p1", 1), ("p2", 1)]
     assert len(commits(feed.table)) == 3
+
+
+def test_update_mode_which_spark_does_not_ask_of_a_sink(spark: SparkSession, tmp_path: Path) -> None:
+    feed = Feed(spark, tmp_path)
+    counts = {"recordkey": "part"}
+
+    def run() -> None:
+        frame = feed.frame().groupBy("part").count()
+        writer = frame.writeStream.outputMode("update").foreachBatch(lakeformat.spark.each_batch(feed.table, **counts))
+        writer.option("checkpointLocation", str(feed.checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+    feed.add((1, "a", 1, 0.5), (2, "b", 1, 0.5))
+    feed.add((3, "a", 1, 0.5))
+    run()
+    assert contents(spark, feed.table) == [("a", 2), ("b", 1)]
+    lakeformat.open(feed.table).delete(where="part = 'a'")
+    feed.forget(1)
+    run()
+    assert contents(spark, feed.table) == [("b", 1)]
+    feed.add((4, "a", 1, 0.5))
+    with pytest.raises(PySparkException, match="does not support Update mode"):
+        feed.run(feed.frame().groupBy("part").count(), mode="update")
 
 
 def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:

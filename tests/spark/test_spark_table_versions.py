@@ -53,6 +53,9 @@ def test_every_way_of_writing(spark: SparkSession, tmp_path: Path) -> None:
     assert by_id(path) == wanted
     write(flights(spark, rows_at(range(0, 4, 2), 9)), path, **{OPERATION: "insert_overwrite"})
     assert by_id(path) == {n: row for n, row in wanted.items() if n % 2} | model_of(rows_at(range(0, 4, 2), 9))
+    wanted = by_id(path)
+    assert table.downgrade(8).after == 8
+    assert by_id(path) == wanted
     names = {file.name.partition(".")[2] for file in (path / ".hoodie/timeline").iterdir()}
     assert names >= {"commit", "commit.requested", "inflight", "clustering.requested", "clustering.inflight"}
     assert names >= {"replacecommit", "replacecommit.requested", "replacecommit.inflight"}

@@ -61,6 +61,12 @@ KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
         **DAYS,
     },
     "newer row filled": {"record_key": "id", "ordering": "ts", PAYLOAD: "PartialUpdateAvroPayload"},
+    "merge on read": {"record_key": "id", "partition_by": "part", "ordering": "ts", "table_type": "MERGE_ON_READ"},
+    "merge on read, latest wins": {
+        "record_key": "id",
+        "table_type": "MERGE_ON_READ",
+        "hoodie.write.table.version": 9,
+    },
     "incoming row filled": {"record_key": "id", "partition_by": "part", PAYLOAD: FILLING},
 }
 SIZES: Final[Mapping[str, Mapping[str, Any]]] = {

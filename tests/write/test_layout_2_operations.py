@@ -129,6 +129,11 @@ def test_statements_batches_and_clusterings(version: str, tmp_path: Path) -> Non
     cancelled = table.schedule_clustering(by="ts")
     assert cancelled is not None
     table.cancel_clustering(cancelled)
+    inline = {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 1}
+    lakeformat.open(path, **inline, **{"hoodie.parquet.small.file.limit": 0}).upsert(batch((60,), 8))
+    model = with_rows(model, (60,), 8)
+    assert [entry.operation for entry in table.history()][:2] == ["cluster", "upsert"]
+    assert_state(table, model)
     for batch_id in (1, 2, 2):
         sent = lakeformat.open(path, **{"lakeformat.batch.app": "app", "lakeformat.batch.id": batch_id})
         sent.upsert(batch((batch_id,), 9 + batch_id))

@@ -26,7 +26,7 @@ from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["check_partition"]
+__all__ = ["check_partition", "parquet_facts"]
 
 _ROWS: Final = 1 << 16
 _BYTES: Final = 64 << 20

@@ -19,10 +19,9 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
-from lakeformat.model.table_config import TableConfig
+from lakeformat.model.table_config import TIMELINE_PATH, TableConfig
 from lakeformat.services.versions.plan import completion_times, moves
 from lakeformat.services.versions.properties import moved_properties
-from lakeformat.storage.port import HOODIE
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
@@ -103,10 +102,8 @@ class VersionSession:
 
     def _settle(self, config: TableConfig, to: int) -> None:
         """Undo what dead writers left, refuse what cannot be carried over, and let go of a metadata table."""
-        appends = [i for i in self.store.load().pending if i.action is Action.DELTA_COMMIT]
-        if not appends:
-            recover(self.store, config, self.engine.clock)
-        pending = appends or list(self.store.load().pending)
+        recover(self.store, config, self.engine.clock)
+        pending = self.store.load().pending
         if pending:
             raise WriteConflictError(
                 f"{self.store.path(pending[0])} is pending in {self.storage.location}: a table changes its version "
@@ -155,6 +152,8 @@ class VersionSession:
             if move.old.action in COMMIT_ACTIONS and move.old.state is not State.REQUESTED:
                 replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
                 data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
+            elif move.old.action is Action.CLEAN and not data and not new.tells_completion:
+                data = self.storage.read(old.path(move.old.at(State.REQUESTED)))  # Hudi 0.15 archives the plan of both.
             self.storage.create(new.path(move.new), data)
         return len(planned)
 
@@ -206,6 +205,8 @@ def _changes_layout(before: int, to: int) -> bool:
 
 def _layout(config: TableConfig) -> TimelineLayout:
     layout = layout_of(config)
-    if layout is None or (layout.tells_completion and layout.folder == HOODIE):
-        raise UnsupportedTableError(f"a timeline in {config.timeline_folder} is not supported; use Apache Hudi for it")
+    if layout is None or layout.folder not in {LAYOUT_1.folder, LAYOUT_2.folder}:
+        raise UnsupportedTableError(
+            f"a timeline in {config.timeline_folder} ({TIMELINE_PATH}) is not moved; use Apache Hudi for it"
+        )
     return layout

@@ -223,6 +223,36 @@ def _drops(operation: Operation, options: Options) -> bool:
     return operation is Operation.INSERT and options[_DUP_POLICY] == "drop"
 
 
+def _keys_of(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
+    """How keys are made, as the table's files have them."""
+    if not snapshot.config.partition_fields:
+        check_unpartitioned(snapshot, store.storage.location)
+    keys = key_settings(snapshot.config, options)
+    return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
+
+
+def _schema_of(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
+    """The columns that the input brings; none where it removes rows."""
+    schema = pa.schema([]) if operation.removes else incoming_schema(rows)
+    if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        check_key_types(snapshot.schema, rows, spelt_columns(keys))
+        schema = required_as(snapshot.schema, schema)
+    if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
+        raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
+    return schema
+
+
+def _check_operation(operation: Operation, config: TableConfig, options: Options, location: str) -> None:
+    """What the options alone tell against it."""
+    if operation is Operation.DELETE_PARTITION and not config.partition_fields:
+        raise InvalidOptionError(
+            f"operation delete_partition, but {location} has no partitions; overwrite it with no rows to empty it"
+        )
+    for key in ("hoodie.combine.before.upsert", "hoodie.combine.before.delete"):
+        if not options[key]:
+            raise InvalidOptionError(f"{key}=false would write one key twice; leave it out, or use operation insert")
+
+
 def plan_job(
     store: TimelineStore,
     snapshot: Snapshot,
@@ -247,33 +277,17 @@ def plan_job(
     said = options[_OPERATION]
     operation = chosen_operation(said, options, has_key=bool(config.record_fields), overwrite=overwrite)
     combine = operation.tags or options[_COMBINE] or _drops(operation, options)
-    for key in ("hoodie.combine.before.upsert", "hoodie.combine.before.delete"):
-        if not options[key]:
-            raise InvalidOptionError(f"{key}=false would write one key twice; leave it out, or use operation insert")
-    if operation is Operation.DELETE_PARTITION and not config.partition_fields:
-        raise InvalidOptionError(
-            f"operation delete_partition, but {store.storage.location} has no partitions; overwrite it with no rows to "
-            "empty it"
-        )
+    _check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and options[_PARTITIONS_TO_DELETE]:
         # The partitions are named: of the rows, not even the columns count.
         nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
         return WriteJob(operation, config, options, nothing, combine=False, write_id=ids.token())
-    keys = key_settings(config, options)
-    if not config.partition_fields:
-        check_unpartitioned(snapshot, store.storage.location)
-    if snapshot.live.count:
-        keys = probe_keys(store.storage, snapshot.each_file(), keys, options)
+    keys = _keys_of(store, snapshot, options)
     if keys.generated:
         _check_keyless(operation, options, store.storage.location)
     delete = operation.removes
     has_partitions = all(f.name.partition(".")[0] in rows.names for f in keys.partition_fields)
-    schema = pa.schema([]) if delete else incoming_schema(rows)
-    if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
-        check_key_types(snapshot.schema, rows, spelt_columns(keys))
-        schema = required_as(snapshot.schema, schema)
-    if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
-        raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
+    schema = _schema_of(snapshot, operation, rows, keys)
     rule = MergeRule() if delete else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
     if rule.ordering:
         check_ordering(schema, rule.ordering)

@@ -22,6 +22,7 @@ from lakeformat.codec.row_bytes import pieces
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
+from lakeformat.write.make.append import append
 from lakeformat.write.make.handles import HandleSettings, create, merge
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.place.route import PartitionRoute, RoutedBucket
@@ -191,7 +192,9 @@ def _written(
     handles = replace(settings.handles, write_token=f"{number}-{attempt}")
     rows, bucket = _bucket(pa.Table.from_batches(batches), routed, settings)
     written: Written | None
-    if routed.base is None:
+    if routed.onto is not None:
+        written = append(storage, bucket, routed.onto, rows, settings.first_task + number, handles)
+    elif routed.base is None:
         written = create(storage, bucket, rows, settings.first_task + number, handles)
     else:
         written = merge(storage, bucket, routed.base, rows, settings.first_task + number, handles)
@@ -211,4 +214,4 @@ def _bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> 
     new = new[np.asarray(pc.sort_indices(gather_column(table.column(RECORD_KEY), new))).astype(np.int64)]
     at = np.concatenate([np.flatnonzero(lookup), new])
     rows = conform(table, settings.prepare.prepared_schema)
-    return rows, Bucket(routed.partition_path, routed.file_id, routed.base, at, int(lookup.sum()))
+    return rows, Bucket(routed.partition_path, routed.file_id, routed.base, at, int(lookup.sum()), onto=routed.onto)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.gather import gather, gather_column, replaced
+from lakeformat.codec.gather import gather, gather_column
 from lakeformat.codec.row_bytes import runs
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.base_file import (
@@ -44,13 +44,12 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECOR
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
 from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.make.put_rows import put_rows, without
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
-__all__ = [
-    "HandleSettings", "KeyMerger", "Merger", "ahead", "create", "deleting", "inserted", "merge", "put_rows", "without",
-]  # fmt: skip
+__all__ = ["HandleSettings", "KeyMerger", "Merger", "ahead", "create", "deleting", "inserted", "merge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,11 +344,6 @@ def inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
     return rows
 
 
-def without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
-    """The rows that are not under the mask."""
-    return rows.filter(pa.array(~dropped)) if dropped.any() else rows
-
-
 @contextmanager
 def _for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
     """A base file to read once more, and its text columns that are read as dictionaries."""
@@ -369,38 +363,3 @@ def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
         return frozenset()
     texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
     return repeating_text([metadata], texts)
-
-
-def put_rows(
-    table: pa.Table,
-    mask: npt.NDArray[np.bool_],
-    rows: pa.Table,
-    instant: str,
-) -> pa.Table:
-    """The table with the rows under the mask replaced by ``rows``, in order; columns ``rows`` lacks stay.
-
-    Args:
-        table: one chunk a column.
-        instant: the commit time of the new rows.
-    """
-    where = pa.array(mask)
-    columns = []
-    for field in table.schema:
-        old = table.column(field.name).chunk(0)  # The table is one record batch.
-        if field.name == COMMIT_TIME:
-            columns.append(_stamp(old, mask, instant))
-            continue
-        if field.name == RECORD_KEY or field.name not in rows.schema.names:  # Keys that matched are equal.
-            columns.append(old)
-            continue
-        new = rows.column(field.name).combine_chunks()
-        if pa.types.is_dictionary(field.type):
-            new = new.dictionary_encode()
-        columns.append(replaced(old, where, new))
-    return pa.Table.from_arrays(columns, schema=table.schema)
-
-
-def _stamp(old: pa.DictionaryArray, mask: npt.NDArray[np.bool_], instant: str) -> pa.DictionaryArray:
-    values = pa.concat_arrays([old.dictionary, pa.array([instant], old.dictionary.type)])
-    codes = pc.if_else(pa.array(mask), pa.scalar(len(old.dictionary), old.indices.type), old.indices)
-    return pa.DictionaryArray.from_arrays(codes, values)

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from lakeformat.errors import UnsupportedTableError
 from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName
+from lakeformat.table_state.live import ListedSlices
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.write.place.buckets import Bucket, LogPlace
 
-__all__ = ["Appending", "log_name"]
+__all__ = ["Appending", "check_searchable", "log_name"]
 
 #: Hudi's ``hoodie.merge.small.file.group.candidates.limit`` by default: base files of a partition that take new rows.
 _TOPPED_UP: Final = 1
@@ -73,10 +76,13 @@ class Appending:
         return tuple(self._placed(bucket, of_group.get(bucket.file_id)) for bucket in buckets)
 
     def _placed(self, bucket: Bucket, piece: FileSlice | None) -> Bucket:
-        is_topped_up = piece is not None and not self.has_buckets and bucket.inserts > 0 and not piece.logs
-        if is_topped_up or (piece is None and not self.opens_logs):
+        if not (self.opens_logs if piece is None else self.appends_to(piece, inserts=bucket.inserts)):
             return bucket
         return replace(bucket, onto=self.place(piece))
+
+    def appends_to(self, piece: FileSlice, *, inserts: int) -> bool:
+        """Whether rows for a slice are appended; else its base file, and it has no others, takes them and new rows."""
+        return self.is_on and (self.has_buckets or not inserts or bool(piece.logs))
 
     def place(self, piece: FileSlice | None) -> LogPlace:
         """Where the next log file of a slice stands; of a group that is not there yet, the first."""
@@ -91,3 +97,21 @@ class Appending:
         own = [log.name for log in piece.logs if log.name.instant_time == after]
         version = max((name.version for name in own), default=0) + 1
         return LogPlace(after, version, after, piece, merging, deleting, bool(compacting))
+
+
+def check_searchable(snapshot: Snapshot, location: str) -> None:
+    """Refuse tables of which some keys stand in log files alone, for those who look into base files only.
+
+    Raises:
+        UnsupportedTableError: names such a log file.
+    """
+    live = snapshot.live
+    if not isinstance(live, ListedSlices):
+        return
+    for piece in live.slices:
+        unsure = next((log for log in piece.logs if piece.base is None or log.path not in live.updating), None)
+        if unsure is not None:
+            raise UnsupportedTableError(
+                f"{location}/{unsure.path} may hold keys that no base file has, which tasks do not look for; run a "
+                "compaction first, or write without an exchange"
+            )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pyarrow as pa
 
 from lakeformat.errors import WriteConflictError
 from lakeformat.index.bucket import bucket_of
-from lakeformat.index.key_columns import read_keys
+from lakeformat.index.key_columns import matches, read_keys
+from lakeformat.index.log_keys import logged_keys
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -76,7 +79,8 @@ def new_file_check(storage: Storage, written: Sequence[Written]) -> NewKeyCheck:
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-        for file in (file.stat.base_file for file in written if file.stat.num_inserts):
+        fresh = (file.stat for file in written if file.stat.num_inserts and not _log_of(file.stat))
+        for file in (stat.base_file for stat in fresh):
             path = file.partition_path
             theirs = [(time, metadata.stats[path]) for time, metadata in others if path in metadata.stats]
             if theirs:
@@ -89,11 +93,21 @@ def new_file_check(storage: Storage, written: Sequence[Written]) -> NewKeyCheck:
 
 def _refuse_shared(storage: Storage, keys: pa.ChunkedArray, time: str, stats: Iterable[WriteStat]) -> None:
     """Raise `WriteConflictError` if a file of this commit holds one of our new keys."""
-    files = [stat.base_file for stat in stats if stat.path and stat.num_writes]
+    written = [stat for stat in stats if stat.path and stat.num_writes]
+    files = [stat.base_file for stat in written if not _log_of(stat)]
     with ThreadPoolExecutor(1) as pool:
-        found = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool)
-    if len(found.keys):
+        shared = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool).keys
+    if not len(shared):
+        logs = [log for stat in written if stat.num_inserts and (log := _log_of(stat))]
+        shared = np.concatenate([np.empty(0, np.int64), *matches([logged_keys(storage, log) for log in logs], keys)])
+    if len(shared):
         raise WriteConflictError(
-            f"commit {time} inserted {len(found.keys)} of the same new keys, e.g. "
-            f"{keys[int(found.keys[0])].as_py()!r}; run the write again, it will start from {time}"
+            f"commit {time} inserted {len(shared)} of the same new keys, e.g. "
+            f"{keys[int(shared[0])].as_py()!r}; run the write again, it will start from {time}"
         )
+
+
+def _log_of(stat: WriteStat) -> LogFile | None:
+    """The log file that the statistics are of; None for a base file."""
+    name = LogFileName.match(stat.path.rpartition("/")[2])
+    return LogFile(stat.partition_path, name, stat.size_bytes) if name is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, TypeVar
@@ -115,12 +115,16 @@ def plan_buckets(
         def size(path: str) -> FileSizing:
             return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed, appending), files)
 
-        with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
-            sizing = dict(zip(tagged, pool.map(size, tagged), strict=True))
+        sizing = _side_by_side(size, tagged)
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
         buckets = _buckets(job, placed, snapshot, sizing, closed, appending)
         check_opened(storage, snapshot, buckets)
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
+
+
+def _side_by_side(size: Callable[[str], FileSizing], paths: Collection[str]) -> Mapping[str, FileSizing]:
+    with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        return dict(zip(paths, pool.map(size, paths), strict=True))
 
 
 def _combined(job: WriteJob, rows: Mapping[str, pa.Table]) -> tuple[Mapping[str, pa.Table], Mapping[str, Ints | None]]:

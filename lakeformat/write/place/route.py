@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.index.port import TagCounts
-from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
+from lakeformat.write.place.appends import Appending
 from lakeformat.write.place.buckets import FileSizing, LogPlace, SmallFile, changed, derive_file_id, spread_inserts
 from lakeformat.write.rows.prepare import ANY_PARTITION
 
@@ -36,6 +37,7 @@ __all__ = [
     "shuffle_values",
 ]
 
+_WRITES_BASES: Final = Appending()
 #: Keys of a sample per file that the incoming rows could fill, and at least per partition.
 _SAMPLES: Final = 64
 _LEAST_SAMPLE: Final = 1024
@@ -127,34 +129,38 @@ class RoutePlan:
 
 def plan_units(
     incoming: Mapping[str, int],
-    files: Mapping[str, Sequence[BaseFile]],
+    slices: Mapping[str, Sequence[FileSlice]],
     *,
     tags: bool,
     sizing: FileSizing | None,
     closed: frozenset[FileGroupId],
     unit_bytes: int,
+    appending: Appending = _WRITES_BASES,
 ) -> tuple[TagUnit, ...]:
     """Cut the search into units of bounded size.
 
     Args:
         incoming: partition path of staged rows -> how many.
-        files: partition path -> live files.
+        slices: partition path -> live slices, each with a base file.
         tags: whether keys are looked up at all; if not, units only sample.
         sizing: how new files are cut; None if there are no inserts.
         closed: file groups that take no inserts.
         unit_bytes: base files of a unit, in bytes.
+        appending: how slices are treated; where rows are appended no guess about a key is allowed.
     """
     units: list[TagUnit] = []
     for source, rows in sorted(incoming.items()):
-        targets = sorted(files) if source == ANY_PARTITION else [source]
+        targets = sorted(slices) if source == ANY_PARTITION else [source]
         for path in targets:
-            own = files.get(path, ())
-            step = 0 if sizing is None else _sample_step(rows, _small_files(own, sizing, closed), sizing)
-            chunks = list(_chunks(own, unit_bytes)) if tags else []
+            own = slices.get(path, ())
+            bases = [piece.base for piece in own if piece.base is not None]
+            small = () if sizing is None else _small_files(own, sizing, closed, appending)
+            step = 0 if sizing is None else _sample_step(rows, small, sizing)
+            chunks = list(_chunks(bases, unit_bytes)) if tags else []
             if step and not chunks:
                 chunks = [(0, 0)]
-            exact = len(chunks) > 1
-            units += (TagUnit(path, source, tuple(own[first:last]), first, step, exact) for first, last in chunks)
+            exact = len(chunks) > 1 or appending.is_on
+            units += (TagUnit(path, source, tuple(bases[first:last]), first, step, exact) for first, last in chunks)
     return tuple(units)
 
 
@@ -169,11 +175,14 @@ def _chunks(files: Sequence[BaseFile], unit_bytes: int) -> Iterator[tuple[int, i
         yield first, len(files)
 
 
-def _small_files(files: Sequence[BaseFile], sizing: FileSizing, closed: frozenset[FileGroupId]) -> list[SmallFile]:
+def _small_files(
+    slices: Sequence[FileSlice], sizing: FileSizing, closed: frozenset[FileGroupId], appending: Appending
+) -> list[SmallFile]:
+    closed |= appending.closed(slices, sizing.small_file_bytes)
     return [
-        SmallFile(at, file.name.file_id, file.size_bytes)
-        for at, file in enumerate(files)
-        if file.size_bytes < sizing.small_file_bytes and file.group not in closed
+        SmallFile(at, piece.group.file_id, piece.size_bytes)
+        for at, piece in enumerate(slices)
+        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed
     ]
 
 
@@ -190,15 +199,16 @@ def plan_routes(
     incoming: Mapping[str, int],
     units: Sequence[TagUnit],
     results: Sequence[TagResult],
-    files: Mapping[str, Sequence[BaseFile]],
+    slices: Mapping[str, Sequence[FileSlice]],
     sizing: FileSizing | None,
     closed: frozenset[FileGroupId],
     write_id: str,
+    appending: Appending = _WRITES_BASES,
 ) -> RoutePlan:
     """Update buckets by file group, small files topped up, the rest into new file groups by key range.
 
     Args:
-        files: partition path -> live files that may be merged into.
+        slices: partition path -> live slices that rows may go into, each with a base file.
         sizing: None if new keys are dropped.
         closed: file groups that take no inserts.
     """
@@ -209,14 +219,14 @@ def plan_routes(
     routes: dict[str, PartitionRoute] = {}
     numbers = count()
     for path in sorted({*found, *(incoming.keys() - {ANY_PARTITION})}):
-        own, tagged = files.get(path, ()), found.get(path, [])
+        own, tagged = slices.get(path, ()), found.get(path, [])
         updates = {at: rows for result in tagged for at, rows in result.hits.items()}
         shares = []
         if sizing is not None:
             # A row that several units locate counts several times: one bucket stands ready in any case.
             least = 1 if len(tagged) > 1 else 0
             new = max(least, incoming[path] - sum(result.located for result in tagged))
-            shares = list(spread_inserts(new, _small_files(own, sizing, closed), sizing)) if new else []
+            shares = list(spread_inserts(new, _small_files(own, sizing, closed, appending), sizing)) if new else []
         cuts = key_ranges(_new_sample(tagged), [share.rows for share in shares])
         if shares and not cuts:  # Too few new keys for one to be in the sample, or for a second file.
             shares = [max(shares, key=lambda share: share.rows)]
@@ -224,8 +234,9 @@ def plan_routes(
         by_file: dict[int, int] = {}
         for at in sorted({*updates, *tops}):
             by_file[at] = len(buckets)
-            file = own[at]
-            buckets.append(RoutedBucket(path, file.name.file_id, file, updates.get(at, 0), tops.get(at, 0)))
+            piece, top = own[at], tops.get(at, 0)
+            onto = appending.place(piece) if appending.appends_to(piece, inserts=top) else None
+            buckets.append(RoutedBucket(path, piece.group.file_id, piece.base, updates.get(at, 0), top, onto))
         inserts: list[int] = []
         for share in shares:
             if share.small is not None:

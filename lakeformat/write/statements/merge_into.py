@@ -36,7 +36,8 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.write.decide.indexing import with_buckets_kept
 from lakeformat.write.decide.job import WriteJob, check_unpartitioned, spelt_columns
 from lakeformat.write.decide.table_settings import key_settings, probe_keys
-from lakeformat.write.make.handles import HandleSettings, put_rows, without
+from lakeformat.write.make.handles import HandleSettings
+from lakeformat.write.make.put_rows import put_rows, without
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.place.duplicates import doubled_keys
 from lakeformat.write.place.new_key_check import late_check

@@ -28,7 +28,8 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written
-from lakeformat.write.make.handles import HandleSettings, merge, put_rows, without
+from lakeformat.write.make.handles import HandleSettings, merge
+from lakeformat.write.make.put_rows import put_rows, without
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.place.profile import BucketPlan, appending_of, workload_profile
 from lakeformat.write.rows.schema import optional_within

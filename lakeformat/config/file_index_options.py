@@ -1,0 +1,56 @@
+"""Options of the file index that is kept beside a table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakeformat.config.option import Effect, Option, count, fields, flag, positive
+
+__all__ = [
+    "FILE_INDEX",
+    "FILE_INDEX_OPTIONS",
+    "INDEX_COLUMNS",
+    "INDEX_COLUMNS_LIMIT",
+    "INDEX_COMMITS",
+    "INDEX_SHARD_FILES",
+]
+
+FILE_INDEX: Final = "lakeformat.file.index"
+INDEX_COLUMNS: Final = "hoodie.metadata.index.column.stats.column.list"
+INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.index"
+INDEX_COMMITS: Final = "lakeformat.file.index.commits"
+INDEX_SHARD_FILES: Final = "lakeformat.file.index.shard.files"
+
+FILE_INDEX_OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        FILE_INDEX,
+        "Keep a file index beside the table: its live files with rows and column statistics, for planning without "
+        "listing folders or opening footers; false also reads without it.",
+        Effect.WRITE,
+        flag,
+        True,
+    ),
+    Option(
+        INDEX_COLUMNS,
+        "Columns, or leaves of structs, whose statistics the file index keeps; by default all up to a number.",
+        Effect.WRITE,
+        fields,
+    ),
+    Option(
+        INDEX_COLUMNS_LIMIT,
+        "How many leaf columns the file index keeps statistics of, where none are named.",
+        Effect.WRITE,
+        count,
+        32,
+    ),
+    Option(
+        INDEX_COMMITS,
+        "Commits after which the file index makes one snapshot of what it keeps commit by commit.",
+        Effect.WRITE,
+        positive,
+        16,
+    ),
+    Option(
+        INDEX_SHARD_FILES, "Files that one file of the file index tells of, at most.", Effect.WRITE, positive, 100_000
+    ),
+)

@@ -1,0 +1,64 @@
+"""What `tools/house.py` finds: each promise broken once, in a tree of its own."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tools.house import Module, options_by_text, problems, set_constants, too_long, wrong_exports
+
+
+def module(text: str) -> Module:
+    return Module("lakeformat/x.py", text.count("\n"), ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "used", "told"),
+    [
+        ("__all__ = ['f']\ndef f(): pass\ndef _g(): pass\n", set(), None),
+        ("__all__ = ['f']\nfrom y import f\n", {"f"}, None),
+        ('"""Nothing."""\n', set(), None),
+        ("def f(): pass\nx = 1\n", set(), "no __all__"),
+        ("__all__ = [*names]\nx = 1\n", set(), "no __all__"),
+        ("__all__ = ['g']\n", set(), "names g"),
+        ("__all__ = []\nclass C: pass\n", set(), "lacks C"),
+        ("__all__ = []\nLIMIT = 1\n", {"LIMIT"}, "lacks LIMIT"),
+        ("__all__ = []\n_LIMIT = 1\n", {"_LIMIT"}, "_LIMIT is private"),
+    ],
+)
+def test_exports(text: str, used: set[str], told: str | None) -> None:
+    found = list(wrong_exports(module(text), frozenset(used)))
+    assert [told in line for line in found] == [True] if told else not found
+
+
+def test_sizes() -> None:
+    text = "def f():\n" + "    x = 1\n" * 60
+    assert list(too_long(module(text), 61)) == ["lakeformat/x.py:1: f has 61 lines, more than 60"]
+    assert len(list(too_long(module(text), 60))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("patch.setattr('lakeformat.read.session._MOST', 1)", 1),
+        ("from lakeformat.read import session\npatch.setattr(session, '_MOST', 1)", 1),
+        ("import lakeformat.read as read\npatch.setattr(read.session, '_MOST', 1)", 1),
+        ("import os\npatch.setattr(os, 'link', refuse)", 0),
+    ],
+)
+def test_constants_of_ours_are_not_set(text: str, lines: int) -> None:
+    assert len(list(set_constants(module(text)))) == lines
+
+
+def test_options_looked_up_are_counted() -> None:
+    assert options_by_text(module("options['hoodie.x']\nself.options[KEY]\nother['hoodie.x']\n")) == 2
+
+
+def test_a_folder_of_old_modules_is_told_of(tmp_path: Path) -> None:
+    for folder in ("lakeformat", "pyspark_lakehouse", "tools", "tests"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "lakeformat" / "x.py").write_text("x = 1\n" * 401)
+    told = list(problems(tmp_path))
+    assert [("401 lines" in line, "no __all__" in line) for line in told[:2]] == [(True, False), (False, True)]

@@ -1,0 +1,49 @@
+"""What a table says of itself, against what Hudi listed of the fixtures and what lies in the folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from tests.helpers import fixture_tables
+
+
+@pytest.mark.parametrize("name", fixture_tables.names("hudi_life"))
+def test_it_tells_what_hudi_tells(name: str, tmp_path: Path) -> None:
+    path, told = fixture_tables.unpack(name, tmp_path), fixture_tables.expected(name)
+    said = lakeformat.open(path).describe()
+    files = [
+        file for groups in told["files"].values() for slices in groups.values() for f in slices.values() for file in f
+    ]
+    of_action = {action: [i["instant"] for i in told["timeline"] if i["action"] == action] for action in ACTIONS}
+    assert said.version == told["table_version"]
+    assert said.all_files == len(files)
+    assert said.all_bytes == sum(p.stat().st_size for p in path.rglob("*") if p.name in files)
+    assert said.last_clean == max(of_action["clean"], default=None)
+    assert [save.instant_time for save in said.savepoints] == of_action["savepoint"]
+    assert said.last_archived == max((i["instant"] for i in told["archived"]), default=None)
+    assert said.kind == ("merge-on-read" if "mor" in name else "copy-on-write")
+    assert (said.record_key, said.partition_by) == (("id",), ("p",) if any(told["files"]) else ())
+    assert said.commits == sum(i["action"] in {"commit", "deltacommit", "replacecommit"} for i in told["timeline"])
+    assert said.pending == ()
+
+
+ACTIONS = ("clean", "savepoint")
+
+
+def test_it_tells_what_to_do_next(tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "p": pa.int64()})
+    lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p")
+    table = lakeformat.open(tmp_path / "t", **{"hoodie.clean.automatic": False})
+    for _ in range(4):
+        table.upsert(pa.table({"id": list(range(10)), "p": list(range(10))}, schema=schema))
+    said = table.describe()
+    assert (said.partitions, said.files, said.small_files, said.all_files) == (10, 10, 10, 40)
+    assert [line.partition(":")[0] for line in said.advice] == ["cluster()", "clean()"]
+    table.schedule_clustering(by="id")
+    (Path(table.engine.storage.location) / ".hoodie/20300101000000000.commit.requested").touch()
+    assert "20300101000000000" in str(table.describe())
+    assert [text.split()[0] for text in table.describe().pending] == ["clustering", "commit"]
