@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ValidationFailedError,
         WriteConflictError,
     )
+    from lakeformat.sql_statements.run import sql
     from lakeformat.table import Table, create, exists
     from lakeformat.table import open_table as open  # noqa: A004  The public verb; nothing here opens files.
     from lakeformat.timeline.history import HistoryEntry
@@ -66,6 +67,7 @@ __all__ = [
     "create",
     "exists",
     "open",
+    "sql",
 ]
 
 #: Where names live. They are imported when first asked for: a Spark worker that only looks up sources must
@@ -81,6 +83,7 @@ _PLACES: Final = {
     "create": ("lakeformat.table", "create"),
     "exists": ("lakeformat.table", "exists"),
     "open": ("lakeformat.table", "open_table"),
+    "sql": ("lakeformat.sql_statements.run", "sql"),
 }
 
 

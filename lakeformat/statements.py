@@ -73,16 +73,21 @@ def merge_rows(
     options: Options,
     rows: pa.RecordBatchReader,
     clauses: Sequence[Clause],
+    seen: Snapshot | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """See `lakeformat.Merge.execute`. Memory: as `taken_in` says, plus per thread two row groups."""
-    snapshot = engine.writable()
+    """See `lakeformat.Merge.execute`. Memory: as `taken_in` says, plus per thread two row groups.
+
+    Args:
+        seen: the table that the rows were computed from: what others have changed since is a conflict.
+    """
+    snapshot = seen or engine.writable()
     rows = fitted(rows, snapshot.schema)
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
     session = _session(engine, job, snapshot, plan.schema, hooks)
     with reused_memory(), taken_in(engine.storage, job, rows) as (prepared, arrived):
         check_distinct(prepared, anywhere=plan.anywhere)
-        return merge_into(session, plan, prepared, arrived)
+        return merge_into(session, plan, prepared, arrived, seen)
 
 
 def condition(where: Where | None, schema: pa.Schema) -> Predicate:

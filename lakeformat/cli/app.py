@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lakeformat.cli import asking, caring, showing, writing
+from lakeformat.cli import asking, caring, mending, showing, writing
 from lakeformat.cli.exits import exits_text
 
 __all__ = ["app"]
@@ -50,8 +50,12 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     caring.cluster,
     caring.compact,
     caring.clean,
-    caring.savepoint,
-    caring.restore,
+    caring.archive,
+    caring.upgrade,
+    mending.savepoint,
+    mending.restore,
+    mending.check,
+    mending.repair,
 )
 _SHOWS: Final[Sequence[Callable[..., None]]] = (showing.slices, showing.timeline, showing.commit, showing.plan)
 

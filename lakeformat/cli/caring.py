@@ -1,4 +1,4 @@
-"""Commands that look after a table: cluster, compact, clean, savepoints, restore."""
+"""Commands that look after a table: cluster, compact, clean, archive and upgrade."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import typer
 
 from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, listed, table_at
 from lakeformat.cli.output import human_bytes, plain, remark, show_json, show_result
-from lakeformat.errors import InvalidInputError, UnsupportedTableError
+from lakeformat.errors import InvalidInputError
 
-__all__ = ["clean", "cluster", "compact", "restore", "savepoint"]
+__all__ = ["archive", "clean", "cluster", "compact", "upgrade"]
 
 _Schedule = Annotated[bool, typer.Option("--schedule", help="Only plan it; the plan waits on the timeline.")]
 _Run = Annotated[str | None, typer.Option("--run", help="Carry out the plan of this instant time.")]
@@ -100,55 +100,36 @@ def clean(
     print(result)
 
 
-def savepoint(
+def archive(
     path: TablePath,
-    instant: Annotated[str | None, typer.Argument(help="The commit to keep; the newest by default.")] = None,
-    comment: Annotated[str, typer.Option(help="Is kept with it.")] = "",
-    show: Annotated[bool, typer.Option("--list", help="Only list the savepoints there are.")] = False,
-    delete: Annotated[str | None, typer.Option("--delete", help="Let the savepoint of this commit go.")] = None,
+    min_commits: Annotated[int | None, typer.Option(help="Leave so many commits on the timeline.")] = None,
+    max_commits: Annotated[int | None, typer.Option(help="Only with more commits than these.")] = None,
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Keep a commit, whatever is cleaned, until the savepoint is deleted.
+    """Move old commits from the timeline into the archive.
 
-    [bold]lakeformat savepoint /data/flights --comment "before the migration"[/bold]
+    [bold]lakeformat archive /data/flights --min-commits 20[/bold]
     """
-    table: Any = _able(table_at(path, option, storage_option), "savepoint")
-    if delete is not None:
-        table.delete_savepoint(delete)
-        _cancelled(delete, as_json)
-    elif show:
-        found = table.savepoints()
-        show_json(found) if as_json else print("\n".join(map(str, found)) or "no savepoints")
-    else:
-        made = table.savepoint(instant, comment=comment)
-        show_json(made) if as_json else print(made)
-
-
-def restore(
-    path: TablePath,
-    to: Annotated[str, typer.Argument(help="The commit to go back to.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it without being asked.")] = False,
-    as_json: AsJson = False,
-    option: Given = None,
-    storage_option: StorageGiven = None,
-) -> None:
-    """Go back to a commit: undo all that came after it, for good.
-
-    [bold]lakeformat restore /data/flights 20251120083000123 --yes[/bold]
-    """
-    table: Any = _able(table_at(path, option, storage_option), "restore")
-    if not yes:
-        typer.confirm(f"undo all commits of {path} after {to}, for good?", abort=True, err=True)
-    result = table.restore(to)
+    result = table_at(path, option, storage_option).archive(min_commits=min_commits, max_commits=max_commits)
     show_json(result) if as_json else print(result)
 
 
-def _able(table: Any, verb: str) -> Any:
-    if not hasattr(table, verb):
-        raise UnsupportedTableError(f"{verb} is not built yet; Apache Hudi's own tools do it on these tables")
-    return table
+def upgrade(
+    path: TablePath,
+    to: Annotated[int, typer.Argument(help="The table version to move to: 6, 8 or 9.")],
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Move the table to a later table version, or to an earlier one. Rows and files stay.
+
+    [bold]lakeformat upgrade /data/flights 9[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    result = table.downgrade(to) if to < table.config.version else table.upgrade(to)
+    show_json(result) if as_json else print(result)
 
 
 def _one_of(**said: Any) -> None:

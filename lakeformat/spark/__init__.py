@@ -11,15 +11,18 @@ if TYPE_CHECKING:
     from lakeformat.spark.each_batch import each_batch
     from lakeformat.spark.frames import read
     from lakeformat.spark.sessions import active_session, write
+    from lakeformat.spark.sql_statements import sql, view
     from lakeformat.spark.table import LakehouseTable
 
-__all__ = ["LakehouseTable", "active_session", "each_batch", "read", "register", "write"]
+__all__ = ["LakehouseTable", "active_session", "each_batch", "read", "register", "sql", "view", "write"]
 
 _LATER: Final = {
     "LakehouseTable": "lakeformat.spark.table",
     "active_session": "lakeformat.spark.sessions",
     "each_batch": "lakeformat.spark.each_batch",
     "read": "lakeformat.spark.frames",
+    "sql": "lakeformat.spark.sql_statements",
+    "view": "lakeformat.spark.sql_statements",
     "write": "lakeformat.spark.sessions",
 }
 

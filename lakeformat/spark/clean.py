@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from lakeformat.services.clean.run import Deleter, delete_here
 from lakeformat.spark.host import plain_errors
@@ -13,31 +14,39 @@ from lakeformat.storage.port import Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["deleter_for"]
+__all__ = ["SparkDeleter", "deleter_for"]
 
-#: Fewer files are not worth a job.
+#: Fewer files are not worth a task.
 _FEW: Final = 1_000
 
 
-def deleter_for(spark: SparkSession) -> Deleter:
-    """Who deletes: tasks, if the files are many and the executors are elsewhere; else this process."""
+@dataclass(frozen=True)
+class SparkDeleter:
+    """Deletes files in tasks; see `lakeformat.services.clean.run.Deleter`.
 
-    def delete(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
-        if len(paths) < _FEW or not has_executors(spark):
+    Attributes:
+        few: so many files, or fewer, this process deletes itself.
+    """
+
+    spark: SparkSession
+    few: int = _FEW
+
+    def __call__(self, storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
+        """Those that are still there, with why."""
+        if len(paths) <= self.few:
             return delete_here(storage, paths)
-        tasks = min(cores(spark), -(-len(paths) // _FEW))
+        tasks = min(cores(self.spark), -(-len(paths) // max(1, self.few)))
         parts = [list(paths[task::tasks]) for task in range(tasks)]
 
         def run(batches: Batches) -> Batches:
             with plain_errors():
                 for task in numbers(batches):
-                    yield from answers(_failures(delete_here(storage, parts[task])))
+                    failed = delete_here(storage, parts[task])
+                    yield from answers({"path": path, "why": why} for path, why in failed.items())
 
-        return {answer["path"]: answer["why"] for answer in collected(numbered(spark, tasks, run, ANSWER))}
-
-    return delete
+        return {answer["path"]: answer["why"] for answer in collected(numbered(self.spark, tasks, run, ANSWER))}
 
 
-def _failures(failed: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    for path, why in failed.items():
-        yield {"path": path, "why": why}
+def deleter_for(spark: SparkSession) -> Deleter:
+    """Executors, where there are any; else this process."""
+    return SparkDeleter(spark) if has_executors(spark) else delete_here

@@ -30,6 +30,7 @@ from lakeformat.spark.clean import deleter_for
 from lakeformat.spark.cluster import rewriter_for
 from lakeformat.spark.compact import compactor_for
 from lakeformat.spark.exchange import SparkExchange
+from lakeformat.spark.facts import Facts
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
 from lakeformat.table import HistoryEntry, Table
@@ -60,7 +61,7 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
-class LakehouseTable(Clustering, Compaction, Life, Versioning):
+class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
     """A Hudi table, written by all executors. Make one with `forPath` or `create`.
 
     Each verb runs a few Spark jobs and returns when the commit is visible. The process that calls plans and
@@ -216,6 +217,14 @@ class LakehouseTable(Clustering, Compaction, Life, Versioning):
     def merge(self, rows: DataFrame) -> Merge:
         """Merge a source by record key; see `lakeformat.Merge`. Tasks prepare the rows, this process merges them."""
         return Merge(lambda clauses: self._served(self._merge(rows, clauses)))
+
+    def merge_rows(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot) -> WriteResult:
+        """A merge of rows that were computed from the table as it stood.
+
+        Args:
+            seen: that table: what others have changed since is a conflict.
+        """
+        return self._served(self._merge(rows, clauses, seen))
 
     def _rewriter(self) -> Rewriter:
         return rewriter_for(self._spark)

@@ -50,3 +50,9 @@ class CommitCache:
                 self._bytes += key.size_bytes
             while self._bytes > self._most_bytes:
                 self._bytes -= self._entries.popitem(last=False)[0].size_bytes
+
+    def forget(self, key: CommitKey) -> None:
+        """Keep a commit no longer."""
+        with self._guard:
+            if self._entries.pop(key, None) is not None:
+                self._bytes -= key.size_bytes

@@ -6,7 +6,7 @@ The one place that knows where an instant's files stand and what they hold; its 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -190,6 +190,13 @@ class TimelineStore:
             if key:
                 _COMMITS.put(key, cached)
         return cached
+
+    def forget(self, instants: Iterable[Instant]) -> None:
+        """Nobody will ask for these commits again: they have left the timeline as it was loaded last."""
+        for instant in instants:
+            stamp = self._stamps.get(file_name := self.layout.file_name(instant))
+            if stamp is not None:
+                _COMMITS.forget(CommitKey(self.storage.location, file_name, *stamp))
 
     def requested_replace(self, instant: Instant) -> RequestedReplace | None:
         """What a replacecommit's or clustering's requested file says; None if it is empty or gone."""

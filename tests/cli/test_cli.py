@@ -322,5 +322,27 @@ def test_a_table_is_looked_after(run: Any, path: Path) -> None:
     assert set() < files < standing == {str(file.relative_to(path)) for file in path.glob("*/*.parquet")}
     assert run("clean", path, "--versions", "1").out.startswith("clean ")
     assert {str(file.relative_to(path)) for file in path.glob("*/*.parquet")} == standing - files
+    assert run("upgrade", path, "8").code == 0
+    assert json.loads(run("describe", path, "--json").out)["version"] == 8
+    assert run("upgrade", path, "7").code == 2
+    assert run("archive", path, "--json").code == 0
     assert run("compact", path).err.count("\n") <= 1
     assert ids(path) == list(range(8))
+
+
+def test_a_table_is_kept_taken_back_and_looked_over(run: Any, path: Path) -> None:
+    first = lakeformat.open(path).history()[0].instant_time
+    assert run("savepoint", path, "--comment", "before").out.startswith(f"savepoint {first}: 2 files (before)")
+    assert [each["instant_time"] for each in json.loads(run("savepoint", path, "--list", "--json").out)] == [first]
+    lakeformat.open(path).delete(where="id < 3")
+    assert run("restore", path, first, "--yes").code == 0
+    assert ids(path) == list(range(8))
+    assert run("savepoint", path, "--delete", first).code == 0
+    assert run("savepoint", path, "--list").out == "no savepoints\n"
+    assert run("check", path).code == 0
+    base = next(path.glob("a/*.parquet"))
+    base.write_bytes(base.read_bytes()[:-9])
+    found = run("check", path, "--json")
+    assert found.code == 5
+    assert str(base.relative_to(path)) in found.out
+    assert run("repair", path).code == 0

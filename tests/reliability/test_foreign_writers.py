@@ -25,6 +25,8 @@ from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, once
 from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 UPSERT = WRITES[0]
+#: No service looks at the timeline after the write.
+ALONE = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
 FOREIGN = "20250101000001000"  # Later than the table's past, earlier than what a real clock gives.
 SECOND_MS = 1000
 
@@ -235,7 +237,7 @@ def test_a_foreign_commit_after_our_look(operation: str, template: tuple[Path, M
         lambda _: NEXT.run(lakeformat.Table(Unlocked(storage.root))),
     )
     with pytest.raises(WriteConflictError, match="overlaps commit"):
-        write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer"))
+        write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer", ALONE))
     assert rows_of(storage) == NEXT.applied(before)
     assert leftovers(storage) == []
 
@@ -258,7 +260,7 @@ def test_a_foreign_commit_before_any_of_our_looks(
 
     foreign = once(lambda call: (call.name, call.path) == ("list", ".hoodie") and next(looks) == look, land)
     try:
-        write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer"))
+        write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer", ALONE))
     except WriteConflictError:
         assert rows_of(storage) == NEXT.applied(before)
     else:

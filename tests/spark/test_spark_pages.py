@@ -11,10 +11,16 @@ from tests.helpers.pages import PAGES, blocks_of, needs_spark, run_page
 
 pytestmark = pytest.mark.spark
 
-_PAGES = [page for page in PAGES if needs_spark(page)]
+#: What a newcomer reads first; the others take longer.
+_FIRST = {"README", "quickstart-spark"}
+_PAGES = [
+    pytest.param(page, id=page.stem, marks=[] if page.stem in _FIRST else [pytest.mark.slow])
+    for page in PAGES
+    if needs_spark(page)
+]
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", _PAGES)
 def test_the_blocks_of_a_page_run(
     page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, beyond_cleaning, leaving
 from lakeformat.services.clean.retention import earliest_kept, retention_of
 from lakeformat.services.clean.run import last_clean
+from lakeformat.services.cluster.plans import note_clusterings
 from lakeformat.storage.port import FileInfo, own_path
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_index.carry import carried_over, provable
@@ -139,8 +140,10 @@ class ArchiveSession:
             return (), "nothing is old enough to go"
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
         manifest = provable(self.store, before)  # What proves it may be archived now.
+        note_clusterings(self.store, before, going)
         self._write(config, [self._read(config, instant, entries) for instant in going])
         self._forget(going, entries)
+        self.store.forget(going)
         carried_over(self.store, config, manifest, going)
         return going, ""
 

@@ -243,6 +243,8 @@ class CleanSession:
         if earliest is None and retention.policy is not Policy.VERSIONS:
             return None, ""
         known = last_look(self.storage, last, retention)
+        if earliest is not None and last is not None and earliest.time < last.earliest_commit_to_retain:
+            return None, ""  # Another clean kept less: what is older is not whole any more.
         time = earliest.time if earliest else None
         incremental = self.options[CLEAN_INCREMENTALLY]
         partitions = changed_partitions(self.store, timeline, time, known) if incremental else None

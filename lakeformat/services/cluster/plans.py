@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.clustering import ClusteringPlan
 from lakeformat.model.instant import REPLACE_ACTIONS, Instant
+from lakeformat.storage.port import Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["clustered_by", "may_cluster", "pending_plans"]
+
+
+_NOTE: Final = own_path("clustered")
+#: Archived clusterings that are remembered.
+_NOTED: Final = 200
 
 
 def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
@@ -25,12 +33,38 @@ def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[I
 
 
 def clustered_by(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:
-    """The params by which the commit of this time clustered; None if it did not, or has left the timeline."""
+    """The params by which the commit of this time clustered; None if it did not, or nobody knows any more."""
     instant = timeline.find(instant_time)
-    if instant is None or instant.action not in REPLACE_ACTIONS:
+    if instant is None:
+        return _noted(store.storage).get(instant_time)
+    if instant.action not in REPLACE_ACTIONS:
         return None
     requested = store.requested_replace(instant)
     return requested.plan.params if requested is not None and requested.plan is not None else None
+
+
+def note_clusterings(store: TimelineStore, timeline: Timeline, leaving: Iterable[Instant]) -> None:
+    """Note in our own corner by what the clusterings among these went, before they are archived.
+
+    Their files are then not taken for ones that nobody has clustered. The newest few are kept: the note may be lost.
+    """
+    found = {
+        instant.time: dict(params)
+        for instant in leaving
+        if instant.action in REPLACE_ACTIONS and (params := clustered_by(store, timeline, instant.time)) is not None
+    }
+    if found:
+        noted = {**_noted(store.storage), **found}
+        newest = dict(sorted(noted.items())[-_NOTED:])
+        store.storage.replace(_NOTE, json.dumps(newest).encode())
+
+
+def _noted(storage: Storage) -> dict[str, dict[str, str]]:
+    try:
+        found = json.loads(storage.read(_NOTE))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    return {time: params for time, params in found.items() if isinstance(params, dict)} if type(found) is dict else {}
 
 
 def may_cluster(store: TimelineStore, instant: Instant) -> bool:

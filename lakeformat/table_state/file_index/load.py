@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec.internal_schema import LATEST_SCHEMA
-from lakeformat.errors import StorageError
+from lakeformat.errors import CorruptTableError, StorageError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig, TableType
@@ -57,10 +57,10 @@ def load_snapshot(
     config.check_readable(store.storage.location)
     try:
         return _loaded(store, config, as_of, unseen, wanted, use_index, timeline)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, CorruptTableError) as error:  # A file may be missing for a restore has taken it away.
         if timeline is not None:
             raise
-        _LOG.info("%s was archived or moved while the timeline was read, which is read again", error)
+        _LOG.info("%s: archived, moved or undone while the timeline was read, which is read again", error)
         return _loaded(store, store.config(), as_of, unseen, wanted, use_index)
 
 
@@ -90,7 +90,7 @@ def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: 
     except StorageError as error:
         _LOG.warning("the file index cannot be listed and is not used: %s", error)
         return None
-    if not entries or (as_of is not None and _cleaned_since(whole, as_of)):
+    if not entries or (as_of is not None and _cleaned_since(store, whole, as_of)):
         return None
     timeline = whole if as_of is None else whole.as_of(as_of)
     if timeline.commits and LATEST_SCHEMA in store.commit(timeline.commits[-1]).extra:
@@ -113,9 +113,14 @@ def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: 
     return Snapshot(config, whole, timeline.commits[-1].time, schema, live)
 
 
-def _cleaned_since(whole: Timeline, as_of: str) -> bool:
+def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
     """Whether files of an instant may have been cleaned away: listing tells which, by name."""
-    return any(clean.time > as_of for clean in whole.of_action(Action.CLEAN))
+    for clean in whole.of_action(Action.CLEAN):
+        if clean.time > as_of:
+            said = store.clean(clean) if clean.state is State.COMPLETED else None
+            if said is None or not said.earliest_commit_to_retain or said.earliest_commit_to_retain > as_of:
+                return True
+    return False
 
 
 def _choose(

@@ -1,0 +1,56 @@
+"""What a table under Spark tells of itself without a Spark job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakeformat.config.resolve import Options
+from lakeformat.model.instant import AsOf
+from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import Where
+from lakeformat.spark.types import spark_schema
+from lakeformat.table import Table
+from lakeformat.table_state.engine import Engine
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Facts"]
+
+
+class Facts:
+    """Settings, columns, files and counts, by this process. A host says where the table is."""
+
+    engine: Engine
+    options: Options
+
+    def _here(self) -> Table:
+        return Table(self.engine.storage, self.options)
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's settings, read anew."""
+        return self.engine.store.config()
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns as Spark has them, without the meta columns."""
+        return spark_schema(self._here().schema)
+
+    def exists(self) -> bool:
+        """Whether a table stands at the path."""
+        return self.engine.store.exists()
+
+    def count(self, where: Where | None = None, *, as_of: AsOf | None = None) -> int:
+        """How many rows; see `lakeformat.Table.count`."""
+        return self._here().count(where, as_of=as_of)
+
+    def files(self, *, as_of: AsOf | None = None) -> pa.Table:
+        """The live files; see `lakeformat.Table.files`."""
+        return self._here().files(as_of=as_of)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return self._here()._repr_html_()

@@ -1,0 +1,244 @@
+"""``sql(spark, text)``: Spark SQL over tables that no catalog knows, by path or by a view's name.
+
+Spark computes queries, conditions and values; the rows that change go through `LakehouseTable`, one commit a statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from lakeformat.codec.conform import read_schema
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
+from lakeformat.spark.frames import read
+from lakeformat.spark.table import LakehouseTable
+from lakeformat.spark.types import spark_schema
+from lakeformat.sql_statements.calls import called_table, run_call
+from lakeformat.sql_statements.changes import changed_rows, clauses_of, joined_rows
+from lakeformat.sql_statements.parse import (
+    Call,
+    Delete,
+    Insert,
+    MergeInto,
+    Query,
+    Statement,
+    TableName,
+    Update,
+    When,
+    parse_statement,
+    path_tables,
+)
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.result import WriteResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["sql", "view"]
+
+#: Where a session keeps the path of a view: it is the session's own, on classic Spark and over Connect.
+_VIEW: Final = "lakeformat.view."
+
+
+def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame:
+    """Give a table a name for `sql`: a temporary view, which `sql` keeps at the newest commit.
+
+    Args:
+        name: a plain name.
+        options: as for `lakeformat.spark.read`.
+
+    Raises:
+        InvalidInputError: no plain name.
+        TableNotFoundError: there is no table at the path.
+    """
+    if not re.fullmatch(r"\w+", name):
+        raise InvalidInputError(f"{name!r} is no name for a view; use letters, digits and _")
+    frame = read(spark, path, **options)
+    frame.createOrReplaceTempView(name)
+    spark.conf.set(_VIEW + name.lower(), path)
+    return frame
+
+
+def sql(spark: SparkSession, text: str) -> DataFrame:
+    """Run one statement; the frame has the rows of a query, or one row that tells what a write did.
+
+    >>> view(spark, "flights", "/data/flights")  # doctest: +SKIP
+    >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'")  # doctest: +SKIP
+
+    ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables made
+    known by `view` or named by their path (``lakehouse.`/data/flights```); whatever else goes to ``spark.sql``, with
+    such tables in it at their newest commit. Conditions and values are Spark's own expressions. A merge may join on
+    any condition; a row of the table that two rows of the source match is refused.
+
+    Raises:
+        InvalidInputError: a clause that is not taken, or a table that nobody has named.
+        WriteConflictError: another writer was in the way; a retry is safe.
+    """
+    said = text.strip().rstrip(";")
+    statement = parse_statement(said)
+    runner = _Runner(spark)
+    try:
+        return runner.run(statement)
+    finally:
+        runner.close()
+
+
+class _Runner:
+    """Carries statements out in one session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._views: list[str] = []
+
+    def _named(self, frame: DataFrame) -> str:
+        """A name of its own for a frame, until `close`: other threads may use the session."""
+        self._views.append(f"lakeformat_{uuid4().hex}")
+        frame.createOrReplaceTempView(self._views[-1])
+        return self._views[-1]
+
+    def close(self) -> None:
+        """Forget the names."""
+        for name in self._views:
+            self.spark.catalog.dropTempView(name)
+
+    def run(self, statement: Statement) -> DataFrame:
+        """One statement."""
+        match statement:
+            case MergeInto():
+                return self.merge(statement)
+            case Update():
+                return self.update(statement)
+            case Delete():
+                return self.delete(statement)
+            case Insert():
+                return self.insert(statement)
+            case Call():
+                return self.call(statement)
+            case Query():
+                return self.query(statement.text)
+
+    def _path(self, name: str) -> str | None:
+        path = self.spark.conf.get(_VIEW + name.lower(), None)
+        return None if path is None else str(path)
+
+    def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
+        path = named.path or self._path(named.name)
+        if path is None:
+            raise TableNotFoundError(
+                f"no table is known as {named.name!r}; say lakeformat.spark.view(spark, {named.name!r}, path), or "
+                "write lakehouse.`/its/path`"
+            )
+        return LakehouseTable.forPath(self.spark, path), path
+
+    def query(self, text: str) -> DataFrame:
+        """A query of the newest commits."""
+        plain, paths = path_tables(text)
+        for name, path in paths.items():
+            read(self.spark, path).createOrReplaceTempView(name)
+        for word in set(re.findall(r"\w+", plain)):
+            known = self._path(word)
+            if known is not None:
+                read(self.spark, known).createOrReplaceTempView(word)
+        return self.spark.sql(plain)
+
+    def call(self, call: Call) -> DataFrame:
+        """A procedure."""
+        said = called_table(call)
+        table = LakehouseTable.forPath(self.spark, self._path(said) or said)
+        answer = run_call(call, table)
+        return self.spark.createDataFrame(answer.to_pylist(), spark_schema(answer.schema))
+
+    def insert(self, said: Insert) -> DataFrame:
+        """Rows by position, or by the names given."""
+        table, _ = self._table(said.target)
+        columns = _columns(table, table.engine.writable())
+        wanted = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
+        rows = self.query(said.query)
+        if len(rows.columns) != len(wanted):
+            raise SchemaMismatchError(
+                f"the insert gives {len(rows.columns)} columns for {len(wanted)} ({', '.join(wanted)}); give as many"
+            )
+        rows = rows.toDF(*wanted)
+        for name, value in said.partition.items():
+            from pyspark.sql import functions
+
+            rows = rows.withColumn(name, functions.expr(value))
+        fitted = self._fitted(rows, columns)
+        if not said.overwrite:
+            return self._told(table.insert(fitted))
+        is_partitioned = bool(table.config.partition_fields)
+        return self._told(table.insert_overwrite(fitted) if is_partitioned else table.overwrite(fitted))
+
+    def update(self, said: Update) -> DataFrame:
+        """Spark finds the rows and computes the values."""
+        when = When("matched", said.where, "update", said.values)
+        return self._changed(said.target, (when,))
+
+    def delete(self, said: Delete) -> DataFrame:
+        """By the table's own statistics where it understands the condition, else Spark finds the rows."""
+        table, _ = self._table(said.target)
+        if said.where is None:
+            return self._told(table.delete(where="true"))
+        try:
+            return self._told(table.delete(where=said.where))
+        except InvalidInputError:
+            return self._changed(said.target, (When("matched", said.where, "delete"),))
+
+    def _changed(self, target: TableName, whens: tuple[When, ...]) -> DataFrame:
+        """A merge without a source."""
+        table, path = self._table(target)
+        snapshot = table.engine.writable()
+        columns = _columns(table, snapshot)
+        stored = self._named(self._at(path, snapshot.instant_time))
+        clauses = clauses_of(table.config, columns.names, whens, None)
+        rows = self.spark.sql(changed_rows(columns.names, whens, target, stored, None))
+        return self._told(table.merge_rows(self._fitted(rows, columns), clauses, snapshot))
+
+    def merge(self, said: MergeInto) -> DataFrame:
+        """Spark joins and computes; the rows that change are merged by key, as one commit."""
+        table, path = self._table(said.target)
+        snapshot = table.engine.writable()
+        columns = _columns(table, snapshot)
+        clauses = clauses_of(table.config, columns.names, said.whens, said)
+        source = self.query(f"select * from {said.source}")
+        joined = joined_rows(said, self._named(source), self._named(self._at(path, snapshot.instant_time)))
+        text = changed_rows(columns.names, said.whens, said.target, joined, (said.source_name, source.columns))
+        return self._told(table.merge_rows(self._fitted(self.spark.sql(text), columns), clauses, snapshot))
+
+    def _at(self, path: str, instant_time: str | None) -> DataFrame:
+        return read(self.spark, path, as_of=instant_time) if instant_time else read(self.spark, path)
+
+    def _fitted(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:
+        """With the table's types, where Spark's casts fail rather than lose a value (ANSI mode)."""
+        from pyspark.sql import functions
+
+        if str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() != "true":
+            return rows
+        wanted = {field.name.lower(): field for field in spark_schema(columns).fields}
+        have = {field.name: field.dataType for field in rows.schema.fields}
+        fitted = []
+        for name in rows.columns:
+            field = wanted.get(name.lower())
+            column = functions.col(f"`{name}`")
+            if field is not None and have[name] != field.dataType:
+                column = column.cast(field.dataType)
+            fitted.append(column.alias(field.name if field is not None else name))
+        return rows.select(*fitted)
+
+    def _told(self, result: WriteResult) -> DataFrame:
+        rows = result.rows
+        values = [(result.instant_time, result.operation, rows.inserted, rows.updated, rows.deleted)]
+        names = "instant_time string, operation string, inserted long, updated long, deleted long"
+        return self.spark.createDataFrame(values, names)
+
+
+def _lower(names: Mapping[str, str]) -> set[str]:
+    return {name.lower() for name in names}
+
+
+def _columns(table: LakehouseTable, snapshot: Snapshot) -> pa.Schema:
+    return read_schema(snapshot.columns(table.engine.storage.location))

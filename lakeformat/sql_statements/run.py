@@ -1,0 +1,219 @@
+"""``lakeformat.sql(text, ...)``: the same statements without Spark; duckdb computes queries and values.
+
+Memory: the columns of tables that a query names, where it has no condition on one table alone, and its answer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, TableNotFoundError
+from lakeformat.sql_statements.calls import called_table, run_call
+from lakeformat.sql_statements.changes import changed_rows, clauses_of, joined_rows
+from lakeformat.sql_statements.parse import (
+    Call,
+    Delete,
+    Insert,
+    MergeInto,
+    Query,
+    TableName,
+    Update,
+    When,
+    parse_statement,
+    path_tables,
+)
+from lakeformat.statements import merge_rows
+from lakeformat.table import Table, open_table
+from lakeformat.transaction.result import WriteResult
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+__all__ = ["sql"]
+
+
+def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
+    """Run one statement of Spark SQL on tables and on any Arrow data; needs ``lakeformat[sql]`` and duckdb.
+
+    >>> lakeformat.sql("select carrier, count(*) n from flights group by carrier", flights=table)  # doctest: +SKIP
+    >>> lakeformat.sql("delete from lakehouse.`/data/flights` where month = 3").rows.deleted  # doctest: +SKIP
+
+    Args:
+        text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``.
+        tables: name -> a `lakeformat.Table`, the path of one, or rows as `lakeformat.Table.upsert` takes them. Tables
+            may also be named by path in the text: ``lakehouse.`/data/flights```.
+
+    Returns:
+        the rows of a query or a call; of a write its result.
+
+    Raises:
+        InvalidInputError: what cannot be read or computed; a clause that is not taken.
+        TableNotFoundError: a table that nobody has named.
+        WriteConflictError: another writer was in the way; a retry is safe.
+    """
+    statement = parse_statement(text.strip().rstrip(";"))
+    runner = _Runner(tables)
+    match statement:
+        case Query():
+            return runner.query(statement.text)
+        case Call():
+            said = called_table(statement)
+            return run_call(statement, runner.table(TableName(said, None if said in tables else said)))
+        case Insert():
+            return runner.insert(statement)
+        case Delete():
+            return runner.delete(statement)
+        case Update():
+            when = When("matched", statement.where, "update", statement.values)
+            return runner.changed(statement.target, (when,))
+        case MergeInto():
+            return runner.merge(statement)
+
+
+class _Runner:
+    """Carries statements out on the tables at hand."""
+
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        self.tables = {name.lower(): rows for name, rows in tables.items()}
+
+    def table(self, named: TableName) -> Table:
+        """A table of ours.
+
+        Raises:
+            TableNotFoundError: nobody has named it.
+            InvalidInputError: what is named so is no table of ours.
+        """
+        if named.path is not None:
+            return open_table(named.path)
+        known = self.tables.get(named.name.lower())
+        if known is None:
+            raise TableNotFoundError(
+                f"no table is known as {named.name!r}; give {named.name}=table, or write lakehouse.`/its/path`"
+            )
+        if isinstance(known, str | os.PathLike):
+            return open_table(known)
+        if not isinstance(known, Table):
+            raise InvalidInputError(f"{named.name!r} is rows and no table; they can be read, not changed")
+        return known
+
+    def query(self, text: str, **more: Any) -> pa.Table:
+        """The rows that duckdb computes."""
+        plain, paths = path_tables(text)
+        sources = {**self.tables, **{name: open_table(path) for name, path in paths.items()}, **more}
+        return _computed(plain, sources)
+
+    def insert(self, said: Insert) -> WriteResult:
+        """Rows by position, or by the names given."""
+        table = self.table(said.target)
+        columns = table.schema
+        fixed = {name.lower() for name in said.partition}
+        wanted = said.columns or tuple(name for name in columns.names if name.lower() not in fixed)
+        rows = self.query(said.query)
+        if rows.num_columns != len(wanted):
+            raise SchemaMismatchError(
+                f"the insert gives {rows.num_columns} columns for {len(wanted)} ({', '.join(wanted)}); give as many"
+            )
+        rows = rows.rename_columns(list(wanted))
+        for name, value in said.partition.items():
+            value_of = self.query(f"select {value} as v")["v"][0]
+            rows = rows.append_column(name, pa.array([value_of.as_py()] * rows.num_rows))
+        rows = _fitted(rows, columns)
+        if not said.overwrite:
+            return table.insert(rows)
+        return table.insert_overwrite(rows) if table.config.partition_fields else table.overwrite(rows)
+
+    def delete(self, said: Delete) -> WriteResult:
+        """By the table's own statistics where it understands the condition, else duckdb finds the rows."""
+        table = self.table(said.target)
+        try:
+            return table.delete(where="true" if said.where is None else said.where)
+        except InvalidInputError:
+            return self.changed(said.target, (When("matched", said.where, "delete"),))
+
+    def changed(self, target: TableName, whens: tuple[When, ...]) -> WriteResult:
+        """A merge without a source."""
+        table = self.table(target)
+        seen = table.engine.writable()
+        columns = table.schema
+        clauses = clauses_of(table.config, columns.names, whens, None)
+        text = changed_rows(columns.names, whens, target, "lakeformat_stored", None)
+        rows = self.query(text, lakeformat_stored=_stored(table, seen.instant_time))
+        return self._merged(table, rows, columns, clauses, seen)
+
+    def merge(self, said: MergeInto) -> WriteResult:
+        """The rows that change are merged by key, as one commit."""
+        table = self.table(said.target)
+        seen = table.engine.writable()
+        columns = table.schema
+        clauses = clauses_of(table.config, columns.names, said.whens, said)
+        source = self.query(f"select * from {said.source}")  # noqa: S608
+        joined = joined_rows(said, "lakeformat_source", "lakeformat_stored")
+        text = changed_rows(columns.names, said.whens, said.target, joined, (said.source_name, source.column_names))
+        rows = self.query(text, lakeformat_source=source, lakeformat_stored=_stored(table, seen.instant_time))
+        return self._merged(table, rows, columns, clauses, seen)
+
+    def _merged(self, table: Table, rows: pa.Table, columns: pa.Schema, clauses: Any, seen: Any) -> WriteResult:
+        return merge_rows(table.engine, table.options, _fitted(rows, columns).to_reader(), clauses, seen)
+
+
+def _stored(table: Table, instant_time: str | None) -> pa.Table:
+    return table.to_arrow(as_of=instant_time, meta_columns=False) if instant_time else table.schema.empty_table()
+
+
+def _fitted(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """With the table's types; a value that does not fit is refused."""
+    known = {field.name.lower(): field for field in columns}
+    arrays, names = [], []
+    for name, array in zip(rows.column_names, rows.columns, strict=True):
+        field = known.get(name.lower())
+        names.append(name if field is None else field.name)
+        if field is not None:
+            array = _cast(array, field)  # noqa: PLW2901
+        arrays.append(array)
+    return pa.table(arrays, names=names)
+
+
+def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    try:
+        return array.cast(field.type)
+    except pa.ArrowException as error:
+        raise SchemaMismatchError(f"column {field.name!r} does not fit {field.type}: {error}; cast it") from None
+
+
+def _computed(text: str, sources: Mapping[str, Any]) -> pa.Table:
+    try:
+        import duckdb
+        import sqlglot
+    except ImportError as error:
+        raise InvalidOptionError(f"SQL needs duckdb and sqlglot; run: pip install {error.name}") from None
+    try:
+        tree = sqlglot.parse_one(text, read="spark")
+        wanted = {str(node.name).lower() for node in tree.find_all(sqlglot.exp.Identifier)}
+        has_star = any(not isinstance(node.parent, sqlglot.exp.Count) for node in tree.find_all(sqlglot.exp.Star))
+        with duckdb.connect() as connection:
+            for node in tree.find_all(sqlglot.exp.Table):
+                _register(connection, str(node.name), sources, None if has_star else wanted)
+            return connection.sql(tree.sql("duckdb")).to_arrow_table()
+    except (sqlglot.errors.SqlglotError, duckdb.Error) as error:
+        said = " ".join(str(error).split("LINE ")[0].split())
+        raise InvalidInputError(f"the query cannot be computed: {said}") from None
+
+
+def _register(connection: DuckDBPyConnection, name: str, sources: Mapping[str, Any], wanted: set[str] | None) -> None:
+    """Make the rows known to duckdb; of a table the columns that the query names."""
+    from lakeformat.write.rows.arrow_input import arrow_reader
+
+    rows = next((rows for known, rows in sources.items() if known.lower() == name.lower()), None)
+    if rows is None:
+        return  # A name of the query's own; of others duckdb tells.
+    if isinstance(rows, str | os.PathLike):
+        rows = open_table(rows)
+    if isinstance(rows, Table):
+        columns = [n for n in rows.schema.names if wanted is None or n.lower() in wanted] or rows.schema.names[:1]
+        connection.register(name, rows.to_arrow(columns))
+    else:
+        connection.register(name, rows if isinstance(rows, pa.Table) else arrow_reader(rows).read_all())

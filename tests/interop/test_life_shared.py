@@ -1,0 +1,106 @@
+"""Tables that we and Apache Hudi write in turn, both cleaning and archiving after every write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.config.resolve import resolve
+from lakeformat.model.instant import Action, State
+from lakeformat.table_state.engine import open_engine
+from tests.helpers import hudi_rs
+from tests.helpers.hudi_spark import Hudi
+
+pytestmark = pytest.mark.interop
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ts", pa.int64()), ("p", pa.string())])
+SHORT = {
+    "hoodie.clean.automatic": "true",
+    "hoodie.cleaner.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.timeline.compaction.batch.size": "3",
+}
+ROUNDS = 9
+
+
+def rows(number: int) -> pa.Table:
+    ids = [1, 2, 10 + number]
+    values = [[f"n{number}"] * 3, [number] * 3, ["x", "y" if number % 2 else "x", "z"]]
+    return pa.table([ids, *values], schema=SCHEMA)
+
+
+def seen(table: pa.Table) -> list[tuple[object, ...]]:
+    names = ("_hoodie_commit_time", "id", "name", "ts", "p")
+    return sorted(
+        zip(*(table.column(name).to_pylist() for name in names), strict=True), key=lambda row: (row[1], row[4])
+    )
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_both_clean_and_archive(version: int, hudi: Hudi, tmp_path: Path) -> None:
+    if version == 9 and hudi.version == "0.15.0":
+        pytest.skip("0.15.0 does not know version 9")
+    path = tmp_path / "t"
+    theirs = {**SHORT, "hoodie.metadata.enable": "false", "hoodie.write.table.version": str(version)}
+    options = {**SHORT, "hoodie.write.table.version": version}
+    ours = lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", ordering="ts", **options)
+    held: dict[tuple[int, str], str] = {}
+    for number in range(ROUNDS):
+        if number % 4 in {2, 3}:
+            hudi.write(path, rows(number), "upsert", **theirs)
+        else:
+            ours.upsert(rows(number))
+        held |= {(row["id"], row["p"]): row["name"] for row in rows(number).to_pylist()}
+        mine = seen(ours.to_arrow())
+        assert {(row[1], row[4]): row[2] for row in mine} == held
+        assert seen(hudi.read(path)) == mine
+    hudi_rs.assert_same_rows(ours)
+
+    store = open_engine(str(path), resolve({})).store
+    timeline = store.load()
+    assert len(timeline.commits) <= 3
+    assert len(ours.history()) == ROUNDS
+    base_files = [each for each in path.rglob("*.parquet") if ".hoodie" not in each.parts]
+    assert len(base_files) <= 3 * 3 + ROUNDS  # Three groups that change, and each round's insert.
+
+    archived = {entry.instant_time for entry in ours.history()} - timeline.commit_times
+    hudi.run(f"CREATE TABLE IF NOT EXISTS life{version} USING hudi LOCATION '{path}'")
+    listed = hudi.sql(f"CALL show_archived_commits(table => 'life{version}', start_ts => '2020', end_ts => '2999')")
+    assert archived <= set(listed.column(listed.column_names[0]).to_pylist())
+
+    newest = timeline.commits[-1]
+    asked = {
+        "hoodie.datasource.query.type": "incremental",
+        "hoodie.datasource.read.begin.instanttime": timeline.commits[0].completed_at,
+    }
+    assert seen(hudi.read(path, options=asked)) == seen(ours.changes(timeline.commits[0].completed_at).to_arrow())
+    assert newest.state is State.COMPLETED
+
+
+def test_a_clean_that_was_left_pending_is_finished_by_hudi(hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    version = 6 if hudi.version == "0.15.0" else 9
+    off = {**SHORT, "hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}
+    ours = lakeformat.create(
+        path, SCHEMA, record_key="id", partition_by="p", ordering="ts", **off, **{"hoodie.write.table.version": version}
+    )
+    for number in range(4):
+        ours.upsert(rows(number))
+    going = [path / file.path for file in ours.clean(dry_run=True).files]
+    whole = {file: file.read_bytes() for file in going}
+    ours.clean()
+    store = open_engine(str(path), resolve({})).store
+    (clean,) = store.load().of_action(Action.CLEAN)
+    (path / store.path(clean)).unlink()
+    (path / store.path(clean.at(State.INFLIGHT))).unlink()
+    for file, data in whole.items():
+        file.write_bytes(data)
+    theirs = {"hoodie.metadata.enable": "false", "hoodie.write.table.version": str(version)}
+    hudi.write(path, rows(4), "upsert", **{**SHORT, **theirs})
+    assert not any(file.exists() for file in going)
+    assert store.load().of_action(Action.CLEAN)[0].time == clean.time
+    assert seen(hudi.read(path)) == seen(ours.to_arrow())
