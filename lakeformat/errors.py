@@ -93,7 +93,15 @@ class InstantNotAvailableError(LakeformatError):
 
 
 class WriteConflictError(LakeformatError):
-    """Another writer changed the same file groups. Nothing was published: a retry is safe."""
+    """Another writer changed the same file groups. Nothing was published: a retry is safe.
+
+    Attributes:
+        file_ids: the file groups in which both met, where that is what happened; else none.
+    """
+
+    def __init__(self, message: str, *, file_ids: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.file_ids = frozenset(file_ids)
 
 
 class ValidationFailedError(LakeformatError):

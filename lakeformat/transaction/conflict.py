@@ -91,7 +91,8 @@ def check_conflicts(
         if shared:
             raise OverlapError(
                 f"commit {ours} overlaps commit {time} in {len(shared)} file group(s), e.g. {min(shared).file_id}; "
-                f"run the write again, it will start from {time}"
+                f"run the write again, it will start from {time}",
+                file_ids={group.file_id for group in shared},
             )
 
 
@@ -113,5 +114,6 @@ def check_plans(
         first = min(waiting)
         raise WriteConflictError(
             f"the write touches {len(waiting)} file group(s), e.g. {first.file_id}, that the pending clustering "
-            f"{planned[first]} is going to rewrite; {way_past(planned[first])}"
+            f"{planned[first]} is going to rewrite; {way_past(planned[first])}",
+            file_ids={group.file_id for group in waiting},
         )

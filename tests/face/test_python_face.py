@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import pickle
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -17,7 +18,14 @@ import pyarrow.dataset as ds
 import pytest
 
 import lakeformat
-from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, Table, TableNotFoundError
+from lakeformat import (
+    InvalidInputError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    Table,
+    TableNotFoundError,
+    WriteConflictError,
+)
 from lakeformat.storage import LocalStorage
 
 SCHEMA = pa.schema(
@@ -272,3 +280,12 @@ def test_notebooks_show_tables_without_a_word_of_html_from_values(table: Table, 
     assert "&lt;b&gt;" in shown["table"]
     assert result.instant_time in shown["history"]
     assert "no table" in Table(LocalStorage(str(tmp_path / "nowhere")))._repr_html_()
+
+
+def test_a_conflict_tells_the_file_groups(table: Table) -> None:
+    table.schedule_clustering("id", partitions=["a"])
+    with pytest.raises(WriteConflictError) as caught:
+        table.upsert(ROWS[:1])
+    waiting = table.files().filter(pc.field("partition_path") == "a")["file_id"].to_pylist()
+    assert caught.value.file_ids == set(waiting)
+    assert pickle.loads(pickle.dumps(caught.value)).file_ids == set(waiting)  # noqa: S301
