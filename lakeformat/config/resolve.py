@@ -47,6 +47,11 @@ class Options:
             return self.values[key]
         return BY_NAME[key.lower()].default
 
+    @property
+    def lock_seconds(self) -> float:
+        """How long a write waits for the table's lock."""
+        return float(self["hoodie.write.lock.wait_time_ms"]) / 1000
+
     def given(self, key: str) -> bool:
         """Whether the user set the option."""
         return key in self.values

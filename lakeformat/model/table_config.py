@@ -20,6 +20,7 @@ __all__ = [
     "METADATA_PARTITIONS",
     "PARTITION_FIELDS",
     "PROPERTIES_PATH",
+    "TIMELINE_PATH",
     "MergeMode",
     "TableConfig",
     "TableType",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from lakeformat.errors import InvalidOptionError
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
-from lakeformat.storage.port import Clock, FileInfo, Ids, Storage
+from lakeformat.storage.port import Clock, FileInfo, Ids, Locks, Storage
 from lakeformat.storage.remote import FsspecStorage
 from lakeformat.storage.scratch import change_scratch, new_scratch
 from lakeformat.storage.system import RandomIds, SystemClock
@@ -20,6 +20,7 @@ __all__ = [
     "FsspecStorage",
     "Ids",
     "LocalStorage",
+    "Locks",
     "MemoryStorage",
     "RandomIds",
     "Storage",

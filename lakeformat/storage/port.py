@@ -1,7 +1,7 @@
 """The one door to files. Everything else asks a `Storage`; nothing else knows what a path really is.
 
 Paths are relative to the table's folder, with ``/`` between segments; ``""`` is the folder itself. What an
-adapter must promise stands beside each call; ``tests/storage/contract.py`` checks it.
+adapter must promise stands beside each call; ``tests/helpers/storage_contract.py`` checks it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from lakeformat.errors import CorruptTableError, StorageError
 
-__all__ = ["HOODIE", "OWN", "Clock", "FileInfo", "Ids", "Storage", "check_folder", "check_path", "own_path"]
+__all__ = ["HOODIE", "OWN", "Clock", "FileInfo", "Ids", "Locks", "Storage", "check_folder", "check_path", "own_path"]
 
 HOODIE: Final = ".hoodie"
 #: Our own corner of the table: lock, stage, claims. Hudi and hudi-rs pass it by.
@@ -35,7 +35,33 @@ class FileInfo:
         return self.path.rpartition("/")[2]
 
 
-class Storage(Protocol):
+class Locks(Protocol):
+    """Who may write now: a table's lock, and files held by whoever lives. Today by ``flock`` on local files.
+
+    Begin and publish hold the lock; between them nothing may rest on it, for a lock may become a lease.
+    """
+
+    def hold(self, path: str) -> AbstractContextManager[None]:
+        """Hold a file, if it is there, while the block runs; the holder's death lets go of it.
+
+        Of no use where `has_lock` is False. Raises `LockTimeoutError` if another holds it.
+        """
+
+    def is_held(self, path: str) -> bool:
+        """Whether anybody holds a file now; always False where `has_lock` is."""
+
+    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
+        """Hold the table's lock; the holder's death frees it. Raises `LockTimeoutError`.
+
+        An adapter whose `has_lock` is False hands out a lock that excludes nobody.
+        """
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether `lock` and `hold` keep other processes out."""
+
+
+class Storage(Locks, Protocol):
     """Files under one folder. Adapters are picklable: they travel to Spark's workers.
 
     Errors: ``FileNotFoundError`` and ``FileExistsError`` are answers and pass through; everything else an
@@ -87,25 +113,6 @@ class Storage(Protocol):
 
     def remove_empty(self, path: str) -> bool:
         """Remove a folder in which nothing is; False if something is. Where folders are names alone there is none."""
-
-    def hold(self, path: str) -> AbstractContextManager[None]:
-        """Hold a file, if it is there, while the block runs; the holder's death lets go of it.
-
-        Of no use where `has_lock` is False. Raises `LockTimeoutError` if another holds it.
-        """
-
-    def is_held(self, path: str) -> bool:
-        """Whether anybody holds a file now; always False where `has_lock` is."""
-
-    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        """Hold the table's lock; the holder's death frees it. Raises `LockTimeoutError`.
-
-        An adapter whose `has_lock` is False hands out a lock that excludes nobody.
-        """
-
-    @property
-    def has_lock(self) -> bool:
-        """Whether `lock` and `hold` keep other processes out."""
 
 
 class Clock(Protocol):

@@ -85,7 +85,7 @@ def purpose_of(operation: Operation, config: TableConfig, options: Options, writ
         config=config,
         write_id=write_id,
         batch=batch_of(options),
-        wait_seconds=options["hoodie.write.lock.wait_time_ms"] / 1000,
+        wait_seconds=options.lock_seconds,
         retries=options["hoodie.write.num.retries.on.conflict.failures"],
         keeps_index=options[FILE_INDEX] and not config.takes_logs,
         index=IndexUpkeep(

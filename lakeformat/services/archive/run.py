@@ -86,7 +86,7 @@ class ArchiveSession:
         done: list[Instant] = []
         why = ""
         while True:
-            with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+            with self.storage.lock(self.options.lock_seconds):
                 gone, why = self._round(config, (least, most))
             done += gone
             if not gone:

@@ -195,7 +195,7 @@ class CleanSession:
     def _working(self, plan: Callable[[], _Work | None]) -> Iterator[_Work | None]:
         """Plan under the lock; then, without it, show life while the block works."""
         with ExitStack() as life:
-            with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+            with self.storage.lock(self.options.lock_seconds):
                 work = plan()
                 if work is not None:
                     life.enter_context(alive(self.storage, work.instant.time))
@@ -323,7 +323,7 @@ class CleanSession:
                     f"clean {work.instant.time} could not delete {len(failed)} files, e.g. {path} ({why}); it stays "
                     "pending, and the next clean goes on with it"
                 )
-            with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+            with self.storage.lock(self.options.lock_seconds):
                 self._complete(work, named, started)
         except Exception:
             with suppress(LakeformatError):

@@ -13,7 +13,7 @@ from lakeformat.storage.port import Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["clustered_by", "may_cluster", "pending_plans"]
+__all__ = ["clustered_by", "may_cluster", "note_clusterings", "pending_plans"]
 
 
 _NOTE: Final = own_path("clustered")

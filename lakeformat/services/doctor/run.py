@@ -77,7 +77,7 @@ class DoctorSession:
         """
         if dry_run:
             return Findings(tuple(each for each in self._look().found if each.mends), "would mend")
-        with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+        with self.storage.lock(self.options.lock_seconds):
             mended = tuple(each for each in self._look().found if each.mends)
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
                 recover(self.store, self.store.config(), self.engine.clock)

@@ -115,7 +115,7 @@ class RestoreSession:
     def _locked(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
         config = self.store.config()
         config.check_readable(self.storage.location)
-        with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+        with self.storage.lock(self.options.lock_seconds):
             recover(self.store, config, self.engine.clock, restoring=restoring)
             yield config
 

@@ -108,7 +108,7 @@ class SavepointSession:
     def _locked(self) -> Iterator[TableConfig]:
         config = self.store.config()
         config.check_readable(self.engine.storage.location)
-        with self.engine.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+        with self.engine.storage.lock(self.options.lock_seconds):
             recover(self.store, config, self.engine.clock)
             yield config
 

@@ -76,7 +76,7 @@ class VersionSession:
         """
         if to not in VERSIONS:
             raise InvalidInputError(f"table version {to!r} is not one of {', '.join(map(str, VERSIONS))}; name one")
-        with self.storage.lock(self.options["hoodie.write.lock.wait_time_ms"] / 1000):
+        with self.storage.lock(self.options.lock_seconds):
             config = self.store.config()
             config.check_readable(self.storage.location)
             self._clear_up(config)
