@@ -47,6 +47,13 @@ ENGINES: Final = {
             (*_WRITES, "keys", *_TAGS, "zorder", *_READS, *_SIZES, "inserts50"),
         ),
         EngineSpec(
+            "lakeformat-mor",
+            "lakeformat, merge-on-read",
+            "lakeformat_mor",
+            (*_WRITES, "keys", *_READS, "compact"),
+            by_name=True,
+        ),
+        EngineSpec(
             "delta-rs",
             "delta-rs",
             "delta_rs",

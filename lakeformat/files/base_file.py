@@ -59,6 +59,8 @@ _PAGE_LOOKS: Final = 1024
 _DICTIONARY_SHARE: Final = 0.5
 #: Fewer rows repeat values by chance.
 _LEAST_JOINING: Final = 32
+#: Parts of a file's rows that are looked at, each by itself: rows of several writes stand one behind the other.
+_STRETCHES: Final = 16
 _HEADROOM: Final = 1.2
 #: What the footer says of one column of one row group, about: offsets, encodings, least and greatest value.
 _COLUMN_FOOTER_BYTES: Final = 160
@@ -341,7 +343,7 @@ def _dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, joi
     """Leaf columns for which a dictionary pays: values repeat in a sample. Nested leaves get one.
 
     Args:
-        joins: whether the sample may end with rows that join others: they were measured with their own dictionaries.
+        joins: whether rows of the sample have joined others: they were measured with their own dictionaries.
     """
     chosen: list[str] = []
     for field in fields:
@@ -349,15 +351,20 @@ def _dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, joi
             chosen += _leaves(field, field.name)
         elif sample is not None and field.name not in META_COLUMNS:
             column = sample.column(field.name)
-            lasts = (column.slice(len(column) - rows) for rows in _joining(len(column) if joins else 0))
-            if _repeats(column.slice(0, _SAMPLE_ROWS)) or any(map(_repeats, lasts)):
+            stretches = (column.slice(*each) for each in _stretches(len(column) if joins else 0))
+            if _repeats(column.slice(0, _SAMPLE_ROWS)) or any(map(_repeats, stretches)):
                 chosen.append(field.name)
     return chosen
 
 
-def _joining(rows: int) -> list[int]:
-    """So many of a sample's last rows may be those that join the others."""
-    return [rows // share for share in (2, 4, 8, 16) if _LEAST_JOINING <= rows // share <= _SAMPLE_ROWS]
+def _stretches(rows: int) -> Iterator[tuple[int, int]]:
+    """Where parts of a sample begin, and their rows: those of one write may be any that others joined since."""
+    for share in (2, 4, 8, 16):
+        if _LEAST_JOINING <= rows // share <= _SAMPLE_ROWS:
+            yield rows - rows // share, rows // share
+    parts = min(_STRETCHES, rows // _LEAST_JOINING)
+    for part in range(parts):
+        yield part * rows // parts, min(rows // parts, _SAMPLE_ROWS // _STRETCHES)
 
 
 def _repeats(values: pa.ChunkedArray) -> bool:

@@ -107,6 +107,15 @@ class BucketIndex:
             placed[path] = Tagged(nothing, nothing, order, TagCounts(keys=len(column)), (), buckets)
         return placed
 
+    def rule(self, storage: Storage, snapshot: Snapshot) -> FieldRule:
+        """How a table's keys are hashed. Raises as `locate` does."""
+        _files_of_buckets(snapshot, self.settings.buckets)
+        for piece in snapshot.each_slice():
+            rules = self._rules_of(storage, snapshot, piece)
+            if rules is not None and len(rules) == 1:
+                return rules[0]
+        return FieldRule.HUDI_1
+
     def _buckets(self, keys: pa.ChunkedArray, rule: FieldRule) -> Ints:
         return bucket_ids(keys, self.settings.hash_fields, self.settings.buckets, rule)
 

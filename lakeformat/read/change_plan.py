@@ -80,6 +80,11 @@ class ChangePlan:
     schema: pa.Schema | None
     changes: tuple[GroupChange, ...]
 
+    @property
+    def table(self) -> pa.Schema:
+        """The same; no columns if nobody has ever said."""
+        return pa.schema([]) if self.schema is None else self.schema
+
     def packed(self, most_bytes: int) -> list[tuple[GroupChange, ...]]:
         """The changes in order, in portions of up to so many bytes, or one change."""
         portions: list[list[GroupChange]] = []

@@ -84,10 +84,7 @@ class ChangeImages:
             InvalidInputError: a column that the table does not have.
             InstantNotAvailableError, CorruptTableError: while batches are read, a file is gone or damaged.
         """
-        table, wanted = (
-            self.plan.schema if self.plan.schema is not None else pa.schema([]),
-            image_columns(self.plan, columns),
-        )
+        table, wanted = self.plan.table, image_columns(self.plan, columns)
         batches = (
             batch for change in self.plan.changes for batch in read_group_change(self.storage, change, table, wanted)
         )
@@ -100,14 +97,13 @@ class ChangeImages:
 
 def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
     """Those of the images: all of the table's but for the meta columns, or these. Raises `InvalidInputError`."""
-    table = plan.schema if plan.schema is not None else pa.schema([])
-    full = readable_schema(table, meta_columns=True)
+    full = readable_schema(plan.table, meta_columns=True)
     for name in columns or ():
         if name not in full.names:
             raise InvalidInputError(
                 f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
             )
-    return read_schema(table) if columns is None else pa.schema([full.field(name) for name in columns])
+    return read_schema(plan.table) if columns is None else pa.schema([full.field(name) for name in columns])
 
 
 def change_images(

@@ -67,9 +67,8 @@ def image_partitions(
     known: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "unseen": relation.unseen}
     plan: ChangePlan = plan_changes(engine, options, config, bounds_of(since, until, config), **known)
     columns = image_columns(plan, options["columns"])
-    table = plan.schema if plan.schema is not None else pa.schema([])
     portions = plan.packed(options["lakeformat.read.split.bytes"])
-    return [ImagePartition(portion, table, columns) for portion in portions]
+    return [ImagePartition(portion, plan.table, columns) for portion in portions]
 
 
 def check_image_options(options: Options) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lakeformat.config.read_options import BEGIN, INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.predicate import Always, And, Predicate, bind_lenient
 from lakeformat.read.batches import read_split
@@ -200,11 +201,15 @@ class LakehouseReader(DataSourceReader):
 
 
 def table_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
-    """The columns a read returns."""
+    """The columns a read returns. Of an incremental query without a begin those of a stream: it needs none."""
     with plain_errors():
-        if asks_for_images(asked_engine(unmarked(options), reads=True)[1]):
+        engine, resolved = asked_engine(unmarked(options), reads=True)
+        if asks_for_images(resolved):
             return IMAGE_SCHEMA
-        engine, snapshot, resolved = open_snapshot(options, relation)
+        if resolved[QUERY_TYPE] == INCREMENTAL and resolved[BEGIN] is None:
+            snapshot = engine.snapshot(relation.as_of, unseen=relation.unseen) if relation else engine.snapshot()
+        else:
+            engine, snapshot, resolved = open_snapshot(options, relation)
         schema = spark_schema(question(snapshot, engine.storage.location, resolved).schema)
         return guarded_schema(schema) if is_guarded(options) else schema
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -23,10 +23,13 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.heartbeat import Pulse
 from lakeformat.transaction.written import Written, stage_folder
+from lakeformat.write.appended import bucket_places, publish_appended
 from lakeformat.write.decide.job import WriteJob, plan_job
 from lakeformat.write.decide.table_settings import open_existing, open_or_create
 from lakeformat.write.direct_session import closed_to
+from lakeformat.write.make.bucket_appends import BucketPlaces, append_in_task, task_folder
 from lakeformat.write.make.direct import DirectSettings, DirectWriter
+from lakeformat.write.make.handles import HandleSettings
 from lakeformat.write.make.sorted_runs import lay_down, stage_runs, take_rows
 from lakeformat.write.place.tails import tail_bytes
 from lakeformat.write.rows.arrow_pool import reused_memory
@@ -63,7 +66,7 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         if removes_partitions:
             return PartitionDeleter(engine, job)
         if job.staged:
-            return StagedWriter(engine, job, snapshot.timeline.commit_times)
+            return _appending(engine, job) or StagedWriter(engine, job, snapshot.timeline.commit_times)
         session = WriteSession(engine, job)
         with session.transaction.locked():
             snapshot = engine.snapshot()
@@ -240,14 +243,79 @@ class DirectSparkWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: undo, unless the timeline says that the commit landed."""
-        session = WriteSession(self._engine, self._job)
-        try:
-            with session.transaction.locked():
-                session.transaction.undo(self._commit)
-        except LakeformatError as error:
-            _LOG.warning("instant %s is left for the next writer to roll back: %s", self._commit.time, error)
-        else:
-            session.transaction.forget_stage()
+        _undone(self._engine, self._job, self._commit)
+
+
+@dataclass
+class _AppendedMessage(WriterCommitMessage):
+    task: int
+    rows: int
+    written: tuple[Written, ...]
+
+
+def _appending(engine: Engine, job: WriteJob) -> AppendingWriter | None:
+    """The writer of tables in which tasks may append by themselves."""
+    if not (job.config.takes_logs and job.index_settings.has_buckets):
+        return None
+    session = WriteSession(engine, job)
+    with session.transaction.locked():
+        snapshot = engine.snapshot()
+        places = bucket_places(engine.storage, job, snapshot)
+        if places is None:
+            return None
+        schema = job.final_schema(snapshot)
+        commit = session.transaction.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
+        return AppendingWriter(engine, job, commit, schema, places)
+
+
+class AppendingWriter(DataSourceArrowWriter):
+    """upsert, insert and delete of buckets that take log files: tasks append, ``commit()`` only publishes.
+
+    A task's files wait in the stage folder until ``commit()`` names them; those of attempts that were lost go with it.
+    """
+
+    def __init__(
+        self, engine: Engine, job: WriteJob, commit: OpenCommit, schema: pa.Schema, places: BucketPlaces
+    ) -> None:
+        self._engine, self._job, self._commit, self._schema, self._places = engine, job, commit, schema, places
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: a log file for each bucket that it has rows of."""
+        with plain_errors(), reused_memory(), Pulse(self._engine.storage, self._commit.time):
+            task, attempt = _task()
+            handles = HandleSettings.of(self._job, self._commit.time, self._schema)
+            handles = replace(handles, folder=task_folder(self._job))
+            storage = self._engine.storage
+            done = append_in_task(storage, self._job, handles, self._places, iterator, task, attempt)
+            return _AppendedMessage(task, *done)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: move and publish."""
+        with plain_errors():
+            done = sorted((m for m in messages if isinstance(m, _AppendedMessage)), key=lambda m: m.task)
+            claims.beat(self._engine.storage, self._commit.time)
+            session = WriteSession(self._engine, self._job)
+            written = [file for m in done for file in m.written]
+            arrived = sum(m.rows for m in done)
+            waiting = Pulse(self._engine.storage, self._commit.time)  # Others may hold the lock for long.
+            with waiting, session.transaction.locked(), session.transaction.running(self._commit):
+                publish_appended(session, self._commit, self._schema, self._places, written, arrived)
+            after_write(self._engine, self._job.options)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: undo, unless the timeline says that the commit landed."""
+        _undone(self._engine, self._job, self._commit)
+
+
+def _undone(engine: Engine, job: WriteJob, commit: OpenCommit) -> None:
+    session = WriteSession(engine, job)
+    try:
+        with session.transaction.locked():
+            session.transaction.undo(commit)
+    except LakeformatError as error:
+        _LOG.warning("instant %s is left for the next writer to roll back: %s", commit.time, error)
+    else:
+        session.transaction.forget_stage()
 
 
 @dataclass

@@ -53,6 +53,7 @@ MOVED: Final = ".moved"
 #: What completes an instant.
 Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | Restored
 
+
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
 
 

@@ -98,7 +98,8 @@ class Publication:
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
             batch = self.purpose.batch
-            last = last_batches(self.engine.store, outcome.snapshot.timeline, batch.app if batch else None)
+            store = self.engine.store  # What the write started from may have been archived meanwhile.
+            last = last_batches(store, store.load(), batch.app if batch else None)
             batches = with_batch(last, batch)
             metadata = self._metadata(outcome, stats, replaced, batches)
             instant = self.protocol.publish(

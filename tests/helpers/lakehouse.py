@@ -73,7 +73,7 @@ def refusal(act: Callable[[], object]) -> Refusal:
 def commits(path: Path) -> list[str]:
     """Completed instants, oldest first."""
     names = (file.name for file in (path / ".hoodie").iterdir())
-    return sorted(name.partition(".")[0] for name in names if re.fullmatch(r"\d+\.(commit|replacecommit)", name))
+    return sorted(name.partition(".")[0] for name in names if re.fullmatch(r"\d+\.(delta|replace)?commit", name))
 
 
 def leftovers(path: Path) -> list[str]:
@@ -82,7 +82,8 @@ def leftovers(path: Path) -> list[str]:
     busy = [meta / ".temp", meta / ".heartbeat", *((meta / ".lakeformat" / n) for n in ("stage", "tmp", "pending"))]
     found = [file for folder in busy for file in folder.rglob("*") if file.is_file()]
     instants = [file for file in meta.iterdir() if re.match(r"\d+\.", file.name)]
-    completed = {file.stem for file in instants if re.fullmatch(r"\d+\.(replace)?commit|\d+\.rollback", file.name)}
+    done = re.compile(r"\d+\.((replace|delta)?commit|rollback)")
+    completed = {file.stem for file in instants if done.fullmatch(file.name)}
     found += [file for file in instants if file.name.partition(".")[0] not in completed]
     found += [path / name for name in base_files(path) - committed_files(path)]
     return sorted(str(file.relative_to(path)) for file in found)

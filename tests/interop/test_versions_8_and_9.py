@@ -85,6 +85,8 @@ def test_turn_by_turn(version: str, hudi: Hudi, tmp_path: Path) -> None:
     hudi.run(f"CALL run_clustering(path => '{path}', op => 'execute')", settings={"hoodie.metadata.enable": "false"})
     assert table.history()[0].instant_time == planned
     assert_all_read(path, hudi, model)
+    table.bulk_insert(batch(range(30, 34), 6))
+    model |= rows_of(range(30, 34), 6)
     hudi.run(
         f"CALL run_clustering(path => '{path}', op => 'schedule', order => 'v')",
         settings={"hoodie.metadata.enable": "false"},

@@ -167,6 +167,25 @@ def test_any_range_of_any_history(tmp_path_factory: pytest.TempPathFactory, step
             assert Counter(found(table, since, until)) == wanted
 
 
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_tables_of_every_kind(version: int, kind: str, tmp_path: Path) -> None:
+    options = {"hoodie.write.table.version": version, "hoodie.datasource.write.table.type": kind}
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **options)
+    for values in ({"a": 1, "b": 2}, {"b": 3, "c": 4}):
+        table.upsert(rows_of(values))
+    seen = table.changes("000", images=True).until
+    table.delete(rows_of({"b": 0}).select(["id"]))
+    table.upsert(rows_of({"b": 9}))
+    if kind == "MERGE_ON_READ":
+        table.compact()
+    table.upsert(rows_of({"a": 7}))
+    since = [("d", ("b", 3), None), ("i", None, ("b", 9)), ("u", ("a", 1), ("a", 7))]
+    first = [("i", None, ("a", 1)), ("i", None, ("b", 2)), ("i", None, ("c", 4)), ("u", ("b", 2), ("b", 3))]
+    assert [change[1:] for change in found(table, seen)] == since
+    assert sorted((change[1:] for change in found(table, "000", seen)), key=str) == sorted(first, key=str)
+
+
 def found(table: Table, since: str, until: str | None = None) -> list[Any]:
     def image(row: Any) -> Any:
         return None if row is None else (row["id"], row["v"])

@@ -9,7 +9,7 @@ import pytest
 
 import lakeformat
 from tests.helpers.crashing import failures_of
-from tests.helpers.faulty import FaultyStorage, Mode
+from tests.helpers.faulty import FaultyStorage, Mode, once
 from tests.helpers.flights import Model, Write, copy_of, make_template, open_at, rows_of
 
 _PAST = (
@@ -79,3 +79,16 @@ def test_readers_beside_it_see_one_of_two_states(back: GoBack, old_table: tuple[
     assert all(model == after for model in seen[changes[0] :])
     assert 0 < changes[0] < len(seen) - 1
     assert rows_of(storage) == after
+
+
+@pytest.mark.parametrize("back", BACK, ids=lambda back: back.operation)
+def test_a_reader_that_is_overtaken_looks_again(back: GoBack, old_table: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = old_table
+    storage = copy_of(path, tmp_path)
+    overtakes = once(
+        lambda call: call.name == "list" and not call.path.startswith(".hoodie"),
+        lambda _: back.run(open_at(storage, "writer")),
+    )
+    reader = open_at(FaultyStorage(storage, meanwhile=overtakes), "reader", {"lakeformat.file.index": False})
+    rows = reader.to_arrow(meta_columns=False).to_pylist()
+    assert {row["id"]: (row["region"], row["v"]) for row in rows} == back.applied(before)

@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import lakeformat
 from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
-from tests.helpers.flights import Model, copy_of, leftovers, rows_of
+from tests.helpers.flights import Model, copy_of, leftovers, make_template, rows_of
 
 WRITERS, WRITES_EACH = 4, 6
 SHARED = 1000  # A key that all of them write.
@@ -53,8 +54,9 @@ def assert_all_there(storage: LocalStorage, before: Model, acknowledged: dict[in
     hudi_rs.assert_same_rows(lakeformat.Table(storage))
 
 
-def test_threads(template: tuple[Path, Model], tmp_path: Path) -> None:
-    path, before = template
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_threads(table_type: str, tmp_path: Path) -> None:
+    path, before = make_template(tmp_path, table_type=table_type)
     storage = copy_of(path, tmp_path)
 
     def write(writer: int) -> dict[int, str]:

@@ -18,6 +18,7 @@ from lakeformat.transaction.written import Written
 from tests.helpers import hudi_rs
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack
+from tests.services.test_compaction_histories import made, rows
 
 SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"
 EACH = pytest.mark.parametrize("name", [SIX, NINE])
@@ -99,6 +100,17 @@ def test_nothing_is_planned_or_cancelled_beside_a_write_of_version_6(tmp_path: P
     for act in (table.schedule_compaction, table.compact):
         with pytest.raises(WriteConflictError, match=f"{pending.time}.deltacommit.inflight is pending"):
             act()
+
+
+def test_the_past_is_archived_while_a_compaction_runs(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 6)
+    for step in range(6):
+        table.upsert(rows([1], step))
+    table.clean(commits=1)
+    first = table.snapshot().timeline.commits[0].time
+    session(table, lambda: table.archive(min_commits=2)).run(plans=True)
+    assert first not in table.snapshot().timeline.commit_times
+    assert count(table) == 1
 
 
 @EACH

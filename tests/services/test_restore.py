@@ -16,6 +16,7 @@ from lakeformat.errors import (
     WriteConflictError,
 )
 from lakeformat.model.instant import Action
+from tests.helpers import hudi_rs
 
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.string()})
 
@@ -151,3 +152,39 @@ def test_the_restore_on_the_timeline_names_what_it_undid(table: lakeformat.Table
     assert plan is not None
     assert (plan.target, plan.instants) == (first, ((third, "commit"), (second, "commit")))
     assert done.undone == (third, second)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_every_version_and_kind_goes_back(version: int, kind: str, tmp_path: Path) -> None:
+    options = {"hoodie.write.table.version": version, "hoodie.datasource.write.table.type": kind}
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", **options)
+    table.upsert(rows(range(10), "a"))
+    table.upsert(rows(range(5, 15), "b"))
+    saved, state = table.savepoint().instant_time, read(table)
+    table.upsert(rows(range(3), "c"))
+    before = read(table)
+    table.upsert(rows(range(2, 4), "d"))
+    table.rollback()
+    assert read(table) == before
+    table.upsert(rows(range(20, 22), "e"))
+    if kind == "MERGE_ON_READ":
+        table.compact()
+    table.upsert(rows(range(1, 6), "f"))
+    assert len(table.restore(saved).undone) == (4 if kind == "MERGE_ON_READ" else 3)
+    assert read(table) == state
+    assert not table.check()
+    table.upsert(rows(range(3), "z"))
+    assert read(table) == {**state, **dict.fromkeys(range(3), "z")}
+    hudi_rs.assert_same_rows(table)
+    assert not table.check()
+
+
+def test_a_plan_that_rests_on_a_commit_is_in_the_way_of_its_rollback(table: lakeformat.Table) -> None:
+    second = instants(table)[1]
+    planned = table.schedule_clustering(by="id")
+    with pytest.raises(WriteConflictError, match=f"{planned}.* was planned with the files of commit"):
+        table.rollback()
+    assert planned in table.restore(second).undone
+    assert read(table) == {**dict.fromkeys(range(5), "a"), **dict.fromkeys(range(5, 15), "b")}
+    assert not table.check()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.codec.clean_files import decode_clean_plan
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.table_state.file_index.load import load_snapshot
@@ -252,4 +253,6 @@ def test_an_archive_moves_with_the_table(name: str, tmp_path: Path) -> None:
         assert commits_in(store) == archived
         assert [file.read_bytes() for file in sorted(path.rglob("*.clean.requested"))] == plans
         if table.config.version == 6:  # Hudi 0.15 archives the plan of both.
-            assert [file.read_bytes() for file in sorted(path.rglob("*.clean.inflight"))] == plans
+            carried = [file.read_bytes() for file in sorted(path.rglob("*.clean.inflight"))]
+            plan = [decode_clean_plan(data, name="requested") for data in plans]
+            assert [decode_clean_plan(data, name="inflight") for data in carried] == plan

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import lakeformat
@@ -62,7 +62,12 @@ def limits(most: int, small: int) -> dict[str, int]:
 BATCHES = st.builds(Batch, st.integers(1, 600), st.integers(0, 300), st.sampled_from(KINDS))
 
 
+#: Few words between unlike values: each write's rows were measured with dictionaries of their own.
+BETWEEN = [Batch(138, 247, "random"), Batch(158, 163, "few words"), Batch(590, 284, "random")]
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(batches=BETWEEN, most=102_035, operation=Operation.UPSERT)
 @given(
     batches=st.lists(BATCHES, min_size=1, max_size=8),
     most=st.integers(40_000, 200_000),
@@ -76,8 +81,7 @@ def test_files_are_few_and_none_is_too_large(batches: list[Batch], most: int, op
         start += batch.rows
     sizes = [file.size_bytes for file in table.snapshot().files]
     assert table.to_arrow(["id"])["id"].to_pylist().__len__() == start
-    # Few words that unlike values join lose their dictionary: 1.107 was the most of 150 runs of such a history.
-    assert max(sizes) <= most * 1.12
+    assert max(sizes) <= most * 1.1
     assert len(sizes) <= math.ceil(sum(sizes) / (most * 0.6)) + 1
 
 

@@ -115,9 +115,10 @@ def leaving(
 
 def _stop(timeline: Timeline, limits: ArchiveLimits, begun: frozenset[str]) -> str:
     """The first instant that stays."""
-    stop = "~"
-    if not limits.beyond_savepoint:
-        stop = min((instant.time for instant in timeline.of_action(Action.SAVEPOINT)), default=stop)
+    saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
+    stop = min(saved, default="~")
+    if limits.beyond_savepoint:  # By the oldest commit without a savepoint readers tell what has been archived.
+        stop = max((commit.time for commit in timeline.commits if commit.time not in saved), default="")
     pending = min([*begun, *(instant.time for instant in timeline.pending_writes)], default=None)
     if pending is not None:  # The commit before stays, so that what is pending does not count as committed.
         stop = min(stop, max((commit.time for commit in timeline.commits if commit.time < pending), default=""))

@@ -8,7 +8,7 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.model.files import BaseFile
-from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, Action, Instant, State
+from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import HOODIE, Storage
 from lakeformat.table_state.engine import Engine
@@ -36,6 +36,16 @@ _APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
 #: Of the deltacommits by which it was made from a listing.
 _MADE: Final = "0000"
 _BACK: Final = "restore it from a copy"
+#: What recovery sees to, whoever began it.
+_RECOVERED: Final = COMMIT_ACTIONS | {Action.ROLLBACK}
+#: What other verbs finish.
+_FINISHED_BY: Final = {
+    Action.CLEAN: "clean() finishes it",
+    Action.RESTORE: "restore() to the same instant finishes it",
+    Action.SAVEPOINT: "make the savepoint again, or delete_savepoint() it",
+    Action.COMPACTION: "compact() runs its plan",
+    Action.CLUSTERING: "run_clustering() or cancel_clustering() it",
+}
 
 
 def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
@@ -78,10 +88,11 @@ def dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
     """Pending instants whose writers are dead; plans wait for somebody, and are none."""
     for instant in timeline.pending:
         if not _is_plan(engine.store, instant) and _is_dead(engine, instant):
+            is_ours = claims.read_claim(engine.storage, instant.time) is not None
+            mends = instant.action in _RECOVERED or (is_ours and instant.action in WRITE_ACTIONS | {Action.RESTORE})
             cure = "repair() rolls it back or finishes it, as the next write does"
-            mends = instant.action is not Action.SAVEPOINT
             if not mends:
-                cure = f"make the savepoint again, or delete_savepoint('{instant.time}')"
+                cure = _FINISHED_BY.get(instant.action, "finish it with the program that began it")
             yield Finding(Kind.DEAD_INSTANT, engine.store.path(instant), cure, mends=mends)
 
 

@@ -34,6 +34,7 @@ __all__ = ["RestoreResult", "RestoreSession"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Pending ones of these may delete files, or bring rows back.
 _IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING})
+_PLANS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class RestoreSession:
             timeline = self.store.load()
             victim = self._victim(timeline, instant_time)
             self._check(timeline, (victim,), clustering_plans(self.store, timeline))
+            self._check_plans_after(timeline, victim)
             before = state_before(self.engine, config, timeline, (victim,), doing=f"roll {victim.time} back")
             files = files_of(
                 victim, self.store.commit(victim), list_files(self.storage), self._kept_logs(timeline, (victim,))
@@ -140,12 +142,21 @@ class RestoreSession:
                     f"{self.store.path(instant)} is pending in {self.storage.location}; {hint}, then run this again"
                 )
         for instant in timeline.pending_writes:
-            if instant.state is State.REQUESTED and (instant.time in plans or instant.action is Action.COMPACTION):
+            if instant.state is State.REQUESTED and (instant.time in plans or instant.action in _PLANS):
                 continue  # A plan that nobody runs.
             raise WriteConflictError(
                 f"{self.store.path(instant)} is being written in {self.storage.location}; wait for it, or stop its "
                 "writer, then run this again"
             )
+
+    def _check_plans_after(self, timeline: Timeline, victim: Instant) -> None:
+        """No plan rests on the files of the commit. A restore undoes such plans, too."""
+        for instant in timeline.pending_writes:
+            if instant.time > victim.time:
+                raise WriteConflictError(
+                    f"{self.store.path(instant)} in {self.storage.location} was planned with the files of commit "
+                    f"{victim.time}; run or cancel it first, or restore() to the commit before"
+                )
 
     def _check_savepoint(self, timeline: Timeline, target: Instant) -> None:
         """Every base file that a savepoint of the target names is there (Hudi's cleaner may have taken some)."""

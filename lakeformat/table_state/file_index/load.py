@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec.internal_schema import LATEST_SCHEMA
-from lakeformat.errors import StorageError
+from lakeformat.errors import CorruptTableError, StorageError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig, TableType
@@ -57,10 +57,10 @@ def load_snapshot(
     config.check_readable(store.storage.location)
     try:
         return _loaded(store, config, as_of, unseen, wanted, use_index, timeline)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, CorruptTableError) as error:  # A file may be missing for a restore has taken it away.
         if timeline is not None:
             raise
-        _LOG.info("%s was archived or moved while the timeline was read, which is read again", error)
+        _LOG.info("%s: archived, moved or undone while the timeline was read, which is read again", error)
         return _loaded(store, store.config(), as_of, unseen, wanted, use_index)
 
 

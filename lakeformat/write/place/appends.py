@@ -22,6 +22,9 @@ __all__ = ["Appending", "check_searchable", "log_name"]
 
 #: Hudi's ``hoodie.merge.small.file.group.candidates.limit`` by default: base files of a partition that take new rows.
 _TOPPED_UP: Final = 1
+#: Bytes of a base file up to which it is written anew for any new row; larger ones for at least such a share of theirs.
+_ALWAYS_SMALL: Final = 1 << 20
+_GROWTH: Final = 16
 
 
 def log_name(place: LogPlace, file_id: str, instant_time: str, write_token: str) -> LogFileName:
@@ -55,16 +58,18 @@ class Appending:
     upserting: frozenset[str] = frozenset()
     merging: Callable[[FileSlice], SliceMerging] | None = None
 
-    def closed(self, slices: Sequence[FileSlice], small_bytes: int) -> frozenset[FileGroupId]:
+    def closed(self, slices: Sequence[FileSlice], small_bytes: int, added_bytes: float) -> frozenset[FileGroupId]:
         """Slices that take no new rows, of those that a table's copy-on-write twin would top up.
 
         Args:
             small_bytes: smaller base files may be topped up.
+            added_bytes: of the new rows, about: a file that is many times larger is not written anew for them.
         """
         if not self.is_on or self.has_buckets:
             return frozenset()
         plain = [each for each in slices if each.base is not None and not each.logs]
-        small = [each for each in plain if each.size_bytes < small_bytes and each.group not in self.compacting]
+        limit = min(small_bytes, max(_ALWAYS_SMALL, _GROWTH * added_bytes))
+        small = [each for each in plain if each.size_bytes < limit and each.group not in self.compacting]
         small.sort(key=lambda each: (each.size_bytes, each.group))
         return frozenset({each.group for each in slices} - {each.group for each in small[:_TOPPED_UP]})
 

@@ -14,7 +14,7 @@ from lakeformat.index.key_columns import matches, read_keys
 from lakeformat.index.log_keys import logged_keys
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import LogFile, LogFileName
+from lakeformat.model.files import FileGroupId, LogFile, LogFileName
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -23,21 +23,21 @@ from lakeformat.transaction.written import Written
 from lakeformat.write.decide.job import WriteJob
 from lakeformat.write.place.profile import BucketPlan
 
-__all__ = ["late_check", "new_file_check"]
+__all__ = ["bucket_check", "late_check", "new_file_check"]
 
 
 def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
     """What this write must not share with another one, beside the file groups it merges into; None for nothing."""
     if job.index_settings.has_buckets:
-        return _bucket_check(plan)
+        return bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.changes is None)
     if not job.tags or job.operation is Operation.DELETE:
         return None
     return _new_key_check(storage, plan, anywhere=job.prepare.whole)
 
 
-def _bucket_check(plan: BucketPlan) -> NewKeyCheck:
+def bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
     """Two writers may open the same bucket (Hudi: ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``)."""
-    opened = {(b.partition_path, bucket_of(b.file_id)): b.file_id for b in plan.buckets if b.changes is None}
+    opened = {(group.partition_path, bucket_of(group.file_id)): group.file_id for group in opened_groups}
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
         for time, metadata in others:

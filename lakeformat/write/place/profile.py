@@ -196,7 +196,7 @@ def _open_files(
 ) -> tuple[FileSlice, ...]:
     """Slices of a partition that may be topped up: a pending clustering is going to replace the others."""
     slices = snapshot.slices.get(path, ()) if job.joins else ()
-    closed |= appending.closed(slices, job.options[_SMALL])
+    closed |= appending.closed(slices, job.options[_SMALL], float("inf"))
     return tuple(piece for piece in slices if piece.group not in closed)
 
 
@@ -241,7 +241,7 @@ def _buckets(
         if found.new_buckets is not None:
             mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_file_id)
         else:
-            full = closed | appending.closed(slices, job.options[_SMALL])
+            full = closed | appending.closed(slices, job.options[_SMALL], len(new) * size.row_bytes)
             mine = assign(path, slices, located, new, size, next_file_id, closed=full, leaving=found.leaving)
         buckets += appending.placed(mine, slices)
     return tuple(buckets)

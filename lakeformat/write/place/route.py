@@ -154,7 +154,7 @@ def plan_units(
         for path in targets:
             own = slices.get(path, ())
             bases = [piece.base for piece in own if piece.base is not None]
-            small = () if sizing is None else _small_files(own, sizing, closed, appending)
+            small = () if sizing is None else _small_files(own, rows, sizing, closed, appending)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
             chunks = list(_chunks(bases, unit_bytes)) if tags else []
             if step and not chunks:
@@ -176,9 +176,10 @@ def _chunks(files: Sequence[BaseFile], unit_bytes: int) -> Iterator[tuple[int, i
 
 
 def _small_files(
-    slices: Sequence[FileSlice], sizing: FileSizing, closed: frozenset[FileGroupId], appending: Appending
+    slices: Sequence[FileSlice], rows: int, sizing: FileSizing, closed: frozenset[FileGroupId], appending: Appending
 ) -> list[SmallFile]:
-    closed |= appending.closed(slices, sizing.small_file_bytes)
+    """Slices that may take some of so many new rows."""
+    closed |= appending.closed(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
     return [
         SmallFile(at, piece.group.file_id, piece.size_bytes)
         for at, piece in enumerate(slices)
@@ -226,7 +227,7 @@ def plan_routes(
             # A row that several units locate counts several times: one bucket stands ready in any case.
             least = 1 if len(tagged) > 1 else 0
             new = max(least, incoming[path] - sum(result.located for result in tagged))
-            shares = list(spread_inserts(new, _small_files(own, sizing, closed, appending), sizing)) if new else []
+            shares = list(spread_inserts(new, _small_files(own, new, sizing, closed, appending), sizing)) if new else []
         cuts = key_ranges(_new_sample(tagged), [share.rows for share in shares])
         if shares and not cuts:  # Too few new keys for one to be in the sample, or for a second file.
             shares = [max(shares, key=lambda share: share.rows)]

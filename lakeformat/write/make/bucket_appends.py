@@ -1,0 +1,151 @@
+"""Tasks append to buckets by themselves: a hash tells the file group, so that nothing is shuffled or looked up.
+
+What a task must know of the table is one value, made when the write begins: the slices of the buckets, and where their
+next log files stand. Several tasks may append to one bucket: each makes a file of its own, and readers go through them
+in the order of the tasks, which stands in their names.
+
+Memory: the write buffer, and what `append` says of one bucket's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakeformat.codec.java_hash import FieldRule
+from lakeformat.errors import WriteConflictError
+from lakeformat.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakeformat.model.operation import Operation
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.written import Written, stage_folder
+from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.make.append import append
+from lakeformat.write.make.handles import HandleSettings
+from lakeformat.write.place.appends import Appending
+from lakeformat.write.place.buckets import Bucket, LogPlace, derive_file_id
+from lakeformat.write.rows.prepare import combine, prepare
+
+__all__ = ["BucketPlaces", "append_in_task", "check_places", "may_append_in_tasks", "task_folder"]
+
+
+@dataclass(frozen=True)
+class BucketPlaces:
+    """Where the rows of each bucket are appended. Picklable.
+
+    Attributes:
+        groups: partition path and bucket -> file id and place, of buckets that are there.
+        rule: how keys are hashed.
+    """
+
+    groups: Mapping[tuple[str, int], tuple[str, LogPlace]]
+    rule: FieldRule
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, appending: Appending, rule: FieldRule) -> BucketPlaces:
+        """Those of a table of buckets."""
+        groups = {
+            (piece.group.partition_path, bucket_of(piece.group.file_id) or 0): (
+                piece.group.file_id,
+                replace(appending.place(piece), merging=None, deleting=()),
+            )
+            for piece in snapshot.each_slice()
+        }
+        return cls(groups, rule)
+
+
+def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, appending: Appending) -> bool:
+    """Whether tasks may append without a look at stored rows, and at one another's."""
+    rule, prepare_settings = job.rule, job.prepare
+    if not appending.opens_logs or job.dup_policy != "none" or prepare_settings.search_all:
+        return False
+    if rule.merger is not None or rule.columns is not None or rule.fills_nulls or prepare_settings.keys.generated:
+        return False
+    # An old version may outlive its delete: whoever brings a newer one must look.
+    return job.operation is Operation.DELETE or not any(
+        appending.place(piece).deleting for piece in snapshot.each_slice()
+    )
+
+
+def append_in_task(
+    storage: Storage,
+    job: WriteJob,
+    handles: HandleSettings,
+    places: BucketPlaces,
+    batches: Iterable[pa.RecordBatch],
+    task: int,
+    attempt: int,
+) -> tuple[int, tuple[Written, ...]]:
+    """Rows to log files in the handles' folder. Returns the rows taken, and the files.
+
+    Args:
+        task: its number; the rows of later tasks are the later ones.
+        attempt: a number that no other attempt has.
+    """
+    arrived, written = 0, list[Written]()
+    for turn, rows in enumerate(_filled(batches, job.options["lakeformat.write.buffer.bytes"])):
+        arrived += rows.num_rows
+        named = replace(handles, write_token=f"{task:010d}-{turn:06d}-{attempt}")
+        for path, part in prepare(rows, job.prepare).items():
+            kept = combine(part, job.rule) if job.combine else part
+            for bucket, place in _buckets(path, kept, places, job):
+                made = append(storage, bucket, place, kept, task, named)
+                written += [made] if made is not None else []
+    return arrived, tuple(written)
+
+
+def _filled(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+    """Some batches at a time."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= most_bytes:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _buckets(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> Iterator[tuple[Bucket, LogPlace]]:
+    settings = job.index_settings
+    numbers = bucket_ids(rows.column(RECORD_KEY), settings.hash_fields, settings.buckets, places.rule)
+    order = np.argsort(numbers, kind="stable")
+    for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+        if not len(at):
+            continue
+        number = int(numbers[at[0]])
+        known = places.groups.get((path, number))
+        opened = bucket_file_id(number, derive_file_id(f"{job.write_id}/{path}", -2, number))
+        file_id, place = known or (opened, LogPlace())
+        base = place.piece.base if place.piece is not None else None
+        yield Bucket(path, file_id, base, at, len(at) if known else 0, onto=place), place
+
+
+def check_places(written: Iterable[Written], then: BucketPlaces, now: BucketPlaces) -> None:
+    """Refuse to publish log files that belong to other slices by now: one opened by a compaction planned meanwhile.
+
+    Raises:
+        WriteConflictError: a retry starts from what is there now.
+    """
+    for stat in (file.stat for file in written):
+        key = (stat.partition_path, bucket_of(stat.file_id) or 0)
+        before, after = then.groups.get(key), now.groups.get(key)
+        if (before and _name_of(before[1])) != (after and _name_of(after[1])):
+            raise WriteConflictError(
+                f"file group {stat.file_id} has another slice since the write began; run the write again"
+            )
+
+
+def _name_of(place: LogPlace) -> tuple[str | None, int]:
+    return place.named_after, place.version
+
+
+def task_folder(job: WriteJob) -> str:
+    """Where tasks put their log files; lost attempts' go with it."""
+    return f"{stage_folder(job.write_id)}/files"

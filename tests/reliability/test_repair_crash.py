@@ -1,0 +1,45 @@
+"""A repair dies at every call that changes something; the next one finishes it, and no row is touched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lakeformat.storage import LocalStorage
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.flights import Model, copy_of, open_at, rows_of
+
+_DEAD = "20300101000000000"
+
+
+def sickened(storage: LocalStorage) -> LocalStorage:
+    """With the leftovers of a dead write, an orphan, stale markers and a folder that has lost its mark."""
+    root = Path(storage.root)
+    live = next(root.glob("r*/*.parquet"))
+    for name in (f"dead-0_0-0-0_{_DEAD}.parquet", f"loser-0_9-9-9_{live.stem.rpartition('_')[2]}.parquet"):
+        shutil.copy(live, live.with_name(name))
+    claims = root / ".hoodie/.lakeformat/pending"
+    claims.mkdir(parents=True, exist_ok=True)
+    (claims / _DEAD).write_text(json.dumps({"kind": "process", "lakeformat.token": "0" * 32}))
+    (root / f".hoodie/{_DEAD}.commit.requested").touch()
+    (root / ".hoodie/.temp/20200101000000000").mkdir(parents=True)
+    return storage
+
+
+@pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER])
+def test_a_crash_at_every_change(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+    path, before = template
+    recording = FaultyStorage(sickened(copy_of(path, tmp_path)))
+    assert len(open_at(recording, "doctor").repair(dry_run=False)) == 3
+    changing = [number for number, call in enumerate(recording.calls) if call.changes]
+    assert len(changing) > 8
+    for number in changing:
+        storage = sickened(copy_of(path, tmp_path))
+        with pytest.raises(Crash):
+            open_at(FaultyStorage(storage, Fault(at(number), mode)), "doctor").repair(dry_run=False)
+        open_at(storage, "next").repair(dry_run=False)
+        assert str(open_at(storage, "next").check()) == "nothing is wrong"
+        assert rows_of(storage) == before

@@ -1,0 +1,93 @@
+"""Merge-on-read tables through Spark: tasks append to buckets by themselves, and failed attempts do not count."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext, cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import lakeformat
+from lakeformat.model.files import LogFileName
+from lakeformat.spark import LakehouseTable
+from lakeformat.table_state.file_groups import list_files
+from tests.helpers import hudi_rs
+from tests.helpers.lakehouse import contents, flights, leftovers, write
+
+pytestmark = pytest.mark.spark
+# Workers cannot import test modules: what they run travels as code.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+FIRST = [(number, f"p{number % 2}", 10, number / 2) for number in range(40)]
+BUCKETS = {
+    "table_type": "MERGE_ON_READ",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.bucket.index.num.buckets": "3",
+}
+
+
+def dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Every task's first attempt fails behind its rows."""
+    yield from batches
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() == 0:
+        raise RuntimeError("the first attempt dies")
+
+
+def always_dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task never ends."""
+    yield from batches
+    context = TaskContext.get()
+    if context is not None and context.partitionId() == 1:
+        raise RuntimeError("this task always dies")
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_tasks_append_to_buckets(version: str, spark: SparkSession, tmp_path: Path) -> None:
+    options = {**BUCKETS, "hoodie.write.table.version": version}
+    write(flights(spark, FIRST, tasks=4), tmp_path, **options)
+    # A key in several tasks: the greater ordering value wins.
+    doubled = [(number, "p1", 20 + number % 4, float(number)) for number in range(12)] + [(1, "p1", 99, 9.0)]
+    wanted = {(row[0], row[1]): row for row in FIRST}
+    for row in doubled:
+        key = (row[0], row[1])
+        wanted[key] = max(wanted.get(key, row), row, key=lambda one: one[2])
+    frame = flights(spark, doubled, tasks=4)
+    write(frame.mapInArrow(dying, frame.schema), tmp_path, **options)
+    assert contents(spark, tmp_path) == sorted(wanted.values())
+    gone = spark.createDataFrame([(3, "p1"), (5, "p1")], "id long, part string")
+    write(gone, tmp_path, operation="delete", **options)
+    wanted = {key: row for key, row in wanted.items() if key not in {(3, "p1"), (5, "p1")}}
+    assert contents(spark, tmp_path) == sorted(wanted.values())
+    hudi_rs.assert_same_rows(lakeformat.open(tmp_path))
+    tokens = {log.name.write_token.split("-")[0] for log in list_files(lakeformat.open(tmp_path).engine.storage).logs}
+    assert {"0000000000", "0000000001", "0000000002", "0000000003"} <= tokens  # Four tasks wrote by themselves.
+    assert leftovers(tmp_path) == []
+
+
+def test_a_job_that_fails_leaves_nothing_to_read(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, FIRST, tasks=2), tmp_path, **BUCKETS)
+    before = contents(spark, tmp_path)
+    newer = [(number, f"p{number % 2}", 30, 0.0) for number in range(50)]
+    frame = flights(spark, newer, tasks=2)
+    with pytest.raises(PySparkException, match="this task always dies"):
+        write(frame.mapInArrow(always_dying, frame.schema), tmp_path, **BUCKETS)
+    assert contents(spark, tmp_path) == before
+    assert leftovers(tmp_path) == []
+    write(flights(spark, newer, tasks=2), tmp_path, **BUCKETS)
+    assert contents(spark, tmp_path) == sorted(newer)
+
+
+def test_an_exchange_appends(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, FIRST, tasks=2), tmp_path, table_type="MERGE_ON_READ", operation="bulk_insert")
+    newer = [(number, f"p{number % 2}", 30, 0.0) for number in range(30, 40)]
+    LakehouseTable.forPath(spark, str(tmp_path)).upsert(flights(spark, newer, tasks=3))
+    wanted = {row[0]: row for row in FIRST} | {row[0]: row for row in newer}
+    assert contents(spark, tmp_path) == sorted(wanted.values())
+    assert any(LogFileName.match(path.name) for path in tmp_path.rglob("*"))
+    hudi_rs.assert_same_rows(lakeformat.open(tmp_path))
