@@ -27,11 +27,12 @@ def test_nothing_else_is_public() -> None:
 
 
 def test_every_error_is_exported_and_belongs_to_the_tree() -> None:
-    for name in errors.__all__:
+    classes = [name for name in errors.__all__ if name != "nearest"]
+    for name in classes:
         assert getattr(lakeformat, name) is getattr(errors, name)
         assert issubclass(getattr(errors, name), lakeformat.LakeformatError)
     drawn = errors.__doc__ or ""
-    assert [name for name in errors.__all__ if name not in drawn] == []
+    assert [name for name in classes if name not in drawn] == []
 
 
 @pytest.mark.parametrize("name", [n for n in lakeformat.__all__ if not n.startswith("__")])
