@@ -1,4 +1,4 @@
-"""The chain of examples/stream_chain.py, killed again and again, ends as if all had been computed in one go."""
+"""The chain of docs/examples/stream_chain.py, killed again and again, ends as if all had been computed in one go."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import lakeformat
 
 pytestmark = pytest.mark.spark
 
-PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "stream_chain.py"
+PROGRAM = Path(__file__).resolve().parents[2] / "docs" / "examples" / "stream_chain.py"
 REGIONS = ("north", "south", "west")
 
 

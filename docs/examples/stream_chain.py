@@ -1,6 +1,6 @@
 """Files, a stream, a table, a stream, a table, its changes, a sum: kill it when you like and start it again.
 
-    python examples/stream_chain.py FOLDER
+    python docs/examples/stream_chain.py FOLDER
 
 takes what lies in ``FOLDER/files`` (Parquet: sensor, region, ts, value), appends it to the table ``bronze`` as it
 comes, keeps the newest reading of each sensor in ``silver``, and from silver's changes the sum of the readings by
