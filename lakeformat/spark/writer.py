@@ -38,7 +38,7 @@ from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.rows.stage import StagedTask, StageReader, StageWriter
 from lakeformat.write.session import WriteSession
 
-__all__ = ["DirectSparkWriter", "PartitionDeleter", "SkippedWriter", "StagedWriter", "make_writer"]
+__all__ = ["AppendingWriter", "DirectSparkWriter", "PartitionDeleter", "SkippedWriter", "StagedWriter", "make_writer"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: Staged input beyond this many rows is worth a word: the driver merges it alone.
