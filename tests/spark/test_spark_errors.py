@@ -113,7 +113,7 @@ def test_settings_that_contradict_the_tables(name: str, spark: SparkSession, tab
         ({"recordkey": "id", "partitionpath": "prt"}, r".*'prt'.*did you mean 'part'.*"),
         ({"recordkey": "id", "ordering": "tss"}, r".*'tss'.*did you mean 'ts'.*"),
         ({"recordkey": "id", "table_type": "MERGE_SOMETIMES"}, r".*table_type='MERGE_SOMETIMES'.*"),
-        ({"recordkey": "id", "hoodie.write.table.version": "8"}, r".*hoodie.write.table.version='8'.*"),
+        ({"recordkey": "id", "hoodie.write.table.version": "7"}, r".*hoodie.write.table.version='7'.*"),
     ],
 )
 def test_a_table_that_cannot_be_made_is_not_begun(
@@ -134,14 +134,14 @@ def test_no_table(session: SparkSession, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_writing_a_table_with_log_files_is_refused_by_its_type_and_touches_nothing(
+def test_writing_a_table_that_logs_changes_is_refused_by_name_and_touches_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    path = unpack("hudi_v8_v9/v9_mor_commit_time", tmp_path)
+    path = unpack("hudi_changes/v9_cow_cdc_data_before", tmp_path)
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     refused = refusal(partial(writing(), spark, path))
     assert refused.error == "UnsupportedTableError"
-    assert "writing with hoodie.table.type=MERGE_ON_READ is not supported" in refused.text
+    assert "writing with hoodie.table.cdc.enabled=true is not supported" in refused.text
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
