@@ -54,10 +54,10 @@ def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_pat
             assert keys(late) == [key for key in wanted if key >= "3"], (way, options)
 
 
-def test_writing_is_refused_before_rows_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(unpack(NAMES[1], tmp_path))
+def test_a_table_that_logs_changes_is_refused_before_rows_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(unpack("hudi_changes/v9_mor_cdc_logs", tmp_path))
     rows = spark.read.format("lakehouse").option("meta_columns", "false").load(path)
-    with pytest.raises(Exception, match=r"writing with hoodie\.table\.type=MERGE_ON_READ is not supported"):
+    with pytest.raises(Exception, match=r"writing with hoodie\.table\.cdc\.enabled=true is not supported"):
         rows.write.format("lakehouse").mode("append").save(path)
-    with pytest.raises(UnsupportedTableError, match=r"hoodie\.table\.type=MERGE_ON_READ"):
+    with pytest.raises(UnsupportedTableError, match=r"hoodie\.table\.cdc\.enabled=true"):
         LakehouseTable.forPath(spark, path).upsert(rows)
