@@ -215,7 +215,11 @@ class Reading:
         )
 
     def history(self, limit: int | None = None) -> History:
-        """Completed commits on the active timeline, newest first."""
+        """Completed commits, newest first.
+
+        Args:
+            limit: so many; by default all, those in the archive, too.
+        """
         return read_history(self.engine.store, limit)
 
     def _repr_html_(self) -> str:
