@@ -72,6 +72,21 @@ def test_rows_stay_what_they_are(curve: str, task_bytes: int, spark: SparkSessio
     assert lakeformat.open(path).to_arrow(where="x = -1").num_rows == len(changes)
 
 
+@pytest.mark.parametrize("version", [6, 9])
+def test_log_files_are_laid_out_with_their_base_files(version: int, spark: SparkSession, tmp_path: Path) -> None:
+    options = {"hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.write.table.version": str(version)}
+    table = table_at(spark, tmp_path / "t", **options)
+    table.insert(flights(spark, STORED))
+    table.upsert(flights(spark, [(n, part, ts + 10, x + 1) for n, part, ts, x in STORED[::9]]))
+    before = seen(tmp_path / "t")
+    assert lakeformat.open(tmp_path / "t").snapshot().live.has_logs
+    session = ClusterSession(table.engine, table.options, SparkRewriter(spark, task_bytes=1))
+    session.cluster(request_of(table.options, ["x"], "linear", target_file_bytes=2000))
+    assert not lakeformat.open(tmp_path / "t").snapshot().live.has_logs
+    assert seen(tmp_path / "t") == before
+    assert max(widths(tmp_path / "t")) < 110
+
+
 class Failing(LocalStorage):
     """The first attempt of every task dies with its file half written."""
 
