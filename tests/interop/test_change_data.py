@@ -28,6 +28,8 @@ QUERY: Final = {
     "hoodie.datasource.query.type": "incremental",
     "hoodie.datasource.query.incremental.format": "cdc",
 }
+#: Neither side cleans: changes of the first commits are asked for to the end.
+KEPT: Final = {"hoodie.clean.automatic": "false"}
 BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
 END: Final = "hoodie.datasource.read.end.instanttime"
 COW: Final = "COPY_ON_WRITE"
@@ -80,7 +82,7 @@ def assert_same_changes(hudi: Hudi, table: Table, path: Path) -> None:
 )
 def test_turn_by_turn(hudi: Hudi, version: str, kind: str, mode: str, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    options = {"hoodie.write.table.version": version, "table_type": kind, CDC: "true", MODE: mode}
+    options = {"hoodie.write.table.version": version, "table_type": kind, CDC: "true", MODE: mode, **KEPT}
     table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", ordering="ts", **options)
     theirs = {
         "hoodie.datasource.write.table.type": kind,
