@@ -207,7 +207,3 @@ def test_a_truncated_plan(tmp_path: Path) -> None:
 def test_tables_without_log_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTableError, match=r"compaction with hoodie\.table\.type=COPY_ON_WRITE"):
         lakeformat.open(unpack("hudi_v6/cow_part_hive", tmp_path)).compact()
-    with pytest.raises(UnsupportedTableError, match=r"compaction with hoodie\.table\.cdc\.enabled=true"):
-        lakeformat.open(unpack("hudi_changes/v9_mor_cdc_logs", tmp_path)).compact()
-    # Of compactions of version 6 no changes are logged.
-    assert lakeformat.open(unpack("hudi_changes/v6_mor_cdc_logs", tmp_path)).compact().skipped
