@@ -223,7 +223,7 @@ def differences(found: Rows, wanted: Rows) -> Iterator[str]:
 def compared(look: Look) -> list[str]:
     """How our read differs from Hudi's. Only an instant may be refused, and then by both."""
     try:
-        ours = by_key(lakeformat.open(look.table, **look.options).to_arrow(as_of=look.as_of))
+        ours = by_key(lakeformat.open(look.table, **look.options).to_arrow(as_of=look.as_of, meta_columns=True))
     except InstantNotAvailableError as refusal:
         return [f"we refuse: {refusal}"] if look.as_of is None or not isinstance(look.rows, str) else []
     if isinstance(look.rows, str):

@@ -40,7 +40,7 @@ def move(table: lakeformat.Table, to: int) -> Any:
 
 def states(table: lakeformat.Table) -> dict[str, list[dict[str, Any]]]:
     times = [instant.time for instant in table.snapshot().timeline.commits]
-    return {time: hudi_rs.rows_by_key(table.to_arrow(as_of=time)) for time in times}
+    return {time: hudi_rs.rows_by_key(table.to_arrow(as_of=time, meta_columns=True)) for time in times}
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -86,7 +86,7 @@ def leftover_instants(path: Path) -> list[str]:
 def test_tables_of_hudis(name: str, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
     table = lakeformat.open(path)
-    rows = hudi_rs.rows_by_key(table.to_arrow())
+    rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))
     version = table.config.version
     for to in [9, 8, 6] if version == 6 else [6, 9]:
         move(table, to)
@@ -223,10 +223,10 @@ def test_merge_on_read_between_8_and_9(tmp_path: Path) -> None:
     for name in names("hudi_v8_v9"):
         if "_mor_" in name and "partial" not in name and "pending" not in name:
             table = lakeformat.open(unpack(name, tmp_path))
-            rows = hudi_rs.rows_by_key(table.to_arrow())
+            rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))
             for to in (17 - table.config.version, table.config.version):
                 move(table, to)
-                assert hudi_rs.rows_by_key(table.to_arrow()) == rows, name
+                assert hudi_rs.rows_by_key(table.to_arrow(meta_columns=True)) == rows, name
 
 
 def commits_in(store: TimelineStore) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def test_an_archive_moves_with_the_table(name: str, tmp_path: Path) -> None:
     table, store = lakeformat.open(path), TimelineStore(LocalStorage(str(path)))
     archived = commits_in(store)
     assert archived
-    rows = hudi_rs.rows_by_key(table.to_arrow())
+    rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))
     plans = [file.read_bytes() for file in sorted(path.rglob("*.clean.requested"))]
     for _ in range(3):
         other_version(table.engine.storage)

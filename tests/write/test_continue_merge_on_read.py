@@ -45,7 +45,7 @@ def test_upsert_and_delete(
 ) -> None:
     table = lakeformat.open(unpack(name, tmp_path), **BUCKETS.get(name, {}))
     ordering = table.config.ordering_field
-    model, schema = by_key(table.to_arrow().to_pylist(maps_as_pydicts="strict")), table.schema
+    model, schema = by_key(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict")), table.schema
     rows = [row for _, row in sorted(model.items())]
     changed = [{**row, ordering: later(row[ordering])} if ordering else row for row in rows[::2]]
     result = write(table, pa.Table.from_pylist(changed, schema), Operation.UPSERT)
@@ -62,7 +62,7 @@ def test_upsert_and_delete(
 
 
 def check(table: lakeformat.Table, model: dict[tuple[str, str], dict[str, object]], *, hudi_rs_too: bool) -> None:
-    ours = by_key(table.to_arrow().to_pylist(maps_as_pydicts="strict"))
+    ours = by_key(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"))
     assert ours == {key: bare(row) for key, row in model.items()}
     if not hudi_rs_too:
         return
