@@ -142,7 +142,7 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.write.complex.keygen.validation.enable
     """,
     "it counts only with an option that is refused unless it is off": """
-        hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.* hoodie.table.cdc.*
+        hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.*
         hoodie.precommit.validators.streaming.*
     """,
     "it counts only with hoodie.datasource.read.table.valued.function.timeline.relation, which is refused": """
@@ -199,9 +199,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.precommit.validators.failure.policy": ("a failed validator always fails the write", "", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
-    "hoodie.table.cdc.enabled": (
-        "writes log no changes", "ask for images of them by hoodie.datasource.query.incremental.format=cdc, which "
-        "needs no log", ""),
     # Columns and their values.
     "hoodie.populate.meta.fields": ("tables without meta columns are not written", "", ""),
     "hoodie.schema.on.read.enable": (

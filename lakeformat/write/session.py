@@ -149,6 +149,9 @@ class WriteSession:
 
         def one(at: int) -> Written | None:
             bucket, task = plan.buckets[at], first_task + at
+            rewrites = bucket.base is not None if bucket.onto is None else bucket.onto.merging is not None
+            if rewrites and (logged := handles.change_data(bucket, task)) is not None:
+                self._announce(handles.instant_time, logged, merges=False)
             rows = plan.rows[bucket.partition_path]
             if bucket.onto is not None:
                 name = log_file_name(bucket, bucket.onto, task, handles)
@@ -187,6 +190,9 @@ class WriteSession:
                 raise WriteConflictError(
                     f"another writer has appended {file.stat.path} meanwhile; run the write again, it will follow it"
                 )
+            for path, _ in file.stat.cdc_stats:
+                self._announce(commit.time, path, merges=False)
+                self.storage.move(join_path(file.staged_path.rpartition("/")[0], path.rpartition("/")[2]), path)
             self.storage.move(file.staged_path, file.stat.path)
             placed.append(replace(file, staged_path=file.stat.path))
         return placed
