@@ -213,7 +213,10 @@ def leftovers(storage: LocalStorage) -> list[str]:
     """What should not be there once a writer has recovered: pending instants, orphans, markers, claims, stages."""
     store = TimelineStore(storage)
     timeline = store.load()
-    stats = [stat for instant in timeline.commits for stat in store.commit(instant).all_stats()]
+    archived = store.archived()
+    commits = [store.commit(instant) for instant in timeline.commits]
+    commits += [metadata for _, metadata in archived.commits(archived.completed_in(""))]
+    stats = [stat for metadata in commits for stat in metadata.all_stats()]
     named = {path for stat in stats for path in (stat.path, *dict(stat.cdc_stats))}
     root = Path(storage.root)
     files = {str(p.relative_to(root)) for p in root.rglob("*.parquet") if BaseFileName.match(p.name)}

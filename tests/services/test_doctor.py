@@ -253,9 +253,21 @@ def torn_archive(path: Path) -> None:
         other_bytes(file, 60, file.stat().st_size * 2 // 3)
 
 
+def cut_archive(path: Path) -> None:
+    """The last bytes of the archive never came to the disk."""
+    file = max((path / ".hoodie/archived").glob(".commits_*"))
+    file.write_bytes(file.read_bytes()[:-7])
+
+
+def no_history_file(path: Path) -> None:
+    min((path / ".hoodie/timeline/history").glob("*.parquet")).unlink()
+
+
 @pytest.mark.parametrize(
     ("name", "plant", "kind"),
     [
+        ("v6_cow_cleaned_archived", cut_archive, Kind.TORN_ARCHIVE),
+        ("v9_cow_lsm_levels", no_history_file, Kind.TORN_ARCHIVE),
         ("v6_mor_restored_to_savepoint", torn_log, Kind.TORN_LOG),
         ("v9_mor_savepoint_kept_by_cleaner", torn_log, Kind.TORN_LOG),
         ("v6_cow_cleaned_archived", torn_archive, Kind.TORN_ARCHIVE),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
+from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.model.files import BaseFile
 from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.services.doctor.findings import Finding, Kind
-from lakeformat.storage.port import HOODIE, Storage
+from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_groups import PARTITION_MARKER
 from lakeformat.table_state.file_index.live import IndexedFiles
 from lakeformat.table_state.file_index.stored import FOLDER
+from lakeformat.timeline.archived import LOG_NAME
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -73,6 +76,17 @@ def archive(store: TimelineStore) -> Iterator[Finding]:
             pass
     except (LakeformatError, OSError) as error:  # What Parquet says of damaged pages, too.
         yield Finding(Kind.TORN_ARCHIVE, folder, f"{_BACK} ({error}); until then older history cannot be read")
+    for entry in store.storage.list(folder):
+        if LOG_NAME.fullmatch(entry.name) and (lost := entry.size_bytes - _whole_blocks(store.storage, entry)):
+            cure = f"{_BACK}; readers pass over what is no block, and the instants in it"
+            yield Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost)
+
+
+def _whole_blocks(storage: Storage, entry: FileInfo) -> int:
+    """Bytes of a file of layout 1's archive that are blocks."""
+    with storage.open_input(entry.path) as source, suppress(CorruptTableError):
+        return sum(block.size_bytes for block in blocks_of(source, entry.path, entry.size_bytes))
+    return entry.size_bytes  # What cannot be decoded has been told of already.
 
 
 def markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
