@@ -48,6 +48,11 @@ _WRAPPED: Final[tuple[Any, ...]] = (
     {"type": "int", "logicalType": "date"},  # Within an array of values only: alone, this branch is the array.
 )
 _NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
+#: Of a record: start and end of its key, branch of its value, start and end of that.
+_PLACES: Final = 5
+#: Looking for records alike costs as much as to read some; where fewer are found it is left for so many records.
+_FEW_ALIKE: Final = 16
+_HOPS_BETWEEN: Final = 128
 
 
 def _wrapper(avro: Any) -> AvroType:
@@ -113,23 +118,85 @@ def _texts(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Array:
 
 
 def _hopped(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
-    """Where keys start and end, and where values do. Only a record tells where the next is: a loop."""
-    key_starts, key_ends, branches, starts, ends = (array("q") for _ in range(5))
+    """Where keys start and end, and where values do.
+
+    Only a record tells where the next one is. But where keys are of one length, and values take as many bytes, records
+    follow one another in steps; whether they do is seen of many at once.
+    """
+    parts: list[Ints] = []
+    hopped = array("q")
     count, at = _count(data, at)
     while count:
-        for _ in range(count):
-            key_starts.append(at)
-            at = _after_optional_text(data, at)
-            key_ends.append(at)
-            branch, start = _varint(data, _after_optional_text(data, at))
-            at = _wrapped(data, start)[1] if branch == _ARRAY else _after_value(data, branch, start)
-            branches.append(branch)
-            starts.append(start)
-            ends.append(at)
+        hops = 0
+        while count:
+            places, branch_at = _record(data, at)
+            hopped.extend(places)
+            at, count, hops = places[-1], count - 1, hops - 1
+            if hops < 0 and count:
+                alike = _alike(data, places, branch_at, count)
+                if alike:
+                    parts += [_ints(hopped).reshape(-1, _PLACES), _repeated(places, alike)]
+                    del hopped[:]
+                at, count = at + alike * (places[-1] - places[0]), count - alike
+                hops = 0 if alike >= _FEW_ALIKE else _HOPS_BETWEEN
         count, at = _count(data, at)
     if at != len(data):
         raise ValueError(f"its records end at byte {at} of {len(data)}")
-    return (_ints(key_starts), _ints(key_ends)), _Values(_ints(branches), _ints(starts), _ints(ends))
+    parts.append(_ints(hopped).reshape(-1, _PLACES))
+    key_starts, key_ends, branches, starts, ends = np.concatenate(parts).T.copy()
+    return (key_starts, key_ends), _Values(branches, starts, ends)
+
+
+def _record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
+    """Where its key starts and ends, the branch of its value, where that starts and ends; and where the branch is."""
+    key_end = _after_optional_text(data, at)
+    branch_at = _after_optional_text(data, key_end)
+    branch, start = _varint(data, branch_at)
+    end = _wrapped(data, start)[1] if branch == _ARRAY else _after_value(data, branch, start)
+    return (at, key_end, branch, start, end), branch_at
+
+
+def _alike(data: memoryview, places: tuple[int, ...], branch_at: int, most: int) -> int:
+    """How many records behind this one, of so many, have their key and value at the same distances.
+
+    They do if the bytes that tell lengths and branches are the same, and numbers end at the same byte.
+    """
+    begin, key_end, branch, start, end = places
+    if branch == _ARRAY:
+        return 0
+    step, told = end - begin, np.zeros(end - begin, np.uint8)
+    told[: _text_at(data, begin) - begin] = 0xFF
+    told[key_end - begin : _text_at(data, key_end) - begin] = 0xFF
+    told[branch_at - begin : start - begin] = 0xFF
+    if _HOPS[branch] is _after_varint:
+        told[start - begin :] = 0x80
+    elif _HOPS[branch] is _after_text:
+        told[start - begin : _varint(data, start)[1] - begin] = 0xFF
+    at, whole = np.flatnonzero(told), np.frombuffer(data, np.uint8)
+    told = told[at]
+    here = whole[begin + at] & told
+    most, found, window = min(most, (len(data) - end) // step), 0, _FEW_ALIKE
+    while found < most:
+        rows = min(window, most - found)
+        first = end + found * step
+        there = whole[first : first + rows * step].reshape(rows, step)[:, at] & told
+        same = (there == here).all(axis=1)
+        if not same.all():
+            return found + int(np.argmin(same))
+        found, window = found + rows, 4 * window
+    return found
+
+
+def _repeated(places: tuple[int, ...], times: int) -> Ints:
+    """The places of so many records behind one, laid out as it is."""
+    step = places[-1] - places[0]
+    moved = np.array([step, step, 0, step, step], np.int64)
+    return np.array(places, np.int64) + moved * np.arange(1, times + 1)[:, None]
+
+
+def _text_at(data: memoryview, at: int) -> int:
+    """Where an optional text starts, or ends if it is null."""
+    return _varint(data, at + 1)[1] if data[at] else at + 1
 
 
 def _ordering(data: npt.NDArray[np.uint8], values: _Values, block: LogBlock) -> tuple[pa.Array, ...]:

@@ -33,6 +33,7 @@ __all__ = [
     "read_footer",
     "read_footers",
     "read_metadata",
+    "repeated_texts",
     "row_batches",
     "vanished",
 ]
@@ -49,6 +50,8 @@ MAX_KEY: Final = b"hoodie_max_record_key"
 #: Parsed footers kept in memory, most of them filters, and footers read before some are let go of again.
 _KEPT_BYTES: Final = 64 << 20
 _AT_A_TIME: Final = 64
+#: Bytes a value, below which a chunk of texts is taken for dictionary-encoded.
+_DICTIONARY_BYTES: Final = 2
 
 #: Keys compare as Java strings, by UTF-16 units; that is UTF-8's order for text without these lead bytes.
 _OTHER_ORDER: Final = 0xEE
@@ -171,6 +174,23 @@ def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
     """The Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
     with open_base(storage, file) as source, open_parquet(source, file.path) as parquet:
         return parquet.metadata
+
+
+def repeated_texts(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
+    """Text columns with few values, as far as the first row group tells: cheaper to decode as dictionaries.
+
+    A plain text takes four bytes at least, so a column below two is in a dictionary, but for a rest.
+    """
+    if not footer.num_row_groups:
+        return []
+    group = footer.row_group(0)
+    chunks = (group.column(at) for at in range(group.num_columns))
+    small = {c.path_in_schema for c in chunks if c.physical_type == "BYTE_ARRAY" and _is_small(c)}
+    return [name for name in columns if name in small]
+
+
+def _is_small(chunk: pq.ColumnChunkMetaData) -> bool:
+    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < _DICTIONARY_BYTES * chunk.num_values)
 
 
 def group_bytes(footer: pq.FileMetaData, group: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,8 +18,9 @@ from lakeformat.codec.conform import conform
 from lakeformat.codec.log_block import LogBlock
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.batch_rows import OpenParquet
-from lakeformat.files.footers import group_bytes, open_parquet, row_batches, vanished
+from lakeformat.files.footers import group_bytes, open_parquet, repeated_texts, row_batches, vanished
 from lakeformat.files.log_reader import decode_blocks, plan_blocks
+from lakeformat.files.slice_columns import base_may_win
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
 from lakeformat.files.stored_shape import StoredShape
 from lakeformat.merge.fold import folded_parts
@@ -32,9 +34,11 @@ from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import Predicate, mask
 from lakeformat.storage.port import Storage
 
-__all__ = ["MergedSlice", "SliceLeft", "SliceMerging", "look_at_slice", "merged_slice", "read_slice"]
+__all__ = ["LOGS_IN_MEMORY", "MergedSlice", "SliceLeft", "SliceMerging", "look_at_slice", "merged_slice", "read_slice"]
 
 _AS_STORED = StoredShape()
+#: Log records in memory take so many times the bytes of their files, about.
+LOGS_IN_MEMORY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def read_slice(
         if told is not None and skipping is not None and not may_hold(told, skipping):
             return
         logs = opened.logs()
-        merge = SliceMerge(logs, opened.rule)
+        merge = opened.merge(logs)
         wanted = pa.schema([table.field(name) for name in columns])
         if opened.parquet is not None:
             groups = None if told is None or skipping is None else opened.groups(told, skipping, logs)
@@ -129,7 +133,7 @@ class MergedSlice:
 
     def __init__(self, opened: _Opened, table: pa.Schema, columns: Sequence[str]) -> None:
         self._opened, logs = opened, opened.logs()
-        self._merge = SliceMerge(logs, opened.rule)
+        self._merge = opened.merge(logs)
         self._wanted = pa.schema([table.field(name) for name in columns])
         self.blocks = opened.blocks
         self.log_records = len(logs)
@@ -208,9 +212,9 @@ class _Opened:
         self.rule = merging.rule.within(table.names)
         self._shape = merging.shape or _AS_STORED
         self._only = merging.only
-        chosen_by = () if self._only is None else (COMMIT_TIME,)
-        names = dict.fromkeys((*columns, *self.rule.needed_of_base(), *chosen_by))
-        self._schema = pa.schema([table.field(name) for name in names if name in table.names])
+        self._asked = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
+        self._table = table
+        self._schema = self._base_schema = self._with(self.rule)
         self._blocks: Sequence[LogBlock] = plan_blocks(storage, piece.logs, is_committed=merging.visible)
         self.parquet: OpenParquet | None = None
         if piece.base is not None:
@@ -253,6 +257,19 @@ class _Opened:
             parts = (chosen for part in parts if (chosen := _chosen(part, self._only)) is not None)
         return folded_parts(parts, self.rule, self._schema)
 
+    def merge(self, logs: Versions) -> SliceMerge:
+        """What the base file's batches meet: it is not asked for what is told already."""
+        rule = self.rule
+        footer = self.parquet.metadata if self.parquet is not None and self._shape is _AS_STORED else None
+        if footer is not None and rule.ordering and not base_may_win(footer, logs, rule, self._table):
+            rule = replace(rule, ordering=())
+            self._base_schema = self._with(rule)
+        return SliceMerge(logs, rule)
+
+    def _with(self, rule: ReadRule) -> pa.Schema:
+        names = dict.fromkeys((*self._asked, *rule.needed_of_base()))
+        return pa.schema([self._table.field(name) for name in names if name in self._table.names])
+
     def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
         """The row groups of the base file that are to be read."""
         return groups_left(told, skipping, logs, keys_known=self._shape.key is None)
@@ -263,14 +280,18 @@ class _Opened:
         """Rows of the base file as the table has them."""
         assert self.parquet is not None  # noqa: S101  The caller's.
         assert self._base is not None  # noqa: S101  The caller's.
-        present, path, names = set(self.parquet.schema_arrow.names), self._base.path, self._schema.names
+        present, path, names = set(self.parquet.schema_arrow.names), self._base.path, self._base_schema.names
         stored = [name for name in self._shape.asked(names, self._instant) if name in present]
+        footer = self.parquet.metadata
+        again = open_parquet(
+            self.parquet.from_source, path, metadata=footer, read_dictionary=repeated_texts(footer, stored)
+        )
         batches = row_batches(
-            self.parquet, path, most_rows, columns=stored, row_groups=groups, threads=threads, most_bytes=most_bytes
+            again, path, most_rows, columns=stored, row_groups=groups, threads=threads, most_bytes=most_bytes
         )
         for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
             shaped = batch if self._shape is _AS_STORED else self._shape.restored(batch, names, self._instant)
-            rows = conform(shaped, self._schema)
+            rows = conform(shaped, self._base_schema)
             yield rows if self._only is None else rows.filter(mask(self._only, rows))
 
     def shown(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:

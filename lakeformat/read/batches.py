@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import open_parquet, row_batches, vanished
+from lakeformat.files.footers import open_parquet, repeated_texts, row_batches, vanished
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
@@ -31,8 +31,6 @@ BATCH_ROWS = 65_536
 _BATCH_BYTES = 16 << 20
 #: Decoded bytes of a batch, at most, but for a row that takes more.
 _MOST_BYTES = 32 << 20
-#: Bytes a value, below which a chunk of texts is taken for dictionary-encoded.
-_DICTIONARY_BYTES = 2
 
 
 def read_split(
@@ -135,7 +133,7 @@ def _rows_of_file(
                 groups = _may_match(footer, part, query, table)
                 if not groups:
                     return
-            repeated = _repeated_texts(footer, columns)
+            repeated = repeated_texts(footer, columns)
             again = open_parquet(source, part.path, metadata=footer, read_dictionary=repeated)
             batches = row_batches(
                 again,
@@ -150,23 +148,6 @@ def _rows_of_file(
                 yield batch if shape is None else shape.restored(batch, names, part.instant_time)
     except FileNotFoundError:
         raise vanished(part.path) from None
-
-
-def _repeated_texts(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
-    """Text columns with few values, as far as the first row group tells: cheaper to decode as dictionaries.
-
-    A plain text takes four bytes at least, so a column below two is in a dictionary, but for a rest.
-    """
-    if not footer.num_row_groups:
-        return []
-    group = footer.row_group(0)
-    chunks = (group.column(at) for at in range(group.num_columns))
-    small = {c.path_in_schema for c in chunks if c.physical_type == "BYTE_ARRAY" and _is_small(c)}
-    return [name for name in columns if name in small]
-
-
-def _is_small(chunk: pq.ColumnChunkMetaData) -> bool:
-    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < _DICTIONARY_BYTES * chunk.num_values)
 
 
 def _asked(query: ReadQuery) -> list[str]:

@@ -119,11 +119,34 @@ def test_any_keys_and_longs(deletes: list[tuple[str, int]]) -> None:
     assert [column.to_pylist() for column in found.ordering] == ([[value for _, value in deletes]] if deletes else [])
 
 
+#: Keys of one length, or not; values of as many bytes, or not; so many deletes in a row.
+RUNS = st.lists(
+    st.tuples(
+        st.sampled_from(["key-{:04d}", "k{}", "schlüssel-{:03d}", "{:0200d}"]),
+        st.sampled_from([("LongWrapper", 70), ("LongWrapper", 7), ("LongWrapper", 2**40), ("IntWrapper", 0)]),
+        st.integers(1, 400),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=60)
+@given(RUNS)
+def test_deletes_laid_out_alike_are_told_from_others(runs: list[tuple[str, tuple[str, int], int]]) -> None:
+    keys = [form.format(at) for form, _, count in runs for at in range(count)]
+    values = [(name, value + at % 3 if value else 0) for _, (name, value), count in runs for at in range(count)]
+    found = read(delete_content([(key, *value) for key, value in zip(keys, values, strict=True)]))
+    assert found.keys.to_pylist() == keys
+    told = [value or None for _, value in values]
+    assert [column.to_pylist() for column in found.ordering] == ([told] if any(told) else [])
+
+
 @settings(max_examples=200)
 @given(st.data())
 def test_damaged_deletes_are_read_or_refused(data: st.DataObject) -> None:
     inside = ("ArrayWrapper", [("LongWrapper", 5), ("StringWrapper", "x")])
-    content = bytearray(delete_content([("a", *inside), ("b", "IntWrapper", 0), ("c", *inside)]))
+    alike = [("k", "LongWrapper", at) for at in range(20)]
+    content = bytearray(delete_content([("a", *inside), ("b", "IntWrapper", 0), ("c", *inside), *alike]))
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     try:
         found = read(bytes(content))

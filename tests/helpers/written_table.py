@@ -127,7 +127,7 @@ def wins(stored: Row, incoming: Row) -> bool:
 
 def assert_hudi_rs_agrees(table: lakeformat.Table, as_of: str | None) -> None:
     """The same rows, meta columns included; hudi-rs shows the past with the columns of the present, empty."""
-    ours = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of))
+    ours = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of, meta_columns=True))
     theirs = hudi_rs.rows_by_key(hudi_rs.read(table.engine.storage.location, as_of))
     columns = {*ADDED, *(ours[0] if ours else ())}
     assert [{name: row.get(name) for name in columns} for row in theirs] == [

@@ -1,0 +1,43 @@
+"""Which columns of a base file its log files need beside those asked for. Pure."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.files.footer_bounds import row_group_bounds
+from lakeformat.merge.read_rule import ReadRule
+from lakeformat.merge.versions import Versions
+
+__all__ = ["base_may_win"]
+
+
+def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table: pa.Schema) -> bool:
+    """Whether a row of the base file may be newer than a log file's version of its record, as far as footers tell.
+
+    Args:
+        logs: one version of each record.
+        table: all columns as readers see them.
+    """
+    if not rule.ordering:
+        return False
+    name, told = rule.ordering[0], ~logs.unconditional
+    if len(rule.ordering) > 1 or not _is_exact(table, name):
+        return True
+    if not told.any():
+        return False
+    written = logs.ordering[0].filter(pa.array(told)) if not told.all() else logs.ordering[0]
+    bounds, _, _ = row_group_bounds([footer], [name], table)
+    highest = bounds[name].maximum
+    if written.null_count or highest.null_count or not len(highest):
+        return True
+    return bool(pc.greater(pc.max(highest), pc.min(written)).as_py())
+
+
+def _is_exact(table: pa.Schema, name: str) -> bool:
+    """Whether the column has no values beside the order, as NaN is."""
+    if name not in table.names:
+        return False
+    kind = table.field(name).type
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
