@@ -17,7 +17,7 @@ OPEN: Final = """
     hoodie.common.* hoodie.compact.* hoodie.compaction.* hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.*
     hoodie.deltastreamer.* hoodie.embed.* hoodie.filesystem.* hoodie.gcp.* hoodie.index.hbase.* hoodie.log.*
     hoodie.logfile.* hoodie.markers.* hoodie.memory.* hoodie.meta.sync.* hoodie.metadata.* hoodie.metrics.*
-    hoodie.parquet.encryption.* hoodie.partition.ttl.* hoodie.spark.sql.* hoodie.sql.* hoodie.streamer.*
+    hoodie.parquet.encryption.* hoodie.spark.sql.* hoodie.sql.* hoodie.streamer.*
     hoodie.write.concurrency.early.conflict.* hoodie.write.lock.*
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
 """
@@ -30,7 +30,7 @@ TOLD: Final[Mapping[str, str]] = {
     "no catalog or metastore is told of the table and its partitions": """
         hoodie.datasource.hive_sync.enable hoodie.datasource.meta.sync.enable
     """,
-    "a write does what hoodie.datasource.write.operation says, also by SQL's insert into": """
+    "SQL's insert into adds rows, and other writes do what hoodie.datasource.write.operation says": """
         hoodie.spark.sql.insert.into.operation hoodie.sql.bulk.insert.enable hoodie.sql.insert.mode
     """,
     "log files are compacted into base files, never into log files": """
@@ -55,16 +55,15 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.hfile.* hoodie.table.index.defs.path hoodie.table.metadata.* hoodie.table.secondary.indexes.metadata
         hoodie.bloom.index.use.metadata
     """,
-    "compaction goes its own way through log files, after writes or by a call": """
+    "compaction merges log files in one way, after writes by hoodie.compact.inline or by a call": """
         hoodie.compact.* hoodie.compaction.* hoodie.log.compaction.* hoodie.datasource.compaction.async.enable
         hoodie.datasource.write.streaming.disable.compaction
     """,
-    "copy-on-write tables have no log files to write or merge": """
-        hoodie.log.* hoodie.logfile.* hoodie.datasource.merge.type
-        hoodie.merge.use.record.positions hoodie.metricscompaction.* hoodie.optimized.log.blocks.scan.enable
-        hoodie.table.log.file.format hoodie.write.record.positions hoodie.common.*
+    "a write adds a log file of Parquet blocks to a slice, and all of them are merged in one way": """
+        hoodie.log.* hoodie.logfile.* hoodie.merge.use.record.positions hoodie.optimized.log.blocks.scan.enable
+        hoodie.table.log.file.format hoodie.write.record.positions
     """,
-    "cleaning and archiving do it in their own way": """
+    "cleaning and archiving do it in their own way, by the options that are obeyed": """
         hoodie.archive.* hoodie.clean.* hoodie.cleaner.* hoodie.commits.archival.*
         hoodie.write.empty.clean.interval.hours
     """,
@@ -75,7 +74,7 @@ PASSED: Final[Mapping[str, str]] = {
     "partition values are read from the rows' columns": """
         hoodie.datasource.partition_extractor_class hoodie.table.partition_extractor_class
     """,
-    "it counts only with hoodie.metrics.on": "hoodie.metrics.*",
+    "it counts only with hoodie.metrics.on": "hoodie.metrics.* hoodie.metricscompaction.*",
     "failed writes are rolled back by the next writer, once they show no life": """
         hoodie.clean.failed.writes.policy hoodie.rollback.* hoodie.client.heartbeat.* hoodie.write.ignore.failed
         hoodie.datasource.write.streaming.ignore.failed.batch hoodie.write.markers.type hoodie.markers.*
@@ -87,16 +86,21 @@ PASSED: Final[Mapping[str, str]] = {
     """,
     "memory is bounded by lakeformat's own options": """
         hoodie.memory.* hoodie.write.buffer.* hoodie.write.executor.* hoodie.cdc.file.group.iterator.memory.spill.bytes
-        hoodie.file.index.cache.*
+        hoodie.file.index.cache.* hoodie.common.*
     """,
     "there is no timeline server, and no view of the files is kept between writes": """
         hoodie.embed.* hoodie.filesystem.* hoodie.time.generator.* hoodie.release.resource.on.completion.enable
     """,
-    "new tables are of version 6, their timeline in UTC and in its usual folders": """
-        hoodie.timeline.* hoodie.table.timeline.timezone hoodie.archivelog.folder hoodie.write.auto.upgrade
-        hoodie.table.initial.version hoodie.partition.metafile.use.base.format hoodie.assume.date.partitioning
-        hoodie.skip.default.partition.validation hoodie.table.checksum hoodie.table.create.schema
-        hoodie.table.legacy.payload.class hoodie.table.multiple.base.file.formats.enable
+    "a table keeps its version until upgrade() or downgrade() is called": """
+        hoodie.write.auto.upgrade hoodie.table.initial.version
+    """,
+    "new tables have their timeline in UTC and in its usual folders": """
+        hoodie.timeline.* hoodie.table.timeline.timezone hoodie.archivelog.folder
+    """,
+    "the table's properties follow from its other settings": """
+        hoodie.table.checksum hoodie.table.create.schema hoodie.table.legacy.payload.class
+        hoodie.table.multiple.base.file.formats.enable hoodie.partition.metafile.use.base.format
+        hoodie.assume.date.partitioning hoodie.skip.default.partition.validation
     """,
     "a write makes one commit, which tells no event times": """
         hoodie.auto.commit hoodie.allow.empty.commit hoodie.fail.on.timeline.archiving hoodie.payload.event.time.field
@@ -126,20 +130,22 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.clustering.async.max.commits hoodie.clustering.enable.expirations hoodie.clustering.expiration.*
         hoodie.clustering.execution.strategy.class hoodie.clustering.fail.on.* hoodie.clustering.plan.generation.*
         hoodie.clustering.plan.strategy.* hoodie.clustering.rollback.* hoodie.clustering.updates.strategy
-        hoodie.layout.optimize.* hoodie.fail.writes.on.inline.table.service.exception hoodie.table.service.manager.*
-        hoodie.table.services.*
+        hoodie.layout.optimize.*
     """,
+    "services come after the write and never make it look failed": """
+        hoodie.fail.writes.on.inline.table.service.exception hoodie.table.services.*
+    """,
+    "it counts only with hoodie.table.service.manager.enabled": "hoodie.table.service.manager.*",
     "the rows' own schema is written, held against the table's": """
         hoodie.avro.schema hoodie.avro.schema.external.transformation hoodie.avro.schema.validate
         hoodie.bulkinsert.schema.ddl hoodie.internal.* hoodie.schema.cache.enable
         hoodie.write.complex.keygen.validation.enable
     """,
     "it counts only with an option that is refused unless it is off": """
-        hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.* hoodie.table.cdc.*
+        hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.*
         hoodie.precommit.validators.streaming.*
     """,
-    "it counts only with queries that are refused by hoodie.datasource.query.type": """
-        hoodie.datasource.read.streaming.table.version
+    "it counts only with hoodie.datasource.read.table.valued.function.timeline.relation, which is refused": """
         hoodie.datasource.read.table.valued.function.*
     """,
     "it changes the cost of an incremental query alone, which opens few files": """
@@ -150,8 +156,8 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.datasource.read.file.index.* hoodie.datasource.read.use.new.parquet.file.format
         hoodie.file.group.reader.enabled hoodie.file.index.enable hoodie.read.blob.inline.mode
     """,
-    "Spark's own checkpoints say which batches were written": "hoodie.datasource.write.streaming.*",
-    "Hudi's SQL commands are not there": "hoodie.spark.sql.* hoodie.sql.*",
+    "Spark sends a batch that failed again, and it is written once": "hoodie.datasource.write.streaming.*",
+    "SQL statements are carried out in one way": "hoodie.spark.sql.* hoodie.sql.*",
     "it counts only with hoodie.write.rolling.metadata.keys": "hoodie.write.rolling.metadata.timeline.*",
     "it goes into the commit's extra metadata, as in Hudi": "_hoodie.* _.hoodie.*",
     "it is for Hudi's tools, not for a writer": """
@@ -161,6 +167,7 @@ PASSED: Final[Mapping[str, str]] = {
 }
 
 _JAVA: Final = "a Java class cannot run here"
+_UNIT: Final = "positions are in the table's own unit: instants in version 6, completion times from 8 on"
 _MERGER: Final = "merging by a merger of Hudi's is not built"
 _SET_MODE: Final = "say the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
 #: Hudi's id of merging by event time, which is what a table with an ordering field does unless told otherwise.
@@ -182,7 +189,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "partial updates go by another option", "set lakeformat.write.partial.update", ""),
     "hoodie.write.partial.update.schema": (
         "partial updates go by another option", "set lakeformat.write.partial.update", ""),
-    "hoodie.partition.ttl.*": ("no partition expires", "remove old ones by operation delete_partition", ""),
     "hoodie.clean.partition.filter.*": ("cleaning looks at every partition", "", ""),
     "hoodie.errortable.enable": ("there is no table of bad rows, and one of them fails the write", "", ""),
     "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "write rows that are read from there", ""),
@@ -193,10 +199,10 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.precommit.validators.failure.policy": ("a failed validator always fails the write", "", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
-    "hoodie.table.cdc.enabled": ("changes are not logged row by row", "", ""),
     # Columns and their values.
     "hoodie.populate.meta.fields": ("tables without meta columns are not written", "", ""),
-    "hoodie.schema.on.read.enable": ("columns are known by name, not by id", "", ""),
+    "hoodie.schema.on.read.enable": (
+        "writes know columns by name, not by id; reads of such tables need no option", "", ""),
     "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
     "hoodie.datasource.write.drop.partition.columns": ("partition columns are kept in the files", "", ""),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
@@ -231,8 +237,11 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     # Which rows are read.
     "hoodie.datasource.read.incr.filters": ("filters are conditions of the query", "set where", ""),
     "hoodie.datasource.read.incr.path.glob": ("paths choose no rows", "set where on the partition columns", ""),
-    "hoodie.datasource.read.incr.table.version": (
-        "bounds are in the table's own unit: instants in version 6, completion times from 8 on", "", ""),
+    "hoodie.datasource.read.incr.table.version": (_UNIT, "", ""),
+    "hoodie.datasource.read.streaming.table.version": (_UNIT, "", ""),
+    "hoodie.datasource.merge.type": ("log files are always merged", "", ""),
+    "hoodie.table.services.enabled": (
+        "each service has a switch of its own", "set hoodie.clean.automatic and hoodie.archive.automatic to false", ""),
     "hoodie.datasource.read.paths": ("a read takes one table", "set where to read some of its partitions", ""),
     "hoodie.datasource.read.extract.partition.values.from.path": (
         "partition values are read from the rows' columns", "", ""),

@@ -98,7 +98,13 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(ARCHIVES, "After a write, move old commits from the timeline into the archive.", Effect.WRITE, flag, True),
     Option(MIN_COMMITS, "Commits that archiving leaves on the timeline.", Effect.WRITE, positive, 20),
-    Option(MAX_COMMITS, "With more commits than these on the timeline, some are archived.", Effect.WRITE, positive, 30),
+    Option(
+        MAX_COMMITS,
+        "With more commits, cleans and rollbacks on the timeline, some are archived.",
+        Effect.WRITE,
+        positive,
+        30,
+    ),
     Option(ARCHIVE_BATCH, "Instants in a block of the archive (table version 6).", Effect.WRITE, positive, 10),
     Option(
         BEYOND_SAVEPOINT,

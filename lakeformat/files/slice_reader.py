@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +35,11 @@ from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import Predicate, mask
 from lakeformat.storage.port import Storage
 
-__all__ = ["MergedSlice", "SliceLeft", "SliceMerging", "look_at_slice", "merged_slice", "read_slice"]
+__all__ = ["LOGS_IN_MEMORY", "MergedSlice", "SliceLeft", "SliceMerging", "look_at_slice", "merged_slice", "read_slice"]
 
 _AS_STORED = StoredShape()
+#: Log records in memory take so many times the bytes of their files, about.
+LOGS_IN_MEMORY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

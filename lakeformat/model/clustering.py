@@ -16,7 +16,7 @@ class SliceInfo:
 
     Attributes:
         path: of the base file, absolute as the planner saw it; "" where the slice has none.
-        delta_paths: log files, of merge-on-read tables.
+        delta_paths: log files, absolute like it.
     """
 
     partition_path: str
@@ -33,6 +33,11 @@ class SliceInfo:
     def name(self) -> str:
         """The base file's name."""
         return self.path.rpartition("/")[2]
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """Names of the log files."""
+        return tuple(path.rpartition("/")[2] for path in self.delta_paths)
 
 
 @dataclass(frozen=True, slots=True)

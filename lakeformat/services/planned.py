@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from lakeformat.errors import InvalidInputError, LakeformatError, WriteConflictError
-from lakeformat.model.instant import Instant, State
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.record import COMMIT_TIME
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.commit import OpenCommit
@@ -26,9 +28,10 @@ from lakeformat.transaction.heartbeat import how_to_wait
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.transaction import Transaction
 
-__all__ = ["PlannedService", "carried_schema", "not_pending"]
+__all__ = ["PlannedService", "carried_schema", "closed_groups", "not_pending"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
+_COMPACTIONS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 _Plan = TypeVar("_Plan")
 _Checked = TypeVar("_Checked")
 
@@ -37,6 +40,19 @@ def not_pending(service: str, instant_time: str, pending: Collection[str]) -> In
     """The refusal of an instant that is none of the pending plans."""
     known = f"pending are {', '.join(pending)}" if pending else "none is pending"
     return InvalidInputError(f"no {service} {instant_time} is pending; {known}")
+
+
+def closed_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGroupId]:
+    """File groups that a pending compaction, log compaction or clustering has.
+
+    Raises:
+        CorruptTableError: a plan cannot be read.
+    """
+    groups = set(store.pending_clustering(timeline))
+    for instant in timeline.pending:
+        if instant.action in _COMPACTIONS and (plan := store.compaction_plan(instant)) is not None:
+            groups.update(operation.group for operation in plan.operations)
+    return frozenset(groups)
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.model.files import BaseFile
 from lakeformat.services.cluster.here import Group, GroupRewrite, rewrite_here
 from lakeformat.services.cluster.ranges import Ranges, Spilled, divide, merge_range, spill
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.services.cluster.source import open_group
+from lakeformat.services.cluster.source import SliceToCluster, open_group
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import (
     ANSWER,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkRewriter", "rewriter_for"]
 
-#: Bytes of base files that one task reads; a group of more is divided.
+#: Bytes of files that one task reads; a group of more is divided.
 _TASK_BYTES: Final = 64 << 20
 #: Share of the sort buffer that a task has.
 _SHARE: Final = 4
@@ -57,17 +56,17 @@ _SHARE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Spill:
-    """Some files of a group that one task sorts into runs."""
+    """Some slices of a group that one task sorts into runs."""
 
     group: int
-    files: tuple[BaseFile, ...]
+    slices: tuple[SliceToCluster, ...]
 
 
 class SparkRewriter:
     """Rewrites clustering groups as Spark jobs; see `lakeformat.services.cluster.run.Rewriter`.
 
     Args:
-        task_bytes: base files that one task reads, about.
+        task_bytes: files that one task reads, about.
     """
 
     def __init__(self, spark: SparkSession, *, task_bytes: int = _TASK_BYTES) -> None:
@@ -76,7 +75,7 @@ class SparkRewriter:
     def __call__(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
         """The new files of all groups, in the settings' folder."""
         settings = replace(settings, buffer_bytes=settings.buffer_bytes // _SHARE)
-        sizes = [sum(file.size_bytes for file in group.files) for group in groups]
+        sizes = [group.size_bytes for group in groups]
         divided = [at for at, size in enumerate(sizes) if size > self._task_bytes and settings.ordering.columns]
         whole = [at for at in range(len(groups)) if at not in set(divided)]
         found = self._whole(engine.storage, {at: groups[at] for at in whole}, [sizes[at] for at in whole], settings)
@@ -113,7 +112,7 @@ class SparkRewriter:
 
         def ranged(at: int) -> Iterator[dict[str, Any]]:
             group = groups[order[at]]
-            found = divide(open_group(storage, group.partition_path, group.files, schema), settings)
+            found = divide(open_group(storage, group.partition_path, group.slices, schema), settings)
             yield {"group": order[at], "ranges": base64.b85encode(pickle.dumps(found)).decode()}
 
         found = self._run([[at] for at in range(len(order))], ranged)
@@ -122,16 +121,16 @@ class SparkRewriter:
             for one in found
         }
         spills = [
-            _Spill(at, tuple(group.files[file] for file in files))
+            _Spill(at, tuple(group.slices[one] for one in ones))
             for at, group in groups.items()
-            for files in self._bundled([file.size_bytes for file in group.files])
+            for ones in self._bundled([one.piece.size_bytes for one in group.slices])
         ]
 
         def spilled(at: int) -> Iterator[dict[str, Any]]:
             group = groups[spills[at].group]
-            source = open_group(storage, group.partition_path, spills[at].files, schema)
+            source = open_group(storage, group.partition_path, spills[at].slices, schema)
             path = f"{settings.folder}/spill-{at}-{attempt()}.arrow"
-            runs = spill(source, spills[at].files, ranges[spills[at].group], settings, path)
+            runs = spill(source, spills[at].slices, ranges[spills[at].group], settings, path)
             yield {"group": spills[at].group, **asdict(runs)}
 
         runs: dict[int, list[Spilled]] = {}

@@ -10,11 +10,24 @@ from lakeformat.model.instant import State
 from lakeformat.storage import LocalStorage, Storage
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
-from tests.helpers.flights import NEXT, Model, copy_of, leftovers, open_at, rows_of
+from tests.helpers.flights import NEXT, Model, copy_of, leftovers, make_template, open_at, rows_of
 
 HUDI_RS_EVERY = 7
 #: Of calls that only read, one in so many.
 READS_EVERY = 4
+
+
+NIGHTLY = pytest.mark.nightly
+#: Type and version of the table.
+KINDS = ("COPY_ON_WRITE 6", pytest.param("MERGE_ON_READ 6", marks=NIGHTLY), "MERGE_ON_READ 9")
+BY_NIGHT = (*KINDS[:2], pytest.param("MERGE_ON_READ 9", marks=NIGHTLY))
+
+
+@pytest.fixture
+def of_kind(kind: str, template: tuple[Path, Model], tmp_path: Path) -> tuple[Path, Model]:
+    """The small table, of this type and version."""
+    type_, version = kind.split()
+    return template if kind == KINDS[0] else make_template(tmp_path, version=version, table_type=type_)
 
 
 def cluster(storage: Storage) -> None:
@@ -34,10 +47,11 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", Mode)
-def test_a_crash_in_a_clustering(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_a_crash_in_a_clustering(mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path) -> None:
     """The next writer upserts to the files that were being rewritten, and nothing is left."""
-    path, before = template
+    path, before = of_kind
     recording = FaultyStorage(copy_of(path, tmp_path))
     cluster(recording)
     assert rows_of(recording.inner) == before
@@ -55,10 +69,11 @@ def test_a_crash_in_a_clustering(mode: Mode, template: tuple[Path, Model], tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", BY_NIGHT)
 @pytest.mark.parametrize("mode", Mode)
-def test_a_crash_in_the_run_of_a_plan(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_a_crash_in_the_run_of_a_plan(mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path) -> None:
     """The plan is there afterwards, as it was, and can be run; or its run was over."""
-    path, before = template
+    path, before = of_kind
     planned_at = copy_of(path, tmp_path)
     planned = open_at(planned_at, "planner").schedule_clustering(["v"])
     recording = FaultyStorage(copy_of(Path(planned_at.root), tmp_path))
@@ -82,10 +97,11 @@ def test_a_crash_in_the_run_of_a_plan(mode: Mode, template: tuple[Path, Model], 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", BY_NIGHT)
 @pytest.mark.parametrize("mode", Mode)
-def test_a_crash_in_scheduling_and_in_cancelling(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_a_crash_in_scheduling_and_in_cancelling(mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path) -> None:
     """A plan is there or is not; either way it can be made, and cancelled, by the next one."""
-    path, before = template
+    path, before = of_kind
 
     def schedule(storage: Storage) -> str | None:
         return open_at(storage, "planner").schedule_clustering(["v"])

@@ -67,7 +67,7 @@ def test_the_timeline_stays_short_and_nothing_is_forgotten(version: int, tmp_pat
         timeline = table.snapshot().timeline
         lengths.append(len(timeline.instants))
         assert len(timeline.commits) <= 5
-    assert max(lengths) == max(lengths[:9])
+    assert max(lengths) <= 5  # Cleans count, too.
     assert isinstance(table.snapshot().live, IndexedFiles)  # No archiving made it list the folders.
     history = table.history()
     assert [entry.instant_time for entry in reversed(history)] == instants

@@ -12,21 +12,26 @@ from hypothesis import strategies as st
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
 
 STRATEGY = "hoodie.clustering.plan.strategy."
 DAYS = ("d=01", "d=02", "d=03", "d=04")
 
 
-def table(sizes: Mapping[str, Sequence[int]]) -> dict[str, tuple[BaseFile, ...]]:
-    return {
-        path: tuple(
-            BaseFile(path, BaseFileName(f"{path.replace('=', '')}f{at}", "0-0-0", "20250101000000000"), size)
-            for at, size in enumerate(ones)
-        )
-        for path, ones in sizes.items()
-    }
+FIRST = "20250101000000000"
+
+
+def table(sizes: Mapping[str, Sequence[int]], time: str = FIRST) -> dict[str, tuple[FileSlice, ...]]:
+    return {path: tuple(piece(path, at, size, time) for at, size in enumerate(ones)) for path, ones in sizes.items()}
+
+
+def piece(path: str, at: int, size: int, time: str = FIRST, logs: Sequence[int] = ()) -> FileSlice:
+    """A slice of a base file, or of none if it has no size, and of log files."""
+    id_ = f"{path.replace('=', '')}f{at}"
+    base = BaseFile(path, BaseFileName(id_, "0-0-0", time), size) if size else None
+    written = tuple(LogFile(path, LogFileName(id_, time, n + 1, "0-0-0"), bytes_) for n, bytes_ in enumerate(logs))
+    return FileSlice(FileGroupId(path, id_), time, base, written)
 
 
 def plan(
@@ -67,7 +72,7 @@ def test_every_candidate_is_in_one_group_of_its_partition(
 def test_paths_in_a_plan_are_absolute() -> None:
     found = plan({"": [5, 7]}, limits())
     assert found is not None
-    names = [str(file.name) for file in table({"": [5, 7]})[""]]
+    names = [str(piece.base.name) for piece in table({"": [5, 7]})[""] if piece.base]
     assert sorted(one.path for one in found.groups[0].slices) == [f"/data/t/{name}" for name in names]
     assert found.params == {"a": "b"}
 
@@ -92,8 +97,7 @@ def test_nothing_worth_it_is_no_plan() -> None:
 
 def test_what_one_clustering_left_just_so_is_left_alone() -> None:
     files = table({"a": [60], "b": [30, 30], "c": [60]})
-    (other,) = files["c"]
-    files["c"] = (replace(other, name=replace(other.name, instant_time="20250102000000000")),)
+    files |= table({"c": [60]}, "20250102000000000")
     made = {"20250101000000000": {"a": "b"}, "20250102000000000": {"a": "c"}}
 
     def partitions(limits: PlanLimits, params: Mapping[str, str]) -> set[str]:
@@ -104,6 +108,27 @@ def test_what_one_clustering_left_just_so_is_left_alone() -> None:
     assert partitions(limits(), {"a": "c"}) == {"a", "b"}
     assert partitions(limits(), {}) == {"a", "b", "c"}
     assert partitions(replace(limits(), again=True), {"a": "b"}) == {"a", "b", "c"}
+    files["a"] = (piece("a", 0, 60, logs=[1]),)
+    assert partitions(limits(), {"a": "b"}) == {"a", "c"}
+
+
+def test_slices_with_log_files_go_by_the_size_of_both() -> None:
+    """Small is who has a small base file, as in Hudi; a slice without one is."""
+    slices = {
+        "a": (piece("a", 0, 30, logs=[50, 40]), piece("a", 1, 0, logs=[20]), piece("a", 2, 60), piece("a", 3, 90))
+    }
+    found = plan_clustering(slices, frozenset(), PartitionChoice(), limits(group=140, small=80), {}, "/data/t")
+    assert found is not None
+    first, second = found.groups
+    assert [one.file_id for one in first.slices] == ["af0"]
+    assert [one.file_id for one in second.slices] == ["af2", "af1"]
+    with_base, (_, log_only) = first.slices[0], second.slices
+    assert with_base.path == f"/data/t/a/af0_0-0-0_{FIRST}.parquet"
+    assert with_base.delta_paths == tuple(f"/data/t/a/.af0_{FIRST}.log.{n}_0-0-0" for n in (1, 2))
+    assert (log_only.path, log_only.log_names) == ("", (f".af1_{FIRST}.log.1_0-0-0",))
+    assert first.output_file_groups == 2
+    assert first.metrics["TOTAL_LOG_FILES"] == 2
+    assert first.metrics["TOTAL_LOG_FILES_SIZE"] == 90
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from lakeformat.spark import LakehouseTable
 from lakeformat.spark.cluster import SparkRewriter
 from lakeformat.storage import LocalStorage
 from lakeformat.table_state.engine import Engine
-from tests.helpers import hudi_rs
+from tests.helpers import clustered, hudi_rs
 from tests.helpers.lakehouse import Rows, flights, leftovers
 
 pytestmark = pytest.mark.spark
@@ -70,6 +70,22 @@ def test_rows_stay_what_they_are(curve: str, task_bytes: int, spark: SparkSessio
     changes = [(n, part, ts + 10, -1.0) for n, part, ts, _ in STORED[::3]]
     assert table.upsert(flights(spark, changes)).report["rows"]["updated"] == len(changes)
     assert lakeformat.open(path).to_arrow(where="x = -1").num_rows == len(changes)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_log_files_are_laid_out_with_their_base_files(version: int, spark: SparkSession, tmp_path: Path) -> None:
+    options = {"hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.write.table.version": str(version)}
+    table = table_at(spark, tmp_path / "t", **options)
+    table.insert(flights(spark, STORED))
+    table.upsert(flights(spark, [(n, part, ts + 10, x + 1) for n, part, ts, x in STORED[::9]]))
+    plain = lakeformat.open(tmp_path / "t")
+    before = clustered.seen(plain)
+    assert plain.snapshot().live.has_logs
+    session = ClusterSession(table.engine, table.options, SparkRewriter(spark, task_bytes=1))
+    session.cluster(request_of(table.options, ["x"], "linear", target_file_bytes=2000))
+    assert not plain.snapshot().live.has_logs
+    assert clustered.seen(plain) == clustered.as_hudi_rs_sees(plain) == before
+    assert max(widths(tmp_path / "t")) < 110
 
 
 class Failing(LocalStorage):

@@ -3,6 +3,9 @@
 A file whose instant is older than the oldest active write counts as committed. So nothing is archived past a pending
 write, or past one that is about to begin: the newest completed commit before it stays. Commits go oldest first; one
 that replaced file groups stays as long as files of these are there, for without it their rows would come back.
+
+Hudi counts commits and cleans apart, so that with its defaults 30 commits and 30 cleans stand on the timeline. Each
+instant costs every reader and writer the same, so here they count together.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ class ArchiveLimits:
 
     Attributes:
         least: commits that stay.
-        most: with more of them some go.
+        most: with more commits, cleans and rollbacks than these some go.
         beyond_savepoint: whether commits after a savepoint may go before it.
         before: only commits before this instant time go.
     """
@@ -98,7 +101,7 @@ def leaving(
     """
     commits = timeline.commits
     going: list[Instant] = []
-    if len(commits) > limits.most:
+    if _done(timeline) > limits.most:
         stop = min(_stop(timeline, limits, begun), counted_from, limits.before)
         saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
         for commit in commits[: len(commits) - limits.least]:
@@ -111,6 +114,13 @@ def leaving(
     gone = {commit.time for commit in going}
     first = min((commit.time for commit in commits if commit.time not in gone), default="")
     return tuple(sorted((*going, *_beside(timeline, limits, first if going else "")[:at_once])))
+
+
+def _done(timeline: Timeline) -> int:
+    """Completed instants that archiving may take."""
+    return len(timeline.commits) + sum(
+        each.state is State.COMPLETED and each.action in {Action.CLEAN, Action.ROLLBACK} for each in timeline.instants
+    )
 
 
 def _stop(timeline: Timeline, limits: ArchiveLimits, begun: frozenset[str]) -> str:
@@ -137,6 +147,6 @@ def _beside(timeline: Timeline, limits: ArchiveLimits, first: str) -> list[Insta
     done = [each for each in timeline.instants if each.state is State.COMPLETED and each.time < pending]
     cleans = [each for each in done if each.action is Action.CLEAN][:-1]
     rollbacks = [each for each in done if each.action is Action.ROLLBACK]
-    going = [] if not first and len(cleans) < limits.most else cleans
+    going = [] if not first and _done(timeline) <= limits.most else cleans
     many = rollbacks[: len(rollbacks) - limits.least] if len(rollbacks) > limits.most else []
     return sorted({*going, *many, *(each for each in rollbacks if each.time < first)})

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.services.cluster.ranges import Spilled, divide, merge_range, spill
 from lakeformat.services.cluster.rewrite import MemoryRewrite, TooLargeError, gathered, stream_group
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.services.cluster.source import GroupSource, open_group
+from lakeformat.services.cluster.source import GroupSource, SliceToCluster, open_group
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
@@ -27,21 +27,31 @@ __all__ = ["Group", "GroupRewrite", "groups_of", "rewrite_here"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Base files of one partition that are rewritten together."""
+    """File slices of one partition that are rewritten together. Picklable."""
 
     partition_path: str
-    files: tuple[BaseFile, ...]
+    slices: tuple[SliceToCluster, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all their files."""
+        return sum(one.piece.size_bytes for one in self.slices)
 
 
 def groups_of(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
     """The plan's groups, with the files as we see them: paths in a plan are another machine's."""
-    live: Mapping[FileGroupId, BaseFile] = {file.group: file for file in snapshot.files}
+    live: Mapping[FileGroupId, FileSlice] = {piece.group: piece for piece in snapshot.each_slice()}
+
+    def to_cluster(group: FileGroupId) -> SliceToCluster:
+        piece = live[group]
+        return SliceToCluster(piece, snapshot.merging(piece) if piece.logs else None)
+
     groups = []
     for group in plan.groups:
         partitions = {one.partition_path for one in group.slices}
         if len(partitions) != 1:
             raise CorruptTableError(f"a clustering plan names {len(partitions)} partitions in one group; cancel it")
-        groups.append(Group(partitions.pop(), tuple(live[one.group] for one in group.slices)))
+        groups.append(Group(partitions.pop(), tuple(to_cluster(one.group) for one in group.slices)))
     return groups
 
 
@@ -58,24 +68,25 @@ class GroupRewrite:
     def run(self, number: str, group: Group) -> list[Written]:
         """The group's new files, in the settings' folder."""
         schema = self.settings.files.schema
-        source = self.pool.submit(open_group, self.storage, group.partition_path, group.files, schema).result()
-        if not source.rows:
-            return []
-        if not self.settings.ordering.columns:
-            return self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)]).result()
-        if 2 * source.memory_bytes <= self.settings.buffer_bytes:
+        source = self.pool.submit(open_group, self.storage, group.partition_path, group.slices, schema).result()
+        ordered = bool(self.settings.ordering.columns)
+        if ordered and 2 * source.memory_bytes <= self.settings.buffer_bytes:
             with suppress(TooLargeError):  # A few rows told too little of the others.
                 return MemoryRewrite(self.storage, self.settings, self.pool).run(number, source)
-        return self._through_storage(number, source)
+        if not self.pool.submit(lambda: source.rows).result():
+            return []
+        if ordered:
+            return self._through_storage(number, source)
+        return self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)]).result()
 
     def _through_storage(self, number: str, source: GroupSource) -> list[Written]:
-        settings, tasks = self.settings, min(self.threads, len(source.files))
+        settings, tasks = self.settings, min(self.threads, len(source.slices))
         ranges = self.pool.submit(divide, source, settings).result()
         part = replace(settings, buffer_bytes=settings.buffer_bytes // tasks)
 
         def spilled(at: int) -> Spilled:
             path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
-            return spill(source, source.files[at::tasks], ranges, part, path)
+            return spill(source, source.slices[at::tasks], ranges, part, path)
 
         def merged(at: int) -> list[Written]:
             place = number, source.partition_path

@@ -13,7 +13,7 @@ from lakeformat.config.clustering_options import STRATEGY
 from lakeformat.config.resolve import Options
 from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.clustering import ClusteringGroup, ClusteringPlan, SliceInfo
-from lakeformat.model.files import BaseFile, FileGroupId
+from lakeformat.model.files import FileGroupId, FileSlice
 
 __all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "plan_clustering"]
 
@@ -131,7 +131,7 @@ class PartitionChoice:
 
 
 def plan_clustering(
-    files: Mapping[str, Sequence[BaseFile]],
+    slices: Mapping[str, Sequence[FileSlice]],
     closed: Collection[FileGroupId],
     choice: PartitionChoice,
     limits: PlanLimits,
@@ -142,55 +142,63 @@ def plan_clustering(
     """A plan; None if there is nothing worth rewriting.
 
     Args:
-        files: partition path -> live base files.
-        closed: file groups of another pending clustering.
+        slices: partition path -> live file slices.
+        closed: file groups of a pending clustering or compaction.
         params: kept in the plan, under Hudi's names.
         location: the table's folder: paths in a plan are absolute.
         made: instant time -> the params by which its commit clustered, None if it did not.
     """
 
-    def is_done(files: Sequence[BaseFile]) -> bool:
-        times = {file.name.instant_time for file in files}
+    def is_done(group: Sequence[FileSlice]) -> bool:
+        times = {piece.base.name.instant_time if piece.base and not piece.logs else "" for piece in group}
         return not limits.again and len(times) == 1 and made(times.pop()) == params
 
     groups = chain.from_iterable(
-        _groups([file for file in files[path] if _is_candidate(file, closed, limits)], limits)
-        for path in choice.choose(files)
+        _groups([piece for piece in slices[path] if _is_candidate(piece, closed, limits)], limits)
+        for path in choice.choose(slices)
     )
     worth = (_group(group, limits, location) for group in groups if not is_done(group))
     chosen = tuple(islice(worth, limits.groups))
     return ClusteringPlan(chosen, EXECUTION_CLASS, params) if chosen else None
 
 
-def _is_candidate(file: BaseFile, closed: Collection[FileGroupId], limits: PlanLimits) -> bool:
-    small = limits.small_file_bytes is None or file.size_bytes < limits.small_file_bytes
-    return small and file.group not in closed
+def _is_candidate(piece: FileSlice, closed: Collection[FileGroupId], limits: PlanLimits) -> bool:
+    base_bytes = piece.base.size_bytes if piece.base else 0
+    small = limits.small_file_bytes is None or base_bytes < limits.small_file_bytes
+    return small and piece.group not in closed
 
 
-def _groups(files: Sequence[BaseFile], limits: PlanLimits) -> Iterator[Sequence[BaseFile]]:
-    """One partition's files, largest first, in groups that end before they get too large."""
-    waiting: list[BaseFile] = []
+def _groups(slices: Sequence[FileSlice], limits: PlanLimits) -> Iterator[Sequence[FileSlice]]:
+    """One partition's slices, largest first, in groups that end before they get too large."""
+    waiting: list[FileSlice] = []
     size, least = 0, 1 if limits.single else 2
-    for file in sorted(files, key=lambda file: (-file.size_bytes, str(file.name))):
-        if waiting and size + file.size_bytes > limits.group_bytes:
+    for piece in sorted(slices, key=lambda piece: (-piece.size_bytes, piece.group.file_id)):
+        if waiting and size + piece.size_bytes > limits.group_bytes:
             if len(waiting) >= least:
                 yield waiting
             waiting, size = [], 0
-        waiting.append(file)
-        size += file.size_bytes
+        waiting.append(piece)
+        size += piece.size_bytes
     if len(waiting) >= least:
         yield waiting
 
 
-def _group(files: Sequence[BaseFile], limits: PlanLimits, location: str) -> ClusteringGroup:
-    size = sum(file.size_bytes for file in files)
-    megabytes = size / _MEGABYTE
+def _group(slices: Sequence[FileSlice], limits: PlanLimits, location: str) -> ClusteringGroup:
+    logs = [log.size_bytes for piece in slices for log in piece.logs]
+    size = sum(piece.size_bytes for piece in slices)
+    read, written = size / _MEGABYTE, (size - sum(logs)) / _MEGABYTE
     metrics = {
-        "TOTAL_IO_READ_MB": megabytes,
-        "TOTAL_IO_WRITE_MB": megabytes,
-        "TOTAL_IO_MB": 2 * megabytes,
-        "TOTAL_LOG_FILES": 0.0,
-        "TOTAL_LOG_FILES_SIZE": 0.0,
+        "TOTAL_IO_READ_MB": read,
+        "TOTAL_IO_WRITE_MB": written,
+        "TOTAL_IO_MB": read + written,
+        "TOTAL_LOG_FILES": float(len(logs)),
+        "TOTAL_LOG_FILES_SIZE": float(sum(logs)),
     }
-    slices = tuple(SliceInfo(file.partition_path, file.name.file_id, f"{location}/{file.path}") for file in files)
-    return ClusteringGroup(slices, metrics, -(-size // limits.target_file_bytes))
+    infos = tuple(_info(piece, location) for piece in slices)
+    return ClusteringGroup(infos, metrics, -(-size // limits.target_file_bytes))
+
+
+def _info(piece: FileSlice, location: str) -> SliceInfo:
+    base = f"{location}/{piece.base.path}" if piece.base else ""
+    logs = tuple(f"{location}/{log.path}" for log in piece.logs)
+    return SliceInfo(piece.group.partition_path, piece.group.file_id, base, logs)

@@ -10,10 +10,11 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.model.clustering import ClusteringPlan
 from lakeformat.model.instant import REPLACE_ACTIONS, Instant
 from lakeformat.storage.port import Storage, own_path
+from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["clustered_by", "may_cluster", "note_clusterings", "pending_plans"]
+__all__ = ["clustered_by", "may_cluster", "note_clusterings", "pending_plans", "stale_file"]
 
 
 _NOTE: Final = own_path("clustered")
@@ -30,6 +31,30 @@ def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[I
             if requested is not None and requested.plan is not None:
                 found[instant.time] = instant, requested.plan
     return found
+
+
+def stale_file(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineStore) -> str | None:
+    """Why a plan cannot be carried out any more; None if its slices are the table's, and as they were.
+
+    A log file that no commit names is no change: a rollback wrote it, or a writer that died or still runs.
+    """
+    live = {piece.group: piece for piece in snapshot.each_slice()}
+    later: set[str] = set()
+    for one in (one for group in plan.groups for one in group.slices):
+        piece = live.get(one.group)
+        there = {str(log.name): log.path for log in piece.logs} if piece else {}
+        if piece is None or (str(piece.base.name) if piece.base else "") != one.name:
+            return f"was planned for {one.name or one.file_id}, which is not the table's any more"
+        gone = next((name for name in one.log_names if name not in there), None)
+        if gone is not None:
+            return f"was planned for {gone}, which is not the table's any more"
+        later.update(path for name, path in there.items() if name not in one.log_names)
+    commits = (store.commit(instant) for instant in snapshot.timeline.commits) if later else ()
+    for commit in commits:
+        written = next((stat.path for stat in commit.all_stats() if stat.path in later), None)
+        if written is not None:
+            return f"was planned before {written} was written to its file groups"
+    return None
 
 
 def clustered_by(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:

@@ -1,6 +1,6 @@
 """A group too large for memory is divided along its order: each range of places becomes a file of its own.
 
-Two steps, each of many tasks, in threads or on executors. *Spill*: some base files are read in blocks; each block is
+Two steps, each of many tasks, in threads or on executors. *Spill*: some file slices are read in blocks; each block is
 sorted, cut at the ranges' ends and written as runs into one Arrow file. *Merge*: the runs of one range, from all spill
 files, are merged into base files. Where ranges end is asked of a sample of the whole group.
 
@@ -24,10 +24,9 @@ from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.files.base_file import stored_schema
 from lakeformat.files.stored_rows import stored_shape
 from lakeformat.layout import Curve, cell_ends, cut
-from lakeformat.model.files import BaseFile
 from lakeformat.services.cluster.rewrite import FileMaker
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.services.cluster.source import GroupSource
+from lakeformat.services.cluster.source import GroupSource, SliceToCluster
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
 from lakeformat.write.make.sorted_runs import RunCursor, merged
@@ -84,8 +83,8 @@ def divide(source: GroupSource, settings: RewriteSettings) -> Ranges:
 
 
 def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
-    for file in source.files:
-        for batch in source.batches(file, threads=True, encoded=frozenset()):
+    for one in source.slices:
+        for batch in source.batches(one, threads=True, encoded=frozenset()):
             rows = pa.Table.from_batches([batch])
             row_bytes = measured_row_bytes(rows, np.arange(rows.num_rows), settings.files)
             return max(1, int(settings.files.max_file_bytes / row_bytes))
@@ -103,17 +102,17 @@ def spilled_schema(settings: RewriteSettings) -> pa.Schema:
 
 def spill(
     source: GroupSource,
-    files: Sequence[BaseFile],
+    slices: Sequence[SliceToCluster],
     ranges: Ranges,
     settings: RewriteSettings,
     path: str,
 ) -> Spilled:
-    """Write the rows of some of the group's files as sorted runs. Memory: the settings' buffer."""
+    """Write the rows of some of the group's slices as sorted runs. Memory: the settings' buffer."""
     schema = spilled_schema(settings)
     runs: list[Run] = []
     batches = 0
     with source.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
-        for block in _blocks(source, files, settings.buffer_bytes // 3):
+        for block in _blocks(source, slices, settings.buffer_bytes // 3):
             places = ranges.curve.positions(block)
             order = np.argsort(places) if settings.ordering.curved else settings.ordering.by_columns(block)
             places = places[order]
@@ -131,11 +130,11 @@ def spill(
     return Spilled(path, tuple(runs))
 
 
-def _blocks(source: GroupSource, files: Sequence[BaseFile], limit: int) -> Iterator[pa.Table]:
+def _blocks(source: GroupSource, slices: Sequence[SliceToCluster], limit: int) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     size = 0
-    for file in files:
-        for batch in source.batches(file, threads=False, encoded=frozenset(), most_bytes=limit):
+    for one in slices:
+        for batch in source.batches(one, threads=False, encoded=frozenset(), most_bytes=limit):
             waiting.append(batch)
             size += batch.nbytes
             if size >= limit:

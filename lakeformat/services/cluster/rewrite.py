@@ -38,6 +38,8 @@ __all__ = ["FileMaker", "MemoryRewrite", "TooLargeError", "gathered", "rows_per_
 Ints = npt.NDArray[np.int64]
 #: A group this much smaller than the target makes one file in any case: its rows are not measured.
 _SURELY_ONE: Final = 0.6
+#: More rows than any group has.
+_ALL: Final = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,13 @@ class MemoryRewrite:
             TooLargeError: the rows are more than the buffer holds; nothing was written.
         """
         rows = self._read(source)
+        if not rows.num_rows:
+            return []
         found = self.pool.submit(self.settings.ordering.order, rows).result()
         order, places = (np.arange(rows.num_rows), None) if found is None else found
-        per_file = self.pool.submit(rows_per_file, rows, order, source, self.settings).result()
+        per_file = self.pool.submit(rows_per_file, rows, order, source.stored_bytes, self.settings).result()
         maker = FileMaker(self.storage, self.settings, source.partition_path, number, frozenset(source.encoded))
-        parts = np.split(order, _starts(len(order), per_file, places)) if len(order) else []
+        parts = np.split(order, _starts(len(order), per_file, places))
         most = self.settings.files.row_group_bytes
         return gathered(
             [
@@ -145,19 +149,19 @@ class MemoryRewrite:
         )
 
     def _read(self, source: GroupSource) -> pa.Table:
-        few = len(source.files) < pa.cpu_count()
-        sizes = [0] * len(source.files)
+        few = len(source.slices) < pa.cpu_count()
+        sizes = [0] * len(source.slices)
 
         def read(at: int) -> pa.Table:
             batches = []
-            for batch in source.batches(source.files[at], threads=few):
+            for batch in source.batches(source.slices[at], threads=few):
                 batches.append(batch)
                 sizes[at] += decoded_bytes(batch)
                 if sum(sizes) > self.settings.buffer_bytes:
                     raise TooLargeError
             return pa.Table.from_batches(batches, source.shape)
 
-        tables = gathered([self.pool.submit(read, at) for at in range(len(source.files))])
+        tables = gathered([self.pool.submit(read, at) for at in range(len(source.slices))])
         rows = pa.concat_tables(tables).unify_dictionaries()
         del tables
         arrays = gathered([self.pool.submit(joined, column) for column in rows.columns])
@@ -189,20 +193,23 @@ def _starts(rows: int, per_file: int, places: Positions | None) -> Ints:
     return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
 
 
-def rows_per_file(rows: pa.Table, order: Ints, source: GroupSource, settings: RewriteSettings) -> int:
-    """How many rows make a file of the wanted size, measured on some of them in their order."""
+def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: RewriteSettings) -> int:
+    """How many rows make a file of the wanted size, measured on some of them in their order.
+
+    Args:
+        stored_bytes: of the whole group.
+    """
     target = settings.files.max_file_bytes
-    if not len(order) or source.stored_bytes <= _SURELY_ONE * target:
-        return max(1, source.rows)
-    per_file = int(target / measured_row_bytes(rows, order, settings.files))
-    return max(1, min(per_file, source.rows))
+    if stored_bytes <= _SURELY_ONE * target:
+        return _ALL
+    return max(1, int(target / measured_row_bytes(rows, order, settings.files)))
 
 
 def stream_group(storage: Storage, settings: RewriteSettings, number: str, source: GroupSource) -> Iterator[Written]:
     """New files of rows in the order in which they stand. Memory: a row group."""
-    tables = (pa.Table.from_batches([batch]) for file in source.files for batch in source.batches(file, threads=False))
+    tables = (pa.Table.from_batches([batch]) for one in source.slices for batch in source.batches(one, threads=False))
     first = next(tables)
-    per_file = rows_per_file(first, np.arange(first.num_rows), source, settings)
+    per_file = rows_per_file(first, np.arange(first.num_rows), source.stored_bytes, settings)
     maker = FileMaker(storage, settings, source.partition_path, number, source.encoded)
 
     def all_tables() -> Iterator[pa.Table]:

@@ -32,7 +32,7 @@ from lakeformat.model.instant import Instant
 from lakeformat.model.operation import Operation
 from lakeformat.services.cluster.here import Group, groups_of, rewrite_here
 from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
-from lakeformat.services.cluster.plans import clustered_by, may_cluster, pending_plans
+from lakeformat.services.cluster.plans import clustered_by, may_cluster, pending_plans, stale_file
 from lakeformat.services.cluster.settings import (
     Ordering,
     RewriteSettings,
@@ -41,7 +41,7 @@ from lakeformat.services.cluster.settings import (
     plan_params,
     target_of_plan,
 )
-from lakeformat.services.planned import PlannedService, carried_schema, not_pending
+from lakeformat.services.planned import PlannedService, carried_schema, closed_groups, not_pending
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction import claims
@@ -52,7 +52,7 @@ from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import roll_back
 from lakeformat.transaction.written import Written, stage_folder
-from lakeformat.write.decide.job import refuse_logs, rewrite_job
+from lakeformat.write.decide.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
 __all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of", "rows_are_bound"]
@@ -143,8 +143,8 @@ class ClusterSession:
             strategy = f"{LAYOUT_STRATEGY}={ordering.strategy.value}"
             _LOG.warning("%s sorts nothing without columns; set %s", strategy, SORT_COLUMNS)
         return plan_clustering(
-            snapshot.by_partition,
-            store.pending_clustering(snapshot.timeline),
+            snapshot.slices,
+            closed_groups(store, snapshot.timeline),
             request.choice,
             request.limits,
             plan_params(ordering, request.limits.target_file_bytes),
@@ -153,7 +153,6 @@ class ClusterSession:
         )
 
     def _check_index(self, snapshot: Snapshot) -> None:
-        refuse_logs(snapshot.config, self.engine.storage.location, "clustering")
         if rows_are_bound(self.options, snapshot):
             raise InvalidOptionError(
                 f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; a table of buckets "
@@ -241,14 +240,10 @@ class ClusterSession:
         Raises:
             WriteConflictError: somebody wrote to its file groups although it was pending.
         """
-        live = {file.group: str(file.name) for file in snapshot.files}
-        for one in (one for group in plan.groups for one in group.slices):
-            if live.get(one.group) != one.name:
-                roll_back(self.engine.store, self.session.job.config, self.engine.clock, instant)
-                raise WriteConflictError(
-                    f"clustering {instant.time} was planned for {one.name}, which is not the table's any more; it was "
-                    "rolled back: schedule another"
-                )
+        stale = stale_file(plan, snapshot, self.engine.store)
+        if stale is not None:
+            roll_back(self.engine.store, self.session.job.config, self.engine.clock, instant)
+            raise WriteConflictError(f"clustering {instant.time} {stale}; it was rolled back: schedule another")
 
     def _execute(
         self, commit: OpenCommit, plan: ClusteringPlan, snapshot: Snapshot, ordering: Ordering, target_bytes: int

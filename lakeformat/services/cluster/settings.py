@@ -155,7 +155,7 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
 
     Raises:
         UnsupportedTableError: it wants another class to execute it, or rows with new meta columns.
-        CorruptTableError: it holds log files.
+        CorruptTableError: it names a file slice, and no file of it.
     """
     if plan.strategy_class and not plan.strategy_class.endswith("SortAndSizeExecutionStrategy"):
         raise UnsupportedTableError(
@@ -166,8 +166,8 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
             f"clustering {name} wants rows with new commit times (preserveHoodieMetadata=false), which is not built; "
             "let Hudi run it, or cancel it"
         )
-    if any(one.delta_paths or not one.path for group in plan.groups for one in group.slices):
-        raise CorruptTableError(f"clustering {name} has file slices with log files or without base file; cancel it")
+    if not all(one.path or one.delta_paths for group in plan.groups for one in group.slices):
+        raise CorruptTableError(f"clustering {name} has file slices without files; cancel it")
     columns = tuple(part.strip() for part in plan.params.get(SORT_COLUMNS, "").split(",") if part.strip())
     curve = plan.params.get(LAYOUT_STRATEGY)
     return ordering_of_options(options, columns, curve)

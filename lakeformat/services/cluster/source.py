@@ -1,24 +1,27 @@
-"""The rows of one clustering group, as they stand in its base files."""
+"""The rows of one clustering group, as they stand in its base files, or as these and log files make them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.codec.avro_schema import with_meta
 from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.files.base_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS, stored_schema
 from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
+from lakeformat.files.slice_reader import LOGS_IN_MEMORY, SliceMerging, merged_slice
 from lakeformat.files.stored_rows import repeating_text, stored_batches, stored_shape
-from lakeformat.model.files import BaseFile
-from lakeformat.model.record import COMMIT_TIME
+from lakeformat.model.files import FileSlice
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.storage.port import Storage
 
-__all__ = ["GroupSource", "open_group"]
+__all__ = ["GroupSource", "SliceToCluster", "open_group"]
 
 #: Rows that tell how much memory the others take.
 _PROBE_ROWS: Final = 4096
@@ -26,35 +29,56 @@ _PROBE_ROWS: Final = 4096
 _SAMPLE_BYTES: Final = 64 << 20
 
 
-@dataclass(frozen=True)
-class GroupSource:
-    """The files of a group, looked at.
+@dataclass(frozen=True, slots=True)
+class SliceToCluster:
+    """A file slice of a plan. Picklable.
 
     Attributes:
-        files: of one partition.
-        rows: of all of them.
-        row_bytes: of a row in memory, about.
+        merging: how its files become rows; None if it has no log files.
+    """
+
+    piece: FileSlice
+    merging: SliceMerging | None = None
+
+
+@dataclass(frozen=True)
+class GroupSource:
+    """The slices of a group, looked at.
+
+    Attributes:
+        slices: of one partition.
+        base_rows: of their base files.
+        row_bytes: of a row of a base file in memory, about.
         encoded: text columns that come as dictionaries.
         schema: the table's columns.
     """
 
     storage: Storage
     partition_path: str
-    files: tuple[BaseFile, ...]
-    rows: int
+    slices: tuple[SliceToCluster, ...]
+    base_rows: int
     row_bytes: float
     encoded: frozenset[str]
     schema: pa.Schema
 
+    @cached_property
+    def rows(self) -> int:
+        """Of all slices; those with log files are read for it, in the columns that merging goes by."""
+        if all(one.merging is None for one in self.slices):
+            return self.base_rows
+        keys = pa.schema([self.shape.field(RECORD_KEY)])
+        return sum(batch.num_rows for one in self.slices for batch in self._batches(one, keys, threads=False))
+
     @property
     def memory_bytes(self) -> float:
         """Of all rows, about."""
-        return self.rows * self.row_bytes
+        logs = sum(log.size_bytes for one in self.slices for log in one.piece.logs)
+        return self.base_rows * self.row_bytes + logs * LOGS_IN_MEMORY
 
     @property
     def stored_bytes(self) -> int:
         """Of all files."""
-        return sum(file.size_bytes for file in self.files)
+        return sum(one.piece.size_bytes for one in self.slices)
 
     @property
     def shape(self) -> pa.Schema:
@@ -63,23 +87,50 @@ class GroupSource:
 
     def batches(
         self,
-        file: BaseFile,
+        one: SliceToCluster,
         *,
         threads: bool,
         encoded: frozenset[str] | None = None,
         rows: int = ROW_GROUP_ROWS,
         most_bytes: int = ROW_GROUP_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """One file's rows: commit time, sequence number, key and the table's columns. Memory: a row group's pages."""
+        """One slice's rows: commit time, sequence number, key and the table's columns.
+
+        Memory: a row group's pages; of a slice with log files what `lakeformat.files.slice_reader` says.
+        """
         encoded = self.encoded if encoded is None else encoded
+        shape = stored_schema(self.schema, encoded)
+        file = one.piece.base
+        if file is None or one.merging is not None:
+            yield from self._batches(one, stored_shape(shape), threads=threads, rows=rows, most_bytes=most_bytes)
+            return
         with (
             open_base(self.storage, file) as stored,
             open_parquet(stored, file.path, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
         ):
-            shape = stored_schema(self.schema, encoded)
             yield from stored_batches(
                 parquet, file.path, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1)
             )
+
+    def _batches(
+        self,
+        one: SliceToCluster,
+        wanted: pa.Schema,
+        *,
+        threads: bool,
+        rows: int = ROW_GROUP_ROWS,
+        most_bytes: int = ROW_GROUP_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """Some columns of a slice's rows."""
+        if one.merging is not None:
+            with merged_slice(self.storage, one.piece, one.merging, with_meta(self.schema), wanted.names) as merged:
+                for batch in merged.batches(rows, max(most_bytes, 1), threads=threads):
+                    yield conform(batch, wanted)
+        elif (file := one.piece.base) is not None:
+            with open_base(self.storage, file) as stored, open_parquet(stored, file.path) as parquet:
+                present = [name for name in wanted.names if name in parquet.schema_arrow.names]
+                for batch in row_batches(parquet, file.path, rows, columns=present):
+                    yield conform(batch, wanted)
 
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
         """About ``most`` rows from everywhere, of some columns, or fewer; the same in every run.
@@ -90,36 +141,37 @@ class GroupSource:
         random = np.random.default_rng(self.rows)
         share = min(1.0, most / max(self.rows, 1))
         found, size = [wanted.empty_table()], 0
-        for file in self.files:
-            with open_base(self.storage, file) as stored, open_parquet(stored, file.path) as parquet:
-                present = [name for name in wanted.names if name in parquet.schema_arrow.names]
-                for batch in row_batches(parquet, file.path, ROW_GROUP_ROWS, columns=present):
-                    chosen = np.flatnonzero(random.random(batch.num_rows) < share)
-                    rows = conform(batch, wanted)
-                    found.append(pa.Table.from_batches([rows.take(pa.array(chosen))]))
-                    size += found[-1].nbytes
-                    while size > _SAMPLE_BYTES and share * self.rows > 1:
-                        whole = pa.concat_tables(found)
-                        found = [gather(whole, np.arange(0, whole.num_rows, 2))]
-                        size, share = found[0].nbytes, share / 2
+        for one in self.slices:
+            for batch in self._batches(one, wanted, threads=False):
+                chosen = np.flatnonzero(random.random(batch.num_rows) < share)
+                found.append(pa.Table.from_batches([batch.take(pa.array(chosen))]))
+                size += found[-1].nbytes
+                while size > _SAMPLE_BYTES and share * self.rows > 1:
+                    whole = pa.concat_tables(found)
+                    found = [gather(whole, np.arange(0, whole.num_rows, 2))]
+                    size, share = found[0].nbytes, share / 2
         return one_chunk(pa.concat_tables(found))
 
 
-def open_group(storage: Storage, partition_path: str, files: Sequence[BaseFile], schema: pa.Schema) -> GroupSource:
-    """Look at the footers of a group's files, and at a few rows.
+def open_group(
+    storage: Storage, partition_path: str, slices: Sequence[SliceToCluster], schema: pa.Schema
+) -> GroupSource:
+    """Look at the footers of a group's base files, and at a few rows.
 
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
     """
-    footers = [read_metadata(storage, file) for file in files]
+    bases = [one.piece.base for one in slices if one.piece.base is not None]
+    footers = [read_metadata(storage, base) for base in bases]
     texts = {field.name for field in schema if pa.types.is_string(field.type)}
     encoded = repeating_text(footers, texts)
     rows = sum(footer.num_rows for footer in footers)
-    source = GroupSource(storage, partition_path, tuple(files), rows, 1.0, encoded, schema)
-    filled = next((file for file, footer in zip(files, footers, strict=True) if footer.num_rows), None)
+    source = GroupSource(storage, partition_path, tuple(slices), rows, 1.0, encoded, schema)
+    filled = next((base for base, footer in zip(bases, footers, strict=True) if footer.num_rows), None)
     if filled is None:
         return source
-    batch: Any = next(source.batches(filled, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
+    first = SliceToCluster(FileSlice(filled.group, filled.name.instant_time, filled))
+    batch: Any = next(source.batches(first, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
     stored = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
     row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # Rows behind the first may be longer.
-    return GroupSource(storage, partition_path, tuple(files), rows, row_bytes, encoded, schema)
+    return replace(source, row_bytes=row_bytes)

@@ -13,9 +13,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.conflict import is_hidden
 
-__all__ = ["check_late_files", "closed_groups", "pending_compactions", "slice_to_merge"]
-
-_PLANNED = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
+__all__ = ["check_late_files", "pending_compactions", "slice_to_merge"]
 
 
 def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, CompactionPlan]]:
@@ -29,19 +27,6 @@ def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, t
         if instant.action is Action.COMPACTION and (plan := store.compaction_plan(instant)) is not None:
             found[instant.time] = instant, plan
     return found
-
-
-def closed_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGroupId]:
-    """File groups that a pending compaction, log compaction or clustering has.
-
-    Raises:
-        CorruptTableError: a plan cannot be read.
-    """
-    groups = set(store.pending_clustering(timeline))
-    for instant in timeline.pending:
-        if instant.action in _PLANNED and (plan := store.compaction_plan(instant)) is not None:
-            groups.update(operation.group for operation in plan.operations)
-    return frozenset(groups)
 
 
 def slice_to_merge(

@@ -17,7 +17,7 @@ from lakeformat.codec.avro_schema import with_meta
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, KeyFacts, roomy_filter
 from lakeformat.files.footers import key_footer
 from lakeformat.files.inherited import inherited_facts
-from lakeformat.files.slice_reader import MergedSlice, SliceMerging, merged_slice
+from lakeformat.files.slice_reader import LOGS_IN_MEMORY, MergedSlice, SliceMerging, merged_slice
 from lakeformat.files.stored_rows import stored_shape
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
@@ -31,8 +31,6 @@ from lakeformat.write.rows.arrow_pool import reused_memory
 __all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice", "side_by_side"]
 
 _WHAT: Final = "compact"
-#: Log records in memory take so many times the bytes of their files, about.
-_IN_MEMORY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def side_by_side(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int
     """How many slices can be compacted at once, so that any of them together fit into the buffer; one at least."""
     taken = 0
     for count, size in enumerate(sorted(log_bytes, reverse=True)[:cores]):
-        taken += size * _IN_MEMORY
+        taken += size * LOGS_IN_MEMORY
         if taken > buffer_bytes:
             return max(1, count)
     return max(1, min(cores, len(log_bytes)))

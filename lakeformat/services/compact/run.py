@@ -22,9 +22,9 @@ from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.operation import Operation
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
-from lakeformat.services.compact.plans import check_late_files, closed_groups, pending_compactions, slice_to_merge
+from lakeformat.services.compact.plans import check_late_files, pending_compactions, slice_to_merge
 from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_here
-from lakeformat.services.planned import PlannedService, carried_schema, not_pending
+from lakeformat.services.planned import PlannedService, carried_schema, closed_groups, not_pending
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_groups import list_files
 from lakeformat.table_state.live import ListedSlices
@@ -112,8 +112,12 @@ class CompactSession:
         Raises:
             WriteConflictError: names the write.
         """
-        for instant in timeline.pending_writes if self._by_name else ():
-            if instant.action in COMMIT_ACTIONS and (before is None or instant.time < before):
+        if not self._by_name:
+            return
+        clusterings = frozenset(self.engine.store.pending_clustering(timeline).values())  # These open file groups.
+        for instant in timeline.pending_writes:
+            appends = instant.action in COMMIT_ACTIONS and instant.time not in clusterings
+            if appends and (before is None or instant.time < before):
                 raise WriteConflictError(
                     f"{self.engine.store.path(instant)} is pending in {self.engine.storage.location}, and may write to "
                     f"the file slices of the compaction; wait for it"

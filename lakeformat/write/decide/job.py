@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeformat.codec.avro_schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
-from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.kinds import make_index
 from lakeformat.index.port import Index, IndexSettings
@@ -36,7 +36,6 @@ __all__ = [
     "check_unpartitioned",
     "chosen_operation",
     "plan_job",
-    "refuse_logs",
     "rewrite_job",
     "spelt_columns",
 ]
@@ -173,12 +172,6 @@ def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
             f"{location}/{PROPERTIES_PATH} names no partition fields ({PARTITION_FIELDS}), but there are files in the "
             f"partition {folder!r}; restore it from a copy"
         )
-
-
-def refuse_logs(config: TableConfig, location: str, what: str) -> None:
-    """Refuse what is not built for tables that take log files. Raises `UnsupportedTableError`."""
-    if config.takes_logs:
-        raise UnsupportedTableError(f"{location} is a merge-on-read table, for which {what} is not supported yet")
 
 
 def spelt_columns(keys: KeySettings) -> tuple[str, ...]:
