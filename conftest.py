@@ -29,10 +29,15 @@ _OWN_SPARK = ("test_spark_cluster.py", "test_spark_memory.py", "test_spark_sessi
 
 
 def _scope(nodeid: str) -> str:
-    """Tests of one scope run in one worker, one after the other: those of a file, and all that share a JVM."""
+    """Tests of one scope run in one worker, one after the other: those of a file, and all that share a JVM.
+
+    Long tests that share nothing are each their own.
+    """
     file, _, name = nodeid.partition("::")
     if "tests/interop/" in file and (version := re.search(r"\b(0\.15\.0|1\.1\.1|1\.2\.0)\b", name)):
         return f"hudi {version[0]}"
+    if file.endswith("test_stateful.py"):
+        return nodeid
     shares_spark = "tests/spark/" in file and not file.endswith(_OWN_SPARK)
     return "spark" if shares_spark else file
 

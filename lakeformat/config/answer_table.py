@@ -17,7 +17,7 @@ OPEN: Final = """
     hoodie.common.* hoodie.compact.* hoodie.compaction.* hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.*
     hoodie.deltastreamer.* hoodie.embed.* hoodie.filesystem.* hoodie.gcp.* hoodie.index.hbase.* hoodie.log.*
     hoodie.logfile.* hoodie.markers.* hoodie.memory.* hoodie.meta.sync.* hoodie.metadata.* hoodie.metrics.*
-    hoodie.parquet.encryption.* hoodie.partition.ttl.* hoodie.spark.sql.* hoodie.sql.* hoodie.streamer.*
+    hoodie.parquet.encryption.* hoodie.spark.sql.* hoodie.sql.* hoodie.streamer.*
     hoodie.write.concurrency.early.conflict.* hoodie.write.lock.*
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
 """
@@ -189,7 +189,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "partial updates go by another option", "set lakeformat.write.partial.update", ""),
     "hoodie.write.partial.update.schema": (
         "partial updates go by another option", "set lakeformat.write.partial.update", ""),
-    "hoodie.partition.ttl.*": ("no partition expires", "remove old ones by operation delete_partition", ""),
     "hoodie.clean.partition.filter.*": ("cleaning looks at every partition", "", ""),
     "hoodie.errortable.enable": ("there is no table of bad rows, and one of them fails the write", "", ""),
     "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "write rows that are read from there", ""),

@@ -225,10 +225,10 @@ def compared(look: Look) -> list[str]:
     try:
         table = lakeformat.open(look.table, **look.options)
         if look.bounds is None:
-            ours = by_key(table.to_arrow(as_of=look.as_of))
+            ours = by_key(table.to_arrow(as_of=look.as_of, meta_columns=True))
         else:
             begin, end = look.bounds
-            ours = by_key(table.changes(begin, end or None).to_arrow())
+            ours = by_key(table.changes(begin, end or None).to_arrow(meta_columns=True))
     except InstantNotAvailableError as refusal:
         may = (look.as_of or look.bounds) and isinstance(look.rows, str)
         return [] if may else [f"we refuse: {refusal}"]

@@ -31,7 +31,7 @@ PARTITIONED = "hudi_mor_v6/mor6_partitioned_deletes"
 
 def seen(table: lakeformat.Table, as_of: str | None = None) -> list[str]:
     """All rows with their meta columns, but for the file each is in."""
-    return plain(table.to_arrow(as_of=as_of))
+    return plain(table.to_arrow(as_of=as_of, meta_columns=True))
 
 
 def plain(rows: Any) -> list[str]:
