@@ -49,14 +49,16 @@ class Follower:
 
     def take(self, rows: pa.Table) -> int:
         """Milliseconds of the batch that brings these rows."""
-        known = self.query.lastProgress["batchId"] if self.query.lastProgress else -1
         self._turn += 1
         hidden = FOLDER / "next.parquet"
         pq.write_table(rows, hidden)
         hidden.rename(self.files / f"{self._turn:05}.parquet")
-        self.query.processAllAvailable()
-        taken = [each for each in self.query.recentProgress if each["batchId"] > known and each["numInputRows"]]
-        return int(taken[-1]["durationMs"]["triggerExecution"])
+        while True:  # Progress is told some time after the batch is done.
+            self.query.processAllAvailable()
+            done = {each["batchId"]: each for each in self.query.recentProgress if "addBatch" in each["durationMs"]}
+            if self._turn - 1 in done:
+                return int(done[self._turn - 1]["durationMs"]["triggerExecution"])
+            time.sleep(0.05)
 
 
 def batches(table: Path, rows: int, turns: int) -> dict[int, dict[str, float]]:
