@@ -37,7 +37,7 @@ Key = tuple[str | None, int]
 Model = dict[Key, Row]
 
 STEPS: Final = 25
-#: Examples (None: the profile's own number) and the steps they take at least.
+#: Examples (None: all) and the steps they take at least.
 FIRST_LOOK: Final = (10, 200)
 WHOLE: Final = (None, 2_000)
 
@@ -317,7 +317,7 @@ def test_tables_follow_a_dictionary(examples: int | None, fewest_steps: int) -> 
     run_state_machine_as_test(
         TableMachine,
         settings=settings(
-            max_examples=examples or settings.default.max_examples,
+            max_examples=examples or max(100, settings.default.max_examples),
             stateful_step_count=STEPS,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
