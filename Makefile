@@ -68,7 +68,7 @@ dist: $(VENV)/.stamp-dist jar ## wheel and sdist under dist/, and the jar
 test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its own environment
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
 
-nightly: $(VENV)/.stamp-test test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
+nightly: $(VENV)/.stamp-test $(VENV)/.stamp-dist test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
 	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly $(ARGS)
 	$(WITH_JAVA) $(PYTEST) -m "hypothesis and $(MAIN_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)

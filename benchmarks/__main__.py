@@ -16,12 +16,12 @@ from dataclasses import asdict
 from datetime import date
 from typing import Final
 
-from benchmarks.engines import ENGINES
+from benchmarks.engines import ENGINES, EngineSpec
 from benchmarks.peers_setup import ROOT, SetupError, default_peers
-from benchmarks.report import ReadmeError, reads_section, section, update_readme
+from benchmarks.report import ReadmeError, reads_section, section, update_block
 from benchmarks.results import EngineResult, RunResult, load_results, machine, save_results
 from benchmarks.runner import Runner, contradictions
-from benchmarks.steps import LOGS, READS, STEPS, select
+from benchmarks.steps import LOGS, LOGS_ALONE, READS, STEPS, select
 from benchmarks.targets import verdicts
 from benchmarks.workload import KEYS, WORK, Variant, prepare
 
@@ -67,8 +67,15 @@ def reading_engines(chosen: Sequence[str]) -> list[str]:
 
 
 def merging_engines() -> list[str]:
-    """Our two ways to write, copy-on-write, and all that leave merging to reads."""
-    return [n for n, spec in ENGINES.items() if "compact" in spec.steps or n in {"lakeformat", "lakeformat-spark"}]
+    """Our two ways to write, copy-on-write, and those that leave merging to reads: of the peers ``PEERS``, or all."""
+    asked = os.environ.get("PEERS", "all")
+    named = {name.strip() for name in asked.split(",")}
+
+    def is_asked(spec: EngineSpec) -> bool:
+        return not spec.peer or asked == "all" or bool(named & {spec.name, spec.name.partition("-")[0]})
+
+    ours = {"lakeformat", "lakeformat-spark"}
+    return [n for n, spec in ENGINES.items() if n in ours or ("compact" in spec.steps and is_asked(spec))]
 
 
 def command_line() -> str:
@@ -77,17 +84,24 @@ def command_line() -> str:
     return shlex.join([*settings, "python", "-m", "benchmarks", *sys.argv[1:]])
 
 
+def kept_as(arguments: argparse.Namespace) -> str:
+    """The name of a run among the results."""
+    kind = "reads-" if arguments.reads else "logs-" if arguments.logs else ""
+    return kind + Variant(arguments.rows, arguments.keys).name
+
+
 def run(arguments: argparse.Namespace) -> int:
     """One run side by side; the exit code is 1 if an engine failed or two disagree."""
     variant = Variant(arguments.rows, arguments.keys)
     engines = chosen_engines(arguments.engines)
-    steps = STEPS if arguments.steps is None else select({"load", *arguments.steps.split(",")})
+    every = {step.name for step in STEPS} - LOGS_ALONE
+    steps = select(every if arguments.steps is None else {"load", *arguments.steps.split(",")})
     if arguments.reads:
         engines = engines if arguments.engines else reading_engines(engines)
         steps = select({"load", "zorder", *READS})
     if arguments.logs:
         engines = engines if arguments.engines else merging_engines()
-        steps = select(LOGS)
+        steps = select(LOGS if arguments.steps is None else {"load", *arguments.steps.split(",")})
     print(f"preparing {variant.name}", file=sys.stderr, flush=True)
     own = {step for name in engines for step in ENGINES[name].steps}
     samples = [sample for step in steps if step.name in own for sample in step.sample_names()]
@@ -99,9 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
             found.engines[name] = runner.run(ENGINES[name], steps)
         except SetupError as failure:
             found.engines[name] = EngineResult(failure=str(failure))
-    kind = "reads-" if arguments.reads else "logs-" if arguments.logs else ""
-    kept_as = kind + variant.name
-    save_results(RESULTS, load_results(RESULTS) | {kept_as: found})
+    save_results(RESULTS, load_results(RESULTS) | {kept_as(arguments): found})
     print(reads_section(found) if arguments.reads else section(found))
     problems = contradictions(runner.dataset, found.engines)
     problems += [f"{name} failed: {result.failure}" for name, result in found.engines.items() if result.failure]
@@ -120,7 +132,7 @@ def main() -> int:
             print(mistake, file=sys.stderr)
             return 2
     runs = load_results(RESULTS)
-    name = Variant(arguments.rows, arguments.keys).name
+    name = kept_as(arguments)
     if name not in runs:
         print(f"no results for {name}; run `python -m benchmarks` first", file=sys.stderr)
         return 2
@@ -131,7 +143,7 @@ def main() -> int:
             missed += not verdict.passed
     if arguments.readme:
         try:
-            update_readme(ROOT / "docs" / "benchmarks.md", runs[name])
+            update_block(ROOT / "docs" / "benchmarks.md", "logs" if arguments.logs else "bench", section(runs[name]))
         except ReadmeError as failure:
             print(failure, file=sys.stderr)
             return 2

@@ -86,11 +86,6 @@ def reads_section(run: RunResult) -> str:
     return before + "\n".join(lines) + after
 
 
-def update_readme(readme: Path, run: RunResult) -> None:
-    """Put the run into the page; see `update_block`."""
-    update_block(readme, "bench", section(run))
-
-
 def update_block(readme: Path, mark: str, text: str) -> None:
     """Replace what stands between ``<!-- mark:begin -->`` and ``<!-- mark:end -->``; raises `ReadmeError` without."""
     first, last = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"

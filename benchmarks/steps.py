@@ -16,6 +16,13 @@ from typing import Final
 FIRST_FIVE: Final = "seconds a commit, first five"
 LAST_FIVE: Final = "seconds a commit, last five"
 LIVE_FILES: Final = "files at the end"
+#: Figures of ``u20``.
+UPSERTING: Final = "seconds of upserts"
+READING: Final = "seconds of reads"
+COMPACTING: Final = "seconds of compaction"
+#: Figures of ``dc50``.
+EARLY_COMMITS: Final = "seconds a commit, about the fifth"
+LATE_COMMITS: Final = "seconds a commit, the last ones"
 
 _READ_SAMPLES: Final = 2
 
@@ -111,6 +118,22 @@ STEPS: Final = (
         session=2,
         figures=(FIRST_FIVE, LAST_FIVE, LIVE_FILES),
     ),
+    Step(
+        "u20",
+        "20 upserts of 1 %, a read after each, one compaction",
+        Kind.ASIDE,
+        sample="u20",
+        session=3,
+        figures=(UPSERTING, READING, COMPACTING),
+    ),
+    Step(
+        "dc50",
+        "50 upserts of 0.1 % without a compaction",
+        Kind.ASIDE,
+        sample="dc50",
+        session=3,
+        figures=(EARLY_COMMITS, LATE_COMMITS),
+    ),
 )
 
 STEP_BY_NAME: Final = {step.name: step for step in STEPS}
@@ -119,7 +142,9 @@ STEP_BY_NAME: Final = {step.name: step for step in STEPS}
 #: What ``--reads`` runs, and the queries in the order of its table.
 READS: Final = ("scan", "agg", "count", "group", "point", "key", "partition")
 #: What ``--logs`` runs: reads merge what the writes before them left.
-LOGS: Final = ("load", "u1", "u5", "d1", "scan", "agg", "compact")
+LOGS: Final = ("load", "u1", "u5", "d1", "scan", "agg", "compact", "u20", "dc50")
+#: What only ``--logs`` runs, or who names them.
+LOGS_ALONE: Final = frozenset({"compact", "u20", "dc50"})
 
 
 def select(names: Iterable[str]) -> tuple[Step, ...]:

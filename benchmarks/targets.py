@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.results import RunResult
+from benchmarks.steps import EARLY_COMMITS, LATE_COMMITS
 
 Runs = Mapping[str, RunResult]
 _SMALL: Final = 4_000_000
@@ -123,8 +124,27 @@ class FewerBytes:
         return Verdict(f"{self.engine} point, bytes read / {self.peer}'s", ours, theirs, "MB")
 
 
-Target = Ratio | Speedup | FloorPlus | FirstWrite | FewerBytes
+@dataclass(frozen=True, slots=True)
+class Later:
+    """``engine``'s last commits of a step take at most ``limit`` times as long as its fifth."""
+
+    engine: str
+    step: str
+    limit: float
+
+    def verdict(self, run: RunResult) -> Verdict | None:
+        """None if it was not measured."""
+        result = run.engines.get(self.engine)
+        if result is None or result.failure or self.step not in result.steps:
+            return None
+        figures = result.steps[self.step].figures[-1]
+        what = f"{self.engine} {self.step}, the last commits / the fifth"
+        return Verdict(what, figures[LATE_COMMITS] / figures[EARLY_COMMITS], self.limit, "x")
+
+
+Target = Ratio | Speedup | FloorPlus | FirstWrite | FewerBytes | Later
 _WRITES: Final = ("u1", "u5", "d1")
+_MERGING: Final = ("delta-dv", "iceberg-mor", "hudi-mor")
 
 TARGETS: Final[tuple[Target, ...]] = (
     Ratio("lakeformat", "load", 2.0, "floor"),
@@ -143,6 +163,15 @@ TARGETS: Final[tuple[Target, ...]] = (
     Ratio("lakeformat-spark", "scan", 1.3, "spark-parquet"),
     Ratio("lakeformat-spark", "agg", 1.8, "spark-parquet"),
     Ratio("lakeformat-spark", "native", 1.1, "spark-parquet", of_step="scan"),
+    # What log files are for, and what reads pay for them (``--logs``).
+    Ratio("lakeformat-mor", "u1", 0.3, "lakeformat"),
+    *(Ratio("lakeformat-spark-mor", step, 0.6, "lakeformat-spark") for step in ("u1", "d1")),
+    *(Speedup("lakeformat-spark-mor", step, 8, peer) for step in ("u1", "d1") for peer in _MERGING),
+    Ratio("lakeformat-mor", "scan", 1.5, "lakeformat"),
+    Ratio("lakeformat-mor", "agg", 2.0, "lakeformat"),
+    Ratio("lakeformat-mor", "compact", 1.2, "lakeformat", of_step="u1"),
+    *(Ratio(f"{ours}-mor", "u20", 0.4, ours) for ours in ("lakeformat", "lakeformat-spark")),
+    *(Later(ours, "dc50", 1.2) for ours in ("lakeformat-mor", "lakeformat-spark-mor")),
 )
 
 #: Tagging against reading the key column once, by kind of keys.

@@ -51,10 +51,13 @@ SCHEMA: Final = pa.schema(
 #: Every sample, in the order of writing: the ordering values of each lie above all those before it.
 SAMPLES: Final = (
     *("u1-1", "u1-2", "u5-1", "u5-2", "d1-1", "d1-2", "u1-3", "u1-4"),
-    *("u5all-1", "u5all-2", "u50-1", "u50-2", "new-1"),
+    *("u5all-1", "u5all-2", "u50-1", "u50-2", "new-1", "u20-1", "dc50-1"),
 )
 #: Commits in which the rows of ``new-1`` are inserted.
 COMMITS: Final = 50
+#: Upserts in which ``u20-1`` and ``dc50-1`` are written.
+ROUNDS: Final = 20
+DELTACOMMITS: Final = 50
 #: Kinds of keys: random; sorting by time; sorting by time, with half of what u1 writes coming late.
 KEYS: Final = ("random", "ordered", "mixed")
 
@@ -117,6 +120,8 @@ class Variant:
             "u5all": 5 * one_percent,
             "u50": 50 * one_percent,
             "new": COMMITS * max(1, one_percent // 40),
+            "u20": ROUNDS * one_percent,
+            "dc50": DELTACOMMITS * max(1, one_percent // 10),
         }
 
     def first_ts(self, sample: str) -> int:

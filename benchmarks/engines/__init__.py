@@ -13,6 +13,7 @@ _READS: Final = ("point", "scan", "agg")
 _QUERIES: Final = ("count", "group", "key", "partition")
 _TAGS: Final = ("tag", "tag-auto", "tag-bloom", "tag-simple")
 _SIZES: Final = ("u5all", "u50")
+_ROUNDS: Final = ("u20", "dc50")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,13 @@ ENGINES: Final = {
             "lakeformat",
             "lakeformat",
             "lakeformat_python",
-            (*_WRITES, "keys", *_TAGS, "zorder", *_READS, *_SIZES, "inserts50"),
+            (*_WRITES, "keys", *_TAGS, "zorder", *_READS, *_SIZES, "inserts50", *_ROUNDS),
         ),
         EngineSpec(
             "lakeformat-mor",
             "lakeformat, merge-on-read",
             "lakeformat_mor",
-            (*_WRITES, "keys", *_READS, "compact"),
+            (*_WRITES, "keys", *_READS, "compact", *_ROUNDS),
             by_name=True,
         ),
         EngineSpec(
@@ -67,7 +68,14 @@ ENGINES: Final = {
             "lakeformat-spark",
             "lakeformat on Spark, read()",
             "lakeformat_spark",
-            (*_WRITES, "zorder", *_READS, "native", *_QUERIES, "fresh", *_SIZES),
+            (*_WRITES, "zorder", *_READS, "native", *_QUERIES, "fresh", *_SIZES, *_ROUNDS),
+        ),
+        EngineSpec(
+            "lakeformat-spark-mor",
+            "lakeformat on Spark, merge-on-read",
+            "lakeformat_spark_mor",
+            (*_WRITES, *_READS, "compact", *_ROUNDS),
+            by_name=True,
         ),
         EngineSpec(
             "lakeformat-load",
@@ -127,7 +135,7 @@ ENGINES: Final = {
             "iceberg-mor",
             "Iceberg, merge-on-read",
             "iceberg_mor",
-            (*_WRITES, *_READS, "compact"),
+            (*_WRITES, *_READS, "compact", "u20"),
             ".venv-spark-4.1.4",
             _SPARK_41,
             peer=True,
@@ -137,7 +145,7 @@ ENGINES: Final = {
             "hudi-mor",
             "Hudi, merge-on-read",
             "hudi_mor",
-            (*_WRITES, *_READS, "compact"),
+            (*_WRITES, *_READS, "compact", "u20"),
             ".venv-interop",
             ("pyarrow", "numpy"),
             peer=True,

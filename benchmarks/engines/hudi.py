@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.engines.rounds import InRounds
 from benchmarks.engines.spark_session import ROOT, SparkReads, open_spark
 from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, ZORDER_FILE_BYTES, Dataset
 from tools.interop_setup import HUDI_VERSIONS
@@ -38,7 +39,7 @@ _CLUSTERING: Final = {
 }
 
 
-class Hudi(SparkReads):
+class Hudi(InRounds, SparkReads):
     """A Hudi table partitioned by ``part``."""
 
     table_type = "COPY_ON_WRITE"

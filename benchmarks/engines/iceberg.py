@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from benchmarks.engines.rounds import InRounds
 from benchmarks.engines.spark_session import SparkReads, open_spark
 from benchmarks.workload import ZORDER_FILE_BYTES, Dataset
 
@@ -17,7 +18,7 @@ SETTINGS: Final = {
 }
 
 
-class Iceberg(SparkReads):
+class Iceberg(InRounds, SparkReads):
     """A table of a hadoop catalog whose warehouse is the folder that holds the table's folder."""
 
     mode = "copy-on-write"

@@ -15,6 +15,7 @@ import lakeformat
 from benchmarks.engine import Told
 from benchmarks.engines.commits import insert_in_commits
 from benchmarks.engines.read_calls import open_by_read_calls
+from benchmarks.engines.rounds import InRounds
 from benchmarks.workload import (
     CORES,
     ORDERING,
@@ -28,7 +29,7 @@ from benchmarks.workload import (
 )
 
 
-class Lakeformat:
+class Lakeformat(InRounds):
     """A table partitioned by ``part``, with the defaults a user gets."""
 
     def __init__(self, dataset: Dataset, table: Path, mapped: bool = True) -> None:

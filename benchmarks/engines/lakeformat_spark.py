@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from benchmarks.engine import StepUnavailableError
 from benchmarks.engines.lakeformat_python import Lakeformat
+from benchmarks.engines.rounds import InRounds
 from benchmarks.engines.spark_session import SparkReads, consume, open_spark
 from benchmarks.workload import ORDERING, PARTITION, RECORD_KEY, SCHEMA, ZORDER_FILE_BYTES, Dataset
 from lakeformat.spark import LakehouseTable, read, register
@@ -19,8 +20,10 @@ TABLE_OPTIONS: Final = {
 }
 
 
-class LakeformatSpark(SparkReads):
+class LakeformatSpark(InRounds, SparkReads):
     """The same table through Spark's ``save()`` and ``read(spark, path)``."""
+
+    table_type = "COPY_ON_WRITE"
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
@@ -54,7 +57,11 @@ class LakeformatSpark(SparkReads):
         consume(LakehouseTable.forPath(self.spark, str(self._table)).toDF(columns=SCHEMA.names))
 
     def _write(self, rows: Any, operation: str, table: Path) -> None:
-        options = {**TABLE_OPTIONS, "hoodie.datasource.write.operation": operation}
+        options = {
+            **TABLE_OPTIONS,
+            "hoodie.datasource.write.table.type": self.table_type,
+            "hoodie.datasource.write.operation": operation,
+        }
         rows.write.format("lakehouse").options(**options).mode("append").save(str(table))
 
 

@@ -17,7 +17,7 @@ OPEN: Final = """
     hoodie.common.* hoodie.compact.* hoodie.compaction.* hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.*
     hoodie.deltastreamer.* hoodie.embed.* hoodie.filesystem.* hoodie.gcp.* hoodie.index.hbase.* hoodie.log.*
     hoodie.logfile.* hoodie.markers.* hoodie.memory.* hoodie.meta.sync.* hoodie.metadata.* hoodie.metrics.*
-    hoodie.parquet.encryption.* hoodie.partition.ttl.* hoodie.spark.sql.* hoodie.sql.* hoodie.streamer.*
+    hoodie.parquet.encryption.* hoodie.spark.sql.* hoodie.sql.* hoodie.streamer.*
     hoodie.write.concurrency.early.conflict.* hoodie.write.lock.*
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
 """
@@ -142,7 +142,7 @@ PASSED: Final[Mapping[str, str]] = {
         hoodie.write.complex.keygen.validation.enable
     """,
     "it counts only with an option that is refused unless it is off": """
-        hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.* hoodie.table.cdc.*
+        hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.*
         hoodie.precommit.validators.streaming.*
     """,
     "it counts only with hoodie.datasource.read.table.valued.function.timeline.relation, which is refused": """
@@ -189,7 +189,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "partial updates go by another option", "set lakeformat.write.partial.update", ""),
     "hoodie.write.partial.update.schema": (
         "partial updates go by another option", "set lakeformat.write.partial.update", ""),
-    "hoodie.partition.ttl.*": ("no partition expires", "remove old ones by operation delete_partition", ""),
     "hoodie.clean.partition.filter.*": ("cleaning looks at every partition", "", ""),
     "hoodie.errortable.enable": ("there is no table of bad rows, and one of them fails the write", "", ""),
     "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "write rows that are read from there", ""),
@@ -200,9 +199,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.precommit.validators.failure.policy": ("a failed validator always fails the write", "", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
-    "hoodie.table.cdc.enabled": (
-        "writes log no changes", "ask for images of them by hoodie.datasource.query.incremental.format=cdc, which "
-        "needs no log", ""),
     # Columns and their values.
     "hoodie.populate.meta.fields": ("tables without meta columns are not written", "", ""),
     "hoodie.schema.on.read.enable": (

@@ -80,7 +80,13 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.READ,
     ),
     Option("columns", "Columns wanted, commas between them.", Effect.READ, fields, None),
-    Option("meta_columns", "Return the five _hoodie_ columns first.", Effect.READ, flag, True),
+    Option(
+        "meta_columns",
+        "Return the five _hoodie_ columns first; plain Python does so only where it is set.",
+        Effect.READ,
+        flag,
+        True,
+    ),
     Option(
         "hoodie.enable.data.skipping",
         "Leave out files and row groups whose statistics rule out a match.",

@@ -12,6 +12,7 @@ from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
 from lakeformat.config.stream_options import STREAM_OPTIONS
 from lakeformat.config.table_options import TABLE_OPTIONS
+from lakeformat.config.ttl_options import TTL_OPTIONS
 from lakeformat.config.write_options import WRITE_OPTIONS
 
 __all__ = ["OPTIONS", "options_table"]
@@ -23,6 +24,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *CLUSTERING_OPTIONS,
     *COMPACTION_OPTIONS,
     *LIFE_OPTIONS,
+    *TTL_OPTIONS,
     *READ_OPTIONS,
     *STREAM_OPTIONS,
 )

@@ -107,4 +107,20 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         None,
         ("merge_mode", "hoodie.record.merge.mode"),
     ),
+    Option(
+        "hoodie.table.cdc.enabled",
+        "Log what each commit changes row by row, beside the base files that it writes anew; "
+        "what changed is told without it, too.",
+        Effect.TABLE,
+        flag,
+        False,
+    ),
+    Option(
+        "hoodie.table.cdc.supplemental.logging.mode",
+        "What the log holds of a row: DATA_BEFORE_AFTER (the row before and after), DATA_BEFORE or OP_KEY_ONLY; "
+        "readers find the rest in base files.",
+        Effect.TABLE,
+        one_of("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"),
+        "DATA_BEFORE_AFTER",
+    ),
 )

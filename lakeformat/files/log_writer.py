@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.avro_values import AvroEncoder, bytes_of, integers, joined, plain_bytes, sized, varints
 from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, BlockKind, HeaderKey
 from lakeformat.codec.log_envelope import block_bytes
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["delete_block", "parquet_block", "rollback_block"]
+__all__ = ["change_block", "delete_block", "parquet_block", "rollback_block"]
 
 #: Branches of an ordering value's union, as Avro writes them.
 _INT, _LONG, _STRING, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 12))
@@ -56,11 +57,26 @@ def delete_block(
         SchemaMismatchError: an ordering value is of a type that has no known form in delete blocks.
     """
     path = partition_path.encode()
-    place = _PRESENT + _zigzag(np.array([len(path)]))[0].as_py() + path
-    records = _joined(_PRESENT, _sized(keys), place, _orderings(ordering, len(keys)))
-    listed = _zigzag(np.array([len(keys)]))[0].as_py() + _bytes_of(records) + b"\0" if len(keys) else b"\0"
+    place = _PRESENT + varints(np.array([len(path)]))[0].as_py() + path
+    records = joined(_PRESENT, sized(keys), place, _orderings(ordering, len(keys)))
+    listed = varints(np.array([len(keys)]))[0].as_py() + bytes_of(records) + b"\0" if len(keys) else b"\0"
     content = struct.pack(">ii", AVRO_CONTENT_VERSION, len(listed)) + listed
     return block_bytes(BlockKind.DELETE, {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}, content)
+
+
+def change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:
+    """A block of change data (Hudi: ``HoodieCDCDataBlock``).
+
+    Args:
+        rows: the fields of the schema.
+        schema: Avro text of the record, of the mode in which the table logs changes.
+    """
+    columns = [column.combine_chunks() for column in rows.columns]
+    records = AvroEncoder().record(columns, json.loads(schema))
+    content = bytes_of(joined(plain_bytes(pc.binary_length(records), ">i4"), records))
+    content = struct.pack(">ii", AVRO_CONTENT_VERSION, rows.num_rows) + content
+    header = {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}
+    return block_bytes(BlockKind.CDC_DATA, header, content)
 
 
 def rollback_block(*, instant_time: str, target: str) -> bytes:
@@ -84,9 +100,9 @@ def _orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
         return pc.fill_null(_wrapped(columns[0]), pa.scalar(_WHATEVER, pa.binary()))
     known = np.any([np.asarray(column.is_valid()) for column in columns], axis=0)
     values = [pc.fill_null(_wrapped(column), pa.scalar(b"\0", pa.binary())) for column in columns]
-    count: bytes = _zigzag(np.array([len(columns)]))[0].as_py()
+    count: bytes = varints(np.array([len(columns)]))[0].as_py()
     return pc.if_else(
-        pa.array(known), _joined(_ARRAY + _PRESENT + count, *values, b"\0"), pa.scalar(_WHATEVER, pa.binary())
+        pa.array(known), joined(_ARRAY + _PRESENT + count, *values, b"\0"), pa.scalar(_WHATEVER, pa.binary())
     )
 
 
@@ -94,56 +110,14 @@ def _wrapped(column: pa.Array) -> pa.Array:
     """Branch and value; null where the column is. Timestamps go as the long they are, as Hudi's records hold them."""
     kind = column.type
     if kind == pa.int32():
-        return _joined(_INT, _numbers(column))
+        return joined(_INT, integers(column))
     if kind == pa.int64() or pa.types.is_timestamp(kind):
-        return _joined(_LONG, _numbers(column.view(pa.int64())))
+        return joined(_LONG, integers(column))
     if kind == pa.string():
-        return _joined(_STRING, _sized(column))
+        return joined(_STRING, sized(column))
     if kind in _FIXED:
         branch, form = _FIXED[kind]
-        plain = column.fill_null(False if kind == pa.bool_() else 0.0).to_numpy(zero_copy_only=False).astype(form)
-        raw = pa.Array.from_buffers(pa.binary(plain.itemsize), len(plain), [None, pa.py_buffer(plain)]).cast(
-            pa.binary()
-        )
-        return _where_known(_joined(branch, raw), column)
+        return joined(branch, plain_bytes(column, form))
     raise SchemaMismatchError(
         f"an ordering field of type {kind} has no known form in delete blocks; order by a number, a text or a timestamp"
     )
-
-
-def _numbers(column: pa.Array) -> pa.Array:
-    return _where_known(_zigzag(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), column)
-
-
-def _sized(texts: pa.Array) -> pa.Array:
-    """Each behind its length in bytes."""
-    return _joined(_numbers(pc.binary_length(texts)), texts.cast(pa.binary()))
-
-
-def _where_known(values: pa.Array, column: pa.Array) -> pa.Array:
-    return pc.if_else(column.is_valid(), values, pa.scalar(None, pa.binary()))
-
-
-def _joined(*parts: pa.Array | bytes) -> pa.Array:
-    plain = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
-    return pc.binary_join_element_wise(*plain, pa.scalar(b"", pa.binary()))
-
-
-def _zigzag(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    """Avro's form of ints and longs."""
-    zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    groups = zigzag[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)
-    more = np.zeros(groups.shape, bool)
-    more[:, :-1] = groups[:, 1:] != 0
-    taken = np.concatenate([np.ones((len(numbers), 1), bool), more[:, :-1]], axis=1)
-    data = ((groups & np.uint64(0x7F)) | (more * np.uint64(0x80))).astype(np.uint8)[taken]
-    ends = np.zeros(len(numbers) + 1, np.int32)
-    np.cumsum(taken.sum(axis=1), out=ends[1:])
-    return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-def _bytes_of(values: pa.Array) -> bytes:
-    """All of them, one behind the other."""
-    flat = values.buffers()[2]
-    ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
-    return flat.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes() if flat is not None else b""

@@ -8,9 +8,9 @@ Memory: the keys of the log files that are read; one slice's keys at a time wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,21 @@ from lakeformat.index.key_columns import KeyColumn, matches, read_keys
 from lakeformat.index.port import Tagged, in_key_order
 from lakeformat.merge.log_records import LogRows
 from lakeformat.model.files import FileSlice, LogFile
+from lakeformat.model.instant import VisibleInstants
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["logged_keys", "slice_keys", "with_deleted_rows", "with_log_keys"]
+__all__ = [
+    "LogsWithKeys",
+    "logged_keys",
+    "logs_with_keys",
+    "slice_keys",
+    "with_deleted_rows",
+    "with_keys_of",
+    "with_log_keys",
+]
 
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 64 << 20
@@ -45,17 +54,51 @@ def with_log_keys(
     Args:
         slices: those that ``tagged`` points into.
     """
+    found = {at: logs for at, each in enumerate(slices) if (logs := logs_with_keys(snapshot, each)) is not None}
+    return with_keys_of(storage, found, keys, tagged, pool)
+
+
+@dataclass(frozen=True, slots=True)
+class LogsWithKeys:
+    """Log files of a slice that may hold keys which its base file lacks. Picklable.
+
+    Attributes:
+        visible: instants whose blocks count.
+    """
+
+    logs: tuple[LogFile, ...]
+    visible: VisibleInstants
+
+
+def logs_with_keys(snapshot: Snapshot, piece: FileSlice) -> LogsWithKeys | None:
+    """The slice's log files, if any of them may hold new keys; None if the base file has all keys."""
     updating = snapshot.live.updating if isinstance(snapshot.live, ListedSlices) else frozenset()
-    unsure = [at for at, each in enumerate(slices) if any(log.path not in updating for log in each.logs)]
-    if not unsure:
+    if all(piece.base is not None and log.path in updating for log in piece.logs):
+        return None
+    return LogsWithKeys(piece.logs, snapshot.merging(piece).visible)
+
+
+def with_keys_of(
+    storage: Storage,
+    logs: Mapping[int, LogsWithKeys],
+    keys: pa.ChunkedArray,
+    tagged: Tagged,
+    pool: Executor,
+) -> Tagged:
+    """The same, with what is found in log files.
+
+    Args:
+        logs: by the position of their slice among those that ``tagged`` points into.
+    """
+    if not logs:
         return tagged
-    columns = list(pool.map(lambda at: _written_keys(storage, snapshot, slices[at]), unsure))
+    columns = list(pool.map(lambda one: _written_keys(storage, one), logs.values()))
     found = matches(columns, keys)
     pairs = np.unique(
         np.concatenate(
             [
                 np.stack([tagged.keys, tagged.files], 1),
-                *(np.stack([at, np.full(len(at), file)], 1) for at, file in zip(found, unsure, strict=True)),
+                *(np.stack([at, np.full(len(at), file)], 1) for at, file in zip(found, logs, strict=True)),
             ]
         ),
         axis=0,
@@ -83,16 +126,16 @@ def with_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArra
 def slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
     """Every key that a file of the slice holds, deleted or not; keys may repeat."""
     parts = [read_keys(storage, piece.base)] if piece.base is not None else []
-    parts += [_written_keys(storage, snapshot, piece)] if piece.logs else []
+    if piece.logs:
+        parts.append(_written_keys(storage, LogsWithKeys(piece.logs, snapshot.merging(piece).visible)))
     chunks = [chunk for part in parts for chunk in part.keys.chunks]
     return KeyColumn(pa.chunked_array(chunks, pa.string()), sum(part.size_bytes for part in parts))
 
 
-def _written_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
+def _written_keys(storage: Storage, of: LogsWithKeys) -> KeyColumn:
     """The keys of all rows of data in a slice's log files."""
-    visible = snapshot.merging(piece).visible
-    parts = read_parts(storage, piece.logs, is_committed=visible, columns=[RECORD_KEY])
-    return KeyColumn(pa.chunked_array(_key_chunks(parts), pa.string()), sum(log.size_bytes for log in piece.logs))
+    parts = read_parts(storage, of.logs, is_committed=of.visible, columns=[RECORD_KEY])
+    return KeyColumn(pa.chunked_array(_key_chunks(parts), pa.string()), sum(log.size_bytes for log in of.logs))
 
 
 def logged_keys(storage: Storage, log: LogFile) -> KeyColumn:

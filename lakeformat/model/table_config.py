@@ -21,6 +21,7 @@ __all__ = [
     "PARTITION_FIELDS",
     "PROPERTIES_PATH",
     "TIMELINE_PATH",
+    "ChangeLogging",
     "MergeMode",
     "TableConfig",
     "TableType",
@@ -48,6 +49,7 @@ ZONE: Final = "hoodie.table.timeline.timezone"
 PAYLOAD: Final = "hoodie.compaction.payload.class"
 MERGE_MODE: Final = "hoodie.record.merge.mode"
 CDC: Final = "hoodie.table.cdc.enabled"
+CDC_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
 CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
 TIMELINE_PATH: Final = "hoodie.timeline.path"
@@ -70,6 +72,14 @@ EXTRACTOR: Final = "hoodie.table.partition_extractor_class"
 
 _CUSTOM: Final = "CUSTOM"
 _BY_HUDI: Final = "use Apache Hudi for this table"
+
+
+class ChangeLogging(str, Enum):
+    """What change data holds of a changed row (Hudi: ``HoodieCDCSupplementalLoggingMode``)."""
+
+    OP_KEY_ONLY = "OP_KEY_ONLY"
+    DATA_BEFORE = "DATA_BEFORE"
+    DATA_BEFORE_AFTER = "DATA_BEFORE_AFTER"
 
 
 class TableType(str, Enum):
@@ -161,6 +171,20 @@ class TableConfig:
     def takes_logs(self) -> bool:
         """Whether updates and deletes are appended to log files (merge-on-read)."""
         return self.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def change_logging(self) -> ChangeLogging | None:
+        """How writers log what they change (``hoodie.table.cdc.enabled``); None if they do not.
+
+        Raises:
+            UnsupportedTableError: in a mode that is not known.
+        """
+        if not self._flag(CDC, False):
+            return None
+        mode = self.get(CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER
+        if mode not in ChangeLogging.__members__:
+            raise UnsupportedTableError(f"{CDC_MODE}={self.get(CDC_MODE)} in {PROPERTIES_PATH} is not supported")
+        return ChangeLogging(mode)
 
     @property
     def orders_versions(self) -> bool:
@@ -320,12 +344,11 @@ class TableConfig:
         self.check_readable(location)
         where = f"{location}/{PROPERTIES_PATH}"
         self._check_kind(where, _READ_VERSIONS, _COMPACTED_TYPES, "compaction with ")
-        # Of compactions of timeline layout 1 no changes are logged; of layout 2 they are.
-        self._check_features(where, "compaction", but=frozenset({CDC} if self.layout_version == 1 else ()))
+        self._check_features(where, "compaction")
 
-    def _check_features(self, where: str, doing: str, but: Container[str] = ()) -> None:
+    def _check_features(self, where: str, doing: str) -> None:
         for key, supported, default in _WRITABLE:
-            if key not in but and self.get(key, default).lower() not in supported:
+            if self.get(key, default).lower() not in supported:
                 raise UnsupportedTableError(f"{where}: {doing} with {key}={self.get(key)} is not supported")
 
     def check_writable(self, location: str) -> None:
@@ -334,6 +357,7 @@ class TableConfig:
         where = f"{location}/{PROPERTIES_PATH}"
         self._check_kind(where, _WRITTEN_VERSIONS, _WRITTEN_TYPES, "writing with ")
         self._check_features(where, "writing")
+        _ = self.change_logging
         if len(self.ordering_fields) > 1:
             key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
             raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported, only one field")
@@ -358,6 +382,5 @@ _READABLE: Final = (
 _WRITABLE: Final = (
     (DROPS_PARTITION_COLUMNS, {"false"}, "false"),
     (POPULATES_META_FIELDS, {"true"}, "true"),
-    (CDC, {"false"}, "false"),
     ("hoodie.partition.metafile.use.base.format", {"false"}, "false"),
 )

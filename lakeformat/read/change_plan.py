@@ -17,7 +17,7 @@ from lakeformat.errors import InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName, join_path
 from lakeformat.model.instant import Instant
-from lakeformat.model.table_config import TableConfig
+from lakeformat.model.table_config import ChangeLogging, TableConfig
 from lakeformat.read.incremental import Bounds, check_rows_tell, unhollowed
 from lakeformat.read.splits import FilePart, Part, SlicePart
 from lakeformat.table_state.engine import Engine
@@ -30,11 +30,8 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["ChangePlan", "GroupChange", "plan_changes"]
 
-CDC_ENABLED: Final = "hoodie.table.cdc.enabled"
-CDC_MODE: Final = "hoodie.table.cdc.supplemental.logging.mode"
-_BOTH: Final = "DATA_BEFORE_AFTER"
 #: Modes whose change data holds images; the third, OP_KEY_ONLY, tells nothing that the slices do not.
-LOGGED_MODES: Final = frozenset({_BOTH, "DATA_BEFORE"})
+LOGGED_MODES: Final = frozenset({ChangeLogging.DATA_BEFORE_AFTER, ChangeLogging.DATA_BEFORE})
 #: Operations (in capitals) that make no new rows.
 _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 
@@ -242,9 +239,9 @@ class _Range:
     def _logged(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
         """The change data of a group that tells images, if it tells all that a commit did to it."""
         config = self._config
-        if config.get(CDC_ENABLED) != "true" or config.drops_partition_columns or self._versions:
+        if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._versions:
             return ()
-        if config.get(CDC_MODE, _BOTH).upper() not in LOGGED_MODES or not all(stat.cdc_stats for stat in stats):
+        if not all(stat.cdc_stats for stat in stats):
             return ()
         named = [
             (stat.partition_path, path.rpartition("/")[2], size) for stat in stats for path, size in stat.cdc_stats

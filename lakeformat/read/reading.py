@@ -58,7 +58,7 @@ class Reading:
             where: a Spark SQL condition, or a ``pyarrow.compute`` expression, for which Arrow's rules of NaN hold.
             how: ``as_of``: an instant, a date or a datetime, without a zone of its own in the timeline's (UTC in tables
                 made here); now by default. ``limit``: at most so many rows, whichever come first. ``meta_columns``:
-                whether the five ``_hoodie_`` columns come first (default true).
+                whether the five ``_hoodie_`` columns come first (default false; ``columns`` may name some of them).
                 ``verify``: read what skipping leaves out, too, and check that it holds no match (default false).
 
         Raises:

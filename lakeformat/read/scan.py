@@ -144,15 +144,15 @@ def scan_of(
     meta_columns: bool | None = None,
     verify: bool | None = None,
 ) -> Scan:
-    """The read that options and arguments ask for.
+    """The read that options and arguments ask for; without a word on meta columns, the table's columns alone.
 
     Raises:
         InvalidInputError: an unknown column, a limit that is none, a condition that cannot be answered exactly.
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidInputError(f"limit={limit!r} is no number of rows; give 0 or more")
-    if meta_columns is not None:
-        options = options.with_values(meta_columns=meta_columns)
+    if meta_columns is not None or not options.given("meta_columns"):
+        options = options.with_values(meta_columns=bool(meta_columns))
     wanted = [columns] if isinstance(columns, str) else columns
     query = question(snapshot, storage.location, options, columns=wanted, where=where)
     verified = options["lakeformat.read.verify"] if verify is None else verify

@@ -17,6 +17,7 @@ from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.life_options import ARCHIVES, CLEANS
 from lakeformat.config.resolve import Options
+from lakeformat.config.ttl_options import expires_inline, expiry_of
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.table_config import TableType
 from lakeformat.services.archive.plan import archive_limits
@@ -29,6 +30,7 @@ from lakeformat.services.compact.plans import pending_compactions
 from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.compact.run import CompactSession
 from lakeformat.services.compact.trigger import Trigger, is_due
+from lakeformat.services.ttl.run import ExpireSession
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -82,7 +84,7 @@ class Hands:
 
 
 def after_write(engine: Engine, options: Options, hands: Hands | None = None) -> dict[str, Any] | None:
-    """Run the services that are due: compaction, clustering, cleaning, then archiving.
+    """Run the services that are due: compaction, clustering, expiry of partitions, cleaning, then archiving.
 
     Returns:
         what the services did, for the write's report; None if none was due.
@@ -93,6 +95,8 @@ def after_write(engine: Engine, options: Options, hands: Hands | None = None) ->
         services.append(("compaction", lambda: _compacted(engine, options, hands.compactor)))
     if _clusters(options):
         services.append(("clustering", lambda: _clustered(engine, options, hands.rewriter)))
+    if expires_inline(options):
+        services.append(("expiry", lambda: _expired(engine, options)))
     if options[CLEANS]:
         services.append(("clean", lambda: _cleaned(engine, options, hands.deleter)))
     if options[ARCHIVES]:
@@ -109,6 +113,11 @@ def after_write(engine: Engine, options: Options, hands: Hands | None = None) ->
         if said is not None:
             done[name] = said
     return done or None
+
+
+def _expired(engine: Engine, options: Options) -> str | None:
+    result = ExpireSession(engine, options, expiry_of(options)).run()
+    return None if result.skipped else str(result)
 
 
 def _cleaned(engine: Engine, options: Options, deleter: Deleter | None) -> str | None:

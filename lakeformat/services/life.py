@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from lakeformat.config.resolve import Options
+from lakeformat.config.ttl_options import expiry_of
 from lakeformat.services.archive.run import ArchiveResult, ArchiveSession
 from lakeformat.services.clean.retention import retention_of
 from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
+from lakeformat.services.ttl.run import ExpireResult, ExpireSession
 from lakeformat.services.upkeep import Upkeep
 from lakeformat.table_state.engine import Engine
 
@@ -54,6 +56,27 @@ class Life(Upkeep):
         session = CleanSession(self.engine, self.options, self._deleter())
         retention = retention_of(self.options, commits, hours, versions)
         return session.dry_run(retention) if dry_run else session.clean(retention)
+
+    def expire_partitions(self, *, days: int | None = None, dry_run: bool = False) -> ExpireResult:
+        """Delete the partitions that have expired, as ``delete_partitions`` does (Hudi: ``run_ttl``).
+
+        By ``hoodie.partition.ttl.management.strategy.type`` a partition's age is counted from its newest commit or from
+        the one that made its folder. With ``hoodie.partition.ttl.inline=true`` it comes after writes by itself.
+        Partitions with a pending clustering stay until that is over.
+
+        Args:
+            days: how long partitions stay; by default ``hoodie.partition.ttl.strategy.days.retain``.
+            dry_run: change nothing, only tell what would go.
+
+        Returns:
+            the partitions that went; its ``skipped`` tells why if none did.
+
+        Raises:
+            InvalidInputError: fewer days than one.
+            WriteConflictError: another writer was in the way; a retry is safe.
+        """
+        session = ExpireSession(self.engine, self.options, expiry_of(self.options, days))
+        return session.dry_run() if dry_run else session.run()
 
     def archive(self, *, min_commits: int | None = None, max_commits: int | None = None) -> ArchiveResult:
         """Move old commits, and cleans and rollbacks beside them, from the timeline into the archive.

@@ -132,5 +132,6 @@ def written(answer: dict[str, Any]) -> Written:
     """A finished base file, from a task's answer."""
     facts = FileStats.of_dict(answer["facts"]) if answer["facts"] else None
     merged = answer["stat"]["merged"]
-    stat = WriteStat(**{**answer["stat"], "merged": LogsMerged(**merged) if merged else None})
+    logged = tuple((path, size) for path, size in answer["stat"]["cdc_stats"])
+    stat = WriteStat(**{**answer["stat"], "merged": LogsMerged(**merged) if merged else None, "cdc_stats": logged})
     return Written(answer["staged_path"], stat, facts, missed=answer["missed"])

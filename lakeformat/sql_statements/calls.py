@@ -83,6 +83,10 @@ def _clean(table: Any, said: Mapping[str, Any]) -> pa.Table:
     return _result(table.clean(commits=said.get("retain_commits"), hours=said.get("hours_retained")))
 
 
+def _ttl(table: Any, said: Mapping[str, Any]) -> pa.Table:
+    return _result(table.expire_partitions(days=said.get("retain_days")))
+
+
 def _commits(table: Any, said: Mapping[str, Any]) -> pa.Table:
     entries = table.history()[: said.get("limit", 10)]
     return pa.table(
@@ -114,6 +118,7 @@ _PROCEDURES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any, Mapping[st
     "run_clustering": (("order", "op", "selected_partitions"), _clustering),
     "run_compaction": (("op",), _compaction),
     "run_clean": (("retain_commits", "hours_retained"), _clean),
+    "run_ttl": (("retain_days",), _ttl),
     "create_savepoint": (("commit_time",), _verb("savepoint", "commit_time", wanted=False)),
     "delete_savepoint": (("instant_time",), _verb("delete_savepoint", "instant_time")),
     "rollback_to_savepoint": (("instant_time",), _verb("restore", "instant_time")),

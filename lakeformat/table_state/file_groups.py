@@ -28,10 +28,15 @@ PARTITION_MARKER: Final = ".hoodie_partition_metadata"
 
 @dataclass(frozen=True)
 class Listing:
-    """Every base file and log file of every partition folder, of any instant; change data (``.cdc``) is left out."""
+    """Every base file and log file of every partition folder, of any instant.
+
+    Attributes:
+        change_data: log files that hold no rows (``.cdc``), and are none of the others.
+    """
 
     bases: tuple[BaseFile, ...]
     logs: tuple[LogFile, ...]
+    change_data: tuple[LogFile, ...] = ()
 
 
 def list_files(storage: Storage) -> Listing:
@@ -47,13 +52,14 @@ def list_partitions(storage: Storage, partitions: Iterable[str]) -> Listing:
 def _listing(folders: Iterable[tuple[str, Sequence[FileInfo]]]) -> Listing:
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
+    change_data: list[LogFile] = []
     for partition, entries in folders:
         for entry in entries:
             if (name := BaseFileName.match(entry.name)) is not None:
                 bases.append(BaseFile(partition, name, entry.size_bytes))
-            elif (log := LogFileName.match(entry.name)) is not None and not log.is_cdc:
-                logs.append(LogFile(partition, log, entry.size_bytes))
-    return Listing(tuple(bases), tuple(logs))
+            elif (log := LogFileName.match(entry.name)) is not None:
+                (change_data if log.is_cdc else logs).append(LogFile(partition, log, entry.size_bytes))
+    return Listing(tuple(bases), tuple(logs), tuple(change_data))
 
 
 def list_base_files(storage: Storage) -> tuple[BaseFile, ...]:

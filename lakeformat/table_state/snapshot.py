@@ -19,7 +19,7 @@ from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.read_rule import ReadRule, read_rule
-from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.keys import KeySettings
@@ -32,6 +32,7 @@ from lakeformat.table_state.folder_values import dropped_values, virtual_keys
 from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, Sliced, file_objects
 from lakeformat.table_state.schema_history import schema_versions
 from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
+from lakeformat.table_state.told_logs import listed_slices
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -40,8 +41,6 @@ __all__ = ["ChangeRange", "Names", "Snapshot", "check_horizon", "list_snapshot",
 _AT_A_TIME: Final = 1024
 #: Of tables of this version that take no log files the schema that commits tell is all: a snapshot opens no file.
 _WE_WRITE: Final = 6
-#: The operation of a commit that puts log blocks together, those that brought new keys, too.
-_LOG_COMPACTION: Final = "LOG_COMPACT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +234,8 @@ def list_snapshot(
         slices = slices_of(files, listing.logs, replaced, counts_from)
         check_logs(slices, promised, counts_from, location=location, travelling=travelling)
         if any(each.logs for each in slices):
-            stats = _log_stats(commits)
-            upserting = frozenset(stat.path for _, stat in stats if not stat.num_deletes)
-            live = ListedSlices(slices, _updating(stats, slices, timeline), upserting)
+            tells = timeline.layout.tells_completion
+            live = listed_slices(slices, commits, timeline.completion_time if tells else None)
     if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
         schema = _with_operation(store.storage, schema, live)
     versions = schema_versions(store.storage, commits, location)
@@ -257,37 +255,6 @@ def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | Lis
         headers = (block.header.get(HeaderKey.SCHEMA, "") for block in read_blocks(storage, logs[0])) if logs else ()
         has_it = any(f'"{OPERATION}"' in text for text in headers)
     return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
-
-
-def _updating(
-    stats: Iterable[tuple[str, WriteStat]], slices: Iterable[FileSlice], timeline: Timeline
-) -> frozenset[str]:
-    """Paths of the log files that hold no key which their slice's base file lacks.
-
-    A commit says so of the base file that it saw. A compaction that was pending then may have taken deleted keys out
-    of it, which the log file has brought back.
-    """
-    bases = {piece.group: piece.base for piece in slices if piece.base is not None and piece.logs}
-
-    def knew(time: str, stat: WriteStat) -> bool:
-        base = bases.get(FileGroupId(stat.partition_path, stat.file_id))
-        if base is None or stat.base_name or not timeline.layout.tells_completion:
-            return base is not None and stat.base_name == str(base.name)
-        ended = timeline.completion_time(base.name.instant_time)
-        return ended is not None and ended < time
-
-    return frozenset(stat.path for time, stat in stats if not stat.num_inserts and knew(time, stat))
-
-
-def _log_stats(commits: Iterable[tuple[str, CommitMetadata]]) -> tuple[tuple[str, WriteStat], ...]:
-    """What commits say of log files whose rows are their own: a compaction of logs repeats those of others."""
-    return tuple(
-        (time, stat)
-        for time, metadata in commits
-        if metadata.operation != _LOG_COMPACTION
-        for stat in metadata.all_stats()
-        if stat.log_names and stat.num_inserts + stat.num_updates + stat.num_deletes
-    )
 
 
 def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:

@@ -32,9 +32,10 @@ def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKin
     Args:
         merges: whether a base file follows an earlier version of its group.
     """
-    if LogFileName.match(path.rpartition("/")[2]) is not None:
+    log = LogFileName.match(path.rpartition("/")[2])
+    if log is not None and not log.is_cdc:
         return MarkerKind.CREATE if layout.tells_completion else MarkerKind.APPEND
-    return MarkerKind.MERGE if merges else MarkerKind.CREATE
+    return MarkerKind.MERGE if merges and log is None else MarkerKind.CREATE
 
 
 def announce(storage: Storage, instant_time: str, path: str, kind: MarkerKind) -> None:

@@ -14,6 +14,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.read.view import TableView
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.table_state.told_logs import earlier_logs
 from lakeformat.timeline.report import REPORT_KEY, Report
 from lakeformat.transaction.batch_ids import last_batches, with_batch
 from lakeformat.transaction.callbacks import CommitMessage
@@ -152,6 +153,7 @@ class Publication:
             "schema": outcome.schema_text or to_avro(schema, table_name=config.name),
             REPORT_KEY: self.report.as_text(),
             **measured(outcome.written, config, schema),
+            **earlier_logs(stats, outcome.snapshot.live),
         }
         if outcome.files_schema is not None and not outcome.files_schema.equals(schema):
             extra[FILES_SCHEMA] = to_avro(outcome.files_schema, table_name=config.name)

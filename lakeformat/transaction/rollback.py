@@ -228,7 +228,7 @@ def _files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) ->
     """The files that are named by an instant, by partition."""
     found: dict[str, list[str]] = {}
     listing = list_files(store.storage)
-    for file in (*listing.bases, *(listing.logs if logs else ())):
+    for file in (*listing.bases, *listing.change_data, *(listing.logs if logs else ())):
         if file.name.instant_time == instant_time:
             found.setdefault(file.partition_path, []).append(file.path)
     return found

@@ -75,7 +75,7 @@ def files_of(
                 named.add((folder, name))
     named.update(
         (file.partition_path, str(file.name))
-        for file in (*listing.bases, *listing.logs)
+        for file in (*listing.bases, *listing.logs, *listing.change_data)
         if file.name.instant_time == victim.time
     )
     found: dict[str, list[str]] = {}

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.index.log_keys import logs_with_keys
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import FileSlice
 from lakeformat.model.operation import Operation
@@ -25,7 +27,6 @@ from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.decide.job import WriteJob
 from lakeformat.write.make.bucket_tasks import BucketSettings
 from lakeformat.write.make.handles import HandleSettings
-from lakeformat.write.place.appends import check_searchable
 from lakeformat.write.place.buckets import FileSizing
 from lakeformat.write.place.new_key_check import new_file_check
 from lakeformat.write.place.profile import appending_of, check_opened, false_positives, workload_profile
@@ -41,9 +42,9 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
 #: Base files, and rows for them, that one task merges, in bytes: what Spark gives the task of a scan.
 TASK_BYTES: Final = 128 << 20
-#: Base files whose footers and keys one task searches, in bytes of the whole files.
+#: File slices whose footers and keys one task searches, in bytes of the whole files.
 _TAG_TASK_BYTES: Final = 512 << 20
-#: Base files of one partition that are searched together; a larger partition is searched in several tasks.
+#: File slices of one partition that are searched together, in bytes; a larger partition is searched in several tasks.
 _UNIT_BYTES: Final = 1 << 30
 
 
@@ -162,7 +163,6 @@ class ExchangedSession:
         job, report = self.job, self.session.transaction.report
         incoming = rows_by_partition(staged)
         slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.joins else {}
-        check_searchable(snapshot, self.storage.location)
         appending = appending_of(self.storage, job, snapshot)
         sizing = self._sizing(staged, schema)
         closed = frozenset(self.store.pending_clustering(snapshot.timeline))
@@ -175,8 +175,9 @@ class ExchangedSession:
                 closed=closed,
                 unit_bytes=self._unit_bytes,
                 appending=appending,
+                logs_of=partial(logs_with_keys, snapshot),
             )
-            weights = [sum(file.size_bytes for file in unit.files) for unit in units]
+            weights = [sum(piece.size_bytes for piece in unit.slices) for unit in units]
             tasks = bundle(weights, task_weight=_TAG_TASK_BYTES, at_least=self.exchange.width)
             results = self.exchange.tag(units, tasks, staged) if units else []
             counted.update(TagCounts.total(result.counts for result in results))

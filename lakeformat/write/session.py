@@ -7,10 +7,10 @@ completed file; a writer that dies is rolled back by the next one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -36,7 +36,10 @@ from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.place.new_key_check import late_check
 from lakeformat.write.place.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
 
-__all__ = ["AFTER_TASKS", "WriteSession"]
+__all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession"]
+
+#: Chooses partition paths of a snapshot.
+PartitionChoice: TypeAlias = Callable[[Snapshot], frozenset[str]]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Number of the first bucket beside base files that tasks have written: names and sequence numbers must differ.
@@ -74,11 +77,12 @@ class WriteSession:
 
         return self.transaction.retried_under_lock(attempt)
 
-    def run_delete_partitions(self, of_rows: frozenset[str], arrived: int) -> WriteResult:
+    def run_delete_partitions(self, of_rows: frozenset[str] | PartitionChoice, arrived: int) -> WriteResult:
         """Hide all file groups of some partitions: a commit that writes no data (Hudi: ``DELETE_PARTITION``).
 
         Args:
-            of_rows: partition paths of the input's rows; what the options name goes before.
+            of_rows: partition paths of the input's rows; what the options name goes before. Or who chooses them from
+                the table as it is found under the lock, all that it names or none.
             arrived: rows of the input, for the report.
 
         Raises:
@@ -87,14 +91,17 @@ class WriteSession:
         """
         return self.transaction.retried_under_lock(lambda: self._delete_partitions(of_rows, arrived))
 
-    def _delete_partitions(self, of_rows: frozenset[str], arrived: int) -> WriteResult:
+    def _delete_partitions(self, of_rows: frozenset[str] | PartitionChoice, arrived: int) -> WriteResult:
         snapshot = self.engine.snapshot()
         if (skipped := self.transaction.skipped(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
         with self.transaction.report.step("match") as counted:
-            named = self.job.named_partitions
-            found, unmatched = matching_partitions(named or sorted(of_rows), snapshot.slices, wildcards=bool(named))
+            named = () if callable(of_rows) else self.job.named_partitions
+            wanted = of_rows(snapshot) if callable(of_rows) else named or sorted(of_rows)
+            if not wanted and callable(of_rows):
+                return self.transaction.nothing(snapshot, "no partition is to go any more")
+            found, unmatched = matching_partitions(wanted, snapshot.slices, wildcards=bool(named))
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
@@ -142,6 +149,9 @@ class WriteSession:
 
         def one(at: int) -> Written | None:
             bucket, task = plan.buckets[at], first_task + at
+            rewrites = bucket.base is not None if bucket.onto is None else bucket.onto.merging is not None
+            if rewrites and (logged := handles.change_data(bucket, task)) is not None:
+                self._announce(handles.instant_time, logged, merges=False)
             rows = plan.rows[bucket.partition_path]
             if bucket.onto is not None:
                 name = log_file_name(bucket, bucket.onto, task, handles)
@@ -180,6 +190,9 @@ class WriteSession:
                 raise WriteConflictError(
                     f"another writer has appended {file.stat.path} meanwhile; run the write again, it will follow it"
                 )
+            for path, _ in file.stat.cdc_stats:
+                self._announce(commit.time, path, merges=False)
+                self.storage.move(join_path(file.staged_path.rpartition("/")[0], path.rpartition("/")[2]), path)
             self.storage.move(file.staged_path, file.stat.path)
             placed.append(replace(file, staged_path=file.stat.path))
         return placed

@@ -171,7 +171,6 @@ def test_a_bad_value(name: str, value: str, advice: str) -> None:
     ("name", "value"),
     [
         ("hoodie.clustering.async.enabled", "true"),
-        ("hoodie.table.cdc.enabled", True),
         ("hoodie.populate.meta.fields", "false"),
         ("hoodie.datasource.clustering.async.enable", "true"),
         ("hoodie.write.lock.provider", "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"),

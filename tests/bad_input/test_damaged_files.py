@@ -151,10 +151,10 @@ NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
         UnsupportedTableError,
         "hoodie.table.recordkey.fields",
     ),
-    "change data capture": (
-        lambda data: data.replace(b"cdc.enabled=false", b"cdc.enabled=true"),
+    "change data of a kind that is not known": (
+        lambda data: data + b"hoodie.table.cdc.enabled=true\nhoodie.table.cdc.supplemental.logging.mode=ALL\n",
         UnsupportedTableError,
-        "hoodie.table.cdc.enabled=true",
+        "hoodie.table.cdc.supplemental.logging.mode=ALL",
     ),
     "no partition fields": (
         lambda data: data.replace(b"hoodie.table.partition.fields", b"x"),
@@ -250,7 +250,7 @@ def test_a_flipped_bit_in_a_page_never_goes_unnoticed(tmp_path: Path) -> None:
         "v": [n / 3 for n in range(count)],
     }
     table = new_table(tmp_path, rows=pa.table(columns))
-    wanted = table.to_arrow()
+    wanted = table.to_arrow(meta_columns=True)
     base = base_file(tmp_path / "table")
     whole = base.read_bytes()
     pages_end = len(whole) - 8 - struct.unpack("<I", whole[-8:-4])[0]
@@ -263,7 +263,7 @@ def is_noticed(table: Table, base: Path, whole: bytes, at: int, wanted: pa.Table
     """Whether a bit flipped at this byte makes the read fail; if not, the rows must be right."""
     base.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
     try:
-        rows = table.to_arrow()
+        rows = table.to_arrow(meta_columns=True)
     except CorruptTableError as error:
         return base.name in str(error)
     assert rows.equals(wanted), f"byte {at}"

@@ -26,6 +26,7 @@ from lakeformat import (
     TableNotFoundError,
     WriteConflictError,
 )
+from lakeformat.model.record import META_COLUMNS
 from lakeformat.storage import LocalStorage
 
 SCHEMA = pa.schema(
@@ -160,6 +161,18 @@ def test_pandas_polars_and_duckdb_see_the_filter_and_the_columns(table: Table) -
     assert table.to_duckdb(["small"], limit=2).aggregate("count(*)").fetchall() == [(2,)]
     named = table.scan(where="id < 2").to_duckdb(duckdb.connect())
     assert named.filter("part = 'b'").count("*").fetchall() == [(1,)]
+
+
+def test_hudis_columns_come_where_they_are_asked_for(table: Table) -> None:
+    assert table.to_arrow().column_names == table.schema.names
+    assert pa.table(table).column_names == list(table.to_pandas()) == table.to_polars().columns == table.schema.names
+    assert table.changes("000").to_arrow().column_names == table.schema.names
+    assert table.to_arrow(["_hoodie_record_key", "id"]).column_names == ["_hoodie_record_key", "id"]
+    whole = [*META_COLUMNS, *table.schema.names]
+    assert table.to_arrow(meta_columns=True).column_names == whole
+    asked = lakeformat.open(table.engine.storage.location, meta_columns=True)
+    assert asked.to_arrow().column_names == asked.scan().schema.names == whole
+    assert asked.to_arrow(meta_columns=False).column_names == table.schema.names
 
 
 def test_a_limit_gives_so_many_rows_of_those(table: Table) -> None:

@@ -93,7 +93,7 @@ class Append:
         stored = pq.read_table(
             f"{self.table.engine.storage.location}/{piece.base.path}", columns=["_hoodie_record_key"]
         )
-        rows = self.table.to_arrow()
+        rows = self.table.to_arrow(meta_columns=True)
         keys = rows.column("_hoodie_record_key").to_pylist()
         paths = rows.column("_hoodie_partition_path").to_pylist()
         known = set(stored.column(0).to_pylist())

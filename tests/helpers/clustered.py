@@ -56,7 +56,7 @@ def make(path: Path, count: int = 600, parts: int = 4, **options: Any) -> lakefo
 
 def seen(table: lakeformat.Table, as_of: str | None = None) -> str:
     """All rows with their meta columns, but for the file each is in; NaN equals NaN."""
-    listed = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of))
+    listed = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of, meta_columns=True))
     return repr([{name: value for name, value in row.items() if name != "_hoodie_file_name"} for row in listed])
 
 

@@ -166,10 +166,11 @@ def make_template(
     options: Mapping[str, object] = _NO_PACKING,
     version: str = "6",
     table_type: str = "COPY_ON_WRITE",
+    more: Mapping[str, str] | None = None,
 ) -> tuple[Path, Model]:
-    """A table with two commits, three partitions and more than one file group in each."""
+    """A table with two commits, three partitions and more than one file group in each; ``more`` options make it."""
     path = folder / "template"
-    made = {"hoodie.write.table.version": version, "table_type": table_type}
+    made = {"hoodie.write.table.version": version, "table_type": table_type, **(more or {})}
     lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **made)
     model: Model = {}
     table = open_at(LocalStorage(str(path)), "template", options)
@@ -212,9 +213,11 @@ def leftovers(storage: LocalStorage) -> list[str]:
     """What should not be there once a writer has recovered: pending instants, orphans, markers, claims, stages."""
     store = TimelineStore(storage)
     timeline = store.load()
-    named = {stat.path for instant in timeline.commits for stat in store.commit(instant).all_stats()}
+    stats = [stat for instant in timeline.commits for stat in store.commit(instant).all_stats()]
+    named = {path for stat in stats for path in (stat.path, *dict(stat.cdc_stats))}
     root = Path(storage.root)
     files = {str(p.relative_to(root)) for p in root.rglob("*.parquet") if BaseFileName.match(p.name)}
+    files |= {str(p.relative_to(root)) for p in root.rglob("*.cdc")}
     if (
         timeline.layout.tells_completion
     ):  # In layout 1 they stay, and a command block behind them takes their rows back.

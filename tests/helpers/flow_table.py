@@ -65,7 +65,7 @@ def as_list(held: Held) -> list[tuple[str, str, int]]:
 
 def places(table: Table) -> dict[str, tuple[str, str]]:
     """Key -> file id and instant of its commit."""
-    listed = table.to_arrow().to_pylist()
+    listed = table.to_arrow(meta_columns=True).to_pylist()
     return {r["id"]: (r["_hoodie_file_name"].split("_")[0], r["_hoodie_commit_time"]) for r in listed}
 
 

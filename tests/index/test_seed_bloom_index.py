@@ -360,7 +360,7 @@ def test_get_matching_files_of_an_empty_partition(tmp_path: Path) -> None:
 def test_find_matching_files_for_record_keys_gives_file_and_instant(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1})
     table.insert(rows({("x", "b"): 1}))
-    where = {row["id"]: row["_hoodie_file_name"] for row in table.to_arrow().to_pylist()}
+    where = {row["id"]: row["_hoodie_file_name"] for row in table.to_arrow(meta_columns=True).to_pylist()}
     keys = {"x": pa.chunked_array([["b", "a"]])}
     tagged = make_index(IndexSettings("BLOOM")).locate(table.engine.storage, table.snapshot(), keys)["x"]
     names = [tagged.searched[at].base.name for at in tagged.files]
@@ -495,9 +495,11 @@ def test_tag_location_back_to_records_keeps_every_record() -> None:
 def test_tag_location_back_to_records_updates_the_rows_in_their_files(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1})
     table.insert(rows({("x", "b"): 1}))
-    before = {row["id"]: row["_hoodie_file_name"].split("_")[0] for row in table.to_arrow().to_pylist()}
+    before = {
+        row["id"]: row["_hoodie_file_name"].split("_")[0] for row in table.to_arrow(meta_columns=True).to_pylist()
+    }
     table.upsert(rows({("x", "a"): 2, ("x", "b"): 2, ("x", "c"): 2}))
-    after = {row["id"]: row["_hoodie_file_name"].split("_")[0] for row in table.to_arrow().to_pylist()}
+    after = {row["id"]: row["_hoodie_file_name"].split("_")[0] for row in table.to_arrow(meta_columns=True).to_pylist()}
     assert {key: after[key] for key in before} == before
     assert after["c"] not in before.values()
     assert stored(table) == {("x", key): 2 for key in "abc"}

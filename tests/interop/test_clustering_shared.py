@@ -51,9 +51,9 @@ def call(hudi: Hudi, path: Path, arguments: str) -> None:
 def test_hudi_reads_and_goes_on_with_what_we_clustered(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table, rows = made(path)
-    before, instant = placed(table.to_arrow()), table.history()[0].instant_time
+    before, instant = placed(table.to_arrow(meta_columns=True)), table.history()[0].instant_time
     table.cluster(["value", "n"], curve="hilbert", target_file_bytes=6000)
-    assert placed(hudi.read(path)) == placed(table.to_arrow()) == before
+    assert placed(hudi.read(path)) == placed(table.to_arrow(meta_columns=True)) == before
     assert placed(hudi.read(path, as_of=instant)) == before
     changes = plain([*FIRST[::9], *NEW], 3)
     hudi.write(path, changes, "upsert", **CASE.writer_options)
@@ -71,7 +71,7 @@ def test_hudi_reads_and_goes_on_with_what_we_clustered(hudi: Hudi, tmp_path: Pat
 def test_hudi_runs_our_plan(hudi: Hudi, tmp_path: Path) -> None:
     path = tmp_path / "t"
     table, rows = made(path)
-    before = placed(table.to_arrow())
+    before = placed(table.to_arrow(meta_columns=True))
     planned = table.schedule_clustering(["value", "n"], curve="z-order")
     assert pending(path) == [planned]
     assert placed(hudi.read(path)) == before
@@ -79,7 +79,7 @@ def test_hudi_runs_our_plan(hudi: Hudi, tmp_path: Path) -> None:
     assert pending(path) == []
     assert lakeformat.open(path).history()[0].instant_time == planned
     assert last_operation(path) == "cluster"
-    assert placed(lakeformat.open(path).to_arrow()) == before
+    assert placed(lakeformat.open(path).to_arrow(meta_columns=True)) == before
     table.upsert(plain(FIRST[::7], 5))
     assert_ours(CASE, path, applied(CASE, rows, "upsert", plain(FIRST[::7], 5)))
 
@@ -90,7 +90,7 @@ def test_we_run_hudis_plan(hudi: Hudi, tmp_path: Path) -> None:
     changes = plain(FIRST[::9], 3)
     hudi.write(path, changes, "upsert", **CASE.writer_options)
     rows = applied(CASE, rows, "upsert", changes)
-    before = placed(table.to_arrow())
+    before = placed(table.to_arrow(meta_columns=True))
     call(hudi, path, "op => 'schedule', order => 'value,n'")
     (planned,) = pending(path)
     with pytest.raises(lakeformat.WriteConflictError, match=planned):
@@ -98,7 +98,7 @@ def test_we_run_hudis_plan(hudi: Hudi, tmp_path: Path) -> None:
     result = lakeformat.open(path, **{"hoodie.layout.optimize.strategy": "z-order"}).run_clustering()
     assert result.instant_time == planned
     assert "z-order" in result.describe()
-    assert placed(hudi.read(path)) == placed(table.to_arrow()) == before
+    assert placed(hudi.read(path)) == placed(table.to_arrow(meta_columns=True)) == before
     assert by_key(CASE, table.to_arrow(meta_columns=False)) == rows
     hudi.write(path, plain(FIRST[::5], 7), "upsert", **CASE.writer_options)
     assert_ours(CASE, path, applied(CASE, rows, "upsert", plain(FIRST[::5], 7)))

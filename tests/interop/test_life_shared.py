@@ -55,7 +55,7 @@ def test_both_clean_and_archive(version: int, hudi: Hudi, tmp_path: Path) -> Non
         else:
             ours.upsert(rows(number))
         held |= {(row["id"], row["p"]): row["name"] for row in rows(number).to_pylist()}
-        mine = seen(ours.to_arrow())
+        mine = seen(ours.to_arrow(meta_columns=True))
         assert {(row[1], row[4]): row[2] for row in mine} == held
         assert seen(hudi.read(path)) == mine
     hudi_rs.assert_same_rows(ours)
@@ -77,7 +77,9 @@ def test_both_clean_and_archive(version: int, hudi: Hudi, tmp_path: Path) -> Non
         "hoodie.datasource.query.type": "incremental",
         "hoodie.datasource.read.begin.instanttime": timeline.commits[0].completed_at,
     }
-    assert seen(hudi.read(path, options=asked)) == seen(ours.changes(timeline.commits[0].completed_at).to_arrow())
+    assert seen(hudi.read(path, options=asked)) == seen(
+        ours.changes(timeline.commits[0].completed_at).to_arrow(meta_columns=True)
+    )
     assert newest.state is State.COMPLETED
 
 
@@ -103,4 +105,4 @@ def test_a_clean_that_was_left_pending_is_finished_by_hudi(hudi: Hudi, tmp_path:
     hudi.write(path, rows(4), "upsert", **{**SHORT, **theirs})
     assert not any(file.exists() for file in going)
     assert store.load().of_action(Action.CLEAN)[0].time == clean.time
-    assert seen(hudi.read(path)) == seen(ours.to_arrow())
+    assert seen(hudi.read(path)) == seen(ours.to_arrow(meta_columns=True))

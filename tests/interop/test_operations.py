@@ -31,7 +31,7 @@ def bag(table: pa.Table) -> Bag:
 
 def assert_all_hold(path: Path, hudi: Hudi, wanted: Bag) -> None:
     """Hudi, hudi-rs and we read these rows, under the same keys."""
-    ours = lakeformat.open(path).to_arrow()
+    ours = lakeformat.open(path).to_arrow(meta_columns=True)
     theirs = hudi.read(path)
     assert bag(ours) == wanted
     assert bag(theirs) == wanted
@@ -88,7 +88,7 @@ def test_tables_without_a_record_key(partition_by: str, maker: str, hudi: Hudi, 
         hudi.write(path, rows, operation, **partitioned, **QUIET)
         held += bag(rows)
         assert_all_hold(path, hudi, held)
-    keys = lakeformat.open(path).to_arrow()["_hoodie_record_key"].to_pylist()
+    keys = lakeformat.open(path).to_arrow(meta_columns=True)["_hoodie_record_key"].to_pylist()
     assert len(set(keys)) == len(keys)
     if partition_by:
         lakeformat.open(path).delete_partitions(REGIONS[0])

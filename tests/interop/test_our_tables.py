@@ -57,14 +57,14 @@ def assert_ours(case: Case, path: Path, rows: Rows) -> None:
 
 def assert_hudi_agrees(case: Case, path: Path, hudi: Hudi) -> None:
     """Hudi reads what we read, meta columns included."""
-    ours = lakeformat.open(path).to_arrow()
+    ours = lakeformat.open(path).to_arrow(meta_columns=True)
     assert by_key(case, hudi.read(path), case.from_path) == by_key(case, ours, case.from_path)
 
 
 def assert_hudi_rs_agrees(case: Case, path: Path) -> None:
     """hudi-rs reads what we read, meta columns included."""
     theirs = pa.Table.from_batches(HudiTableBuilder.from_base_uri(str(path)).build().read())
-    assert by_key(case, theirs) == by_key(case, lakeformat.open(path).to_arrow())
+    assert by_key(case, theirs) == by_key(case, lakeformat.open(path).to_arrow(meta_columns=True))
 
 
 #: One case each of operations, key generators and types.

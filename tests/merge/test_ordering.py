@@ -223,7 +223,7 @@ def test_any_writes(writes: list[tuple[Operation, Any]], mode: str, small_file_l
         rows = [Row(key, ts, next(numbers), deleted) for key, ts, deleted in values]
         result = table.write(batch(rows), operation)
         model.write(operation, rows, result.instant_time)
-        after = table.to_arrow().to_pylist()
+        after = table.to_arrow(meta_columns=True).to_pylist()
         assert contents(after) == model.contents()
         assert all(row["tags"] == [row["id"]] * (row["v"] % 3) for row in after)
         sequence = [row["_hoodie_commit_seqno"] for row in after]

@@ -111,7 +111,7 @@ def test_every_copy_of_a_key_keeps_its_own_values() -> None:
     whole = rows_of(*({"id": "a", **STORED, "n": n, "_hoodie_is_deleted": False} for n in (1, 2)))
     table.insert(whole)
     table.upsert(rows_of({"id": "a", "ts": 6, "text": "new"}), partial_update=True)
-    rows = table.to_arrow().to_pylist()
+    rows = table.to_arrow(meta_columns=True).to_pylist()
     assert [(row["n"], row["text"]) for row in rows] == [(1, "new"), (2, "new")]
     assert len({row["_hoodie_commit_seqno"] for row in rows}) == 2
 
@@ -176,9 +176,9 @@ def test_a_partial_update_that_cannot_be(
     table = in_memory(ordering="ts", **options)
     whole = {"id": "a", **STORED, "_hoodie_is_deleted": False}
     table.upsert(rows_of(whole))
-    before = table.to_arrow()
+    before = table.to_arrow(meta_columns=True)
     with pytest.raises(LakeformatError) as caught:
         table.upsert(pa.Table.from_pylist([rows]), partial_update=partial)
     assert type(caught.value) is error
     assert words in str(caught.value)
-    assert table.to_arrow().equals(before)
+    assert table.to_arrow(meta_columns=True).equals(before)

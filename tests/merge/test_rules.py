@@ -86,7 +86,7 @@ def test_a_row_equal_to_the_stored_one_is_an_update_all_the_same() -> None:
         table.upsert(row)
         result = table.upsert(row)
         assert result.report["rows"]["updated"] == 1
-        assert table.to_arrow()["_hoodie_commit_time"].to_pylist() == [result.instant_time]
+        assert table.to_arrow(meta_columns=True)["_hoodie_commit_time"].to_pylist() == [result.instant_time]
 
 
 @pytest.mark.parametrize("rule", [NON_DEFAULTS, FOLD])
@@ -242,7 +242,10 @@ def test_any_upserts(rule: str, batches: list[tuple[list[Row], set[str]]], small
             pa.Table.from_pylist(given_rows, pa.schema([schema.field(n) for n in columns])), merger=merger
         )
         model.upsert(given_rows, columns, result.instant_time)
-        found = {r["id"]: ({n: r[n] for n in KEPT}, r["_hoodie_commit_time"]) for r in table.to_arrow().to_pylist()}
+        found = {
+            r["id"]: ({n: r[n] for n in KEPT}, r["_hoodie_commit_time"])
+            for r in table.to_arrow(meta_columns=True).to_pylist()
+        }
         wanted = {key: ({n: row[n] for n in KEPT}, time) for key, (row, time) in model.rows.items()}
         assert found == wanted
 

@@ -56,7 +56,7 @@ def cases() -> list[tuple[str, str | None]]:
 @pytest.mark.parametrize(("name", "instant"), cases())
 def test_rows_equal_the_writers(name: str, instant: str | None, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
-    rows = [plain(row) for row in table.to_arrow(as_of=instant).to_pylist(maps_as_pydicts="strict")]
+    rows = [plain(row) for row in table.to_arrow(as_of=instant, meta_columns=True).to_pylist(maps_as_pydicts="strict")]
     rows.sort(key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
     missing_as_null = [{**dict.fromkeys(rows[0]), **row} for row in wanted(name, instant)] if rows else []
     assert rows == missing_as_null

@@ -54,16 +54,16 @@ def timeless(value: Any) -> str:
 def test_rows_equal_those_of_the_hudi_that_made_the_table(name: str, tmp_path: Path) -> None:
     folder, document = unpack(name, tmp_path), expected(name)
     table = lakeformat.open(folder)
-    same(table.to_arrow().to_pylist(maps_as_pydicts="strict"), document["snapshot"])
+    same(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), document["snapshot"])
     if "read_optimized" in document:
         older = lakeformat.open(folder, **{"hoodie.datasource.query.type": "read_optimized"})
-        same(older.to_arrow().to_pylist(maps_as_pydicts="strict"), document["read_optimized"])
+        same(older.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), document["read_optimized"])
     for instant, rows in document.get("as_of", {}).items():
         if isinstance(rows, str):  # What Hudi said instead.
             with pytest.raises(InstantNotAvailableError):
                 table.to_arrow(as_of=instant)
         else:
-            same(table.to_arrow(as_of=instant).to_pylist(maps_as_pydicts="strict"), rows)
+            same(table.to_arrow(as_of=instant, meta_columns=True).to_pylist(maps_as_pydicts="strict"), rows)
 
 
 def test_the_rule_of_later_releases_counts(tmp_path: Path) -> None:
@@ -79,4 +79,4 @@ def test_rows_committed_after_the_plan_of_a_pending_compaction_survive_an_upgrad
     rows = [{**row, **kept} if row["_hoodie_record_key"] == "6" else row for row in document["snapshot"]]
     assert rows != document["snapshot"]
     table = lakeformat.open(unpack(LOST_BY_HUDI, tmp_path))
-    same(table.to_arrow().to_pylist(maps_as_pydicts="strict"), rows)
+    same(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), rows)

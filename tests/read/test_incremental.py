@@ -51,7 +51,7 @@ def test_ranges_equal_hudis(name: str, tmp_path: Path) -> None:
         case = (folder.name, read["begin"], read["end"])
         table = lakeformat.open(folder, **options)
         if case not in ARCHIVED or FULL_SCAN in read["options"]:
-            same(table.to_arrow().to_pylist(maps_as_pydicts="strict"), read["rows"])
+            same(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"), read["rows"])
         elif ARCHIVED[case] is None:
             with pytest.raises(InstantNotAvailableError, match=f"{FULL_SCAN}=true"):
                 table.to_arrow()

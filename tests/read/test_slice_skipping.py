@@ -61,10 +61,12 @@ def test_a_verified_read_finds_wrong_statistics_of_a_slice() -> None:
     made = next(each for each in map(RandomSlices, range(TABLES)) if each.rule == "event")
     base = {file.name.instant_time for file in made.table.snapshot().files}
     stored = [
-        row for row in made.table.to_arrow(where="v is not null").to_pylist() if row["_hoodie_commit_time"] in base
+        row
+        for row in made.table.to_arrow(where="v is not null", meta_columns=True).to_pylist()
+        if row["_hoodie_commit_time"] in base
     ]
     where = f"id = '{stored[0]['id']}' and v = {stored[0]['v']}"
-    assert made.table.to_arrow(where=where, verify=True).num_rows == 1
+    assert made.table.to_arrow(where=where, verify=True, meta_columns=True).num_rows == 1
 
     def lies(path: str, statistics: Struct) -> None:
         if path == "v":
@@ -73,7 +75,7 @@ def test_a_verified_read_finds_wrong_statistics_of_a_slice() -> None:
 
     paths = edit_footers(made.table, lies)
     with pytest.raises(SkippingError, match=r"loses 1 matching row\(s\) of 1 file") as caught:
-        made.table.to_arrow(where=where, verify=True)
+        made.table.to_arrow(where=where, verify=True, meta_columns=True)
     assert any(path in str(caught.value) for path in paths)
 
 

@@ -72,12 +72,12 @@ def test_commits_that_completed_late_come_when_they_completed(tmp_path: Path) ->
     table = lakeformat.open(unpack("hudi_changes/v9_cow_late_commit", tmp_path))
     found, at = [], BEGINNING
     while (end := positions(table).next(at, Limits(commits=1))) != at:
-        found += [set(table.changes(at, end).to_arrow()["_hoodie_commit_time"].to_pylist())]
+        found += [set(table.changes(at, end).to_arrow(meta_columns=True)["_hoodie_commit_time"].to_pylist())]
         at = end
     seen = [time for times in found for time in times]
     assert len(seen) == len(set(seen))
     assert seen != sorted(seen)
-    assert set(table.changes("000").to_arrow()["_hoodie_commit_time"].to_pylist()) <= set(seen)
+    assert set(table.changes("000").to_arrow(meta_columns=True)["_hoodie_commit_time"].to_pylist()) <= set(seen)
 
 
 def test_no_batch_ends_before_what_the_cleaner_has_kept(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
 
 def seen(storage: Storage) -> list[str]:
     """All rows with their meta columns, but for the file each is in."""
-    rows = lakeformat.Table(storage).to_arrow().drop_columns(["_hoodie_file_name"])
+    rows = lakeformat.Table(storage).to_arrow(meta_columns=True).drop_columns(["_hoodie_file_name"])
     return sorted(map(repr, rows.to_pylist()))
 
 

@@ -37,9 +37,8 @@ Key = tuple[str | None, int]
 Model = dict[Key, Row]
 
 STEPS: Final = 25
-#: Examples (None: all) and the steps they take at least.
-FIRST_LOOK: Final = (10, 200)
-WHOLE: Final = (None, 2_000)
+#: Commits whose rows cleaning keeps: ``hoodie.clean.commits.retained``.
+KEPT: Final = 10
 
 COLUMNS: Final = {"id": pa.int64(), "region": pa.string(), "ts": pa.int64(), "v": pa.string()}
 ADDED: Final = {"more": pa.float64(), "tags": pa.list_(pa.string()), "_hoodie_is_deleted": pa.bool_()}
@@ -103,7 +102,7 @@ def wins(stored: Row, incoming: Row) -> bool:
 
 def assert_hudi_rs_agrees(table: lakeformat.Table, as_of: str | None) -> None:
     """The same rows, meta columns included; hudi-rs shows the past with the columns of the present, empty."""
-    ours = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of))
+    ours = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of, meta_columns=True))
     theirs = hudi_rs.rows_by_key(hudi_rs.read(table.engine.storage.location, as_of))
     columns = {*ADDED, *(ours[0] if ours else ())}
     assert [{name: row.get(name) for name in columns} for row in theirs] == [
@@ -115,6 +114,9 @@ class TableMachine(RuleBasedStateMachine):
     """One table, its model, and the past of both."""
 
     steps = 0
+    #: Looks at a past instant that found its rows.
+    exact = 0
+    table_version = 6
 
     @initialize(variant=VARIANTS)
     def create(self, variant: Variant) -> None:
@@ -129,6 +131,7 @@ class TableMachine(RuleBasedStateMachine):
             self.path,
             pa.schema(self.columns),
             record_key="id",
+            **{"hoodie.write.table.version": self.table_version},
             **{name: value for name, value in variant.options.items() if name != "recordkey"},
         )
         self.reopen()
@@ -294,8 +297,15 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.past)
     @rule(data=st.data())
     def travel(self, data: st.DataObject) -> None:
-        instant, model = data.draw(st.sampled_from(self.past))
-        assert self.read(instant) == model
+        """What cleaning keeps is as it was; what is older is as it was, or cannot be had."""
+        back = data.draw(st.integers(1, len(self.past)))
+        instant, model = self.past[-back]
+        try:
+            assert self.read(instant) == model
+        except lakeformat.InstantNotAvailableError:
+            assert back > KEPT
+        else:
+            type(self).exact += 1
 
     # --- what must hold -------------------------------------------------------------------------------
 
@@ -311,15 +321,36 @@ class TableMachine(RuleBasedStateMachine):
         assert self.read() == self.model
 
 
-@pytest.mark.parametrize(("examples", "fewest_steps"), [FIRST_LOOK, pytest.param(*WHOLE, marks=pytest.mark.slow)])
-def test_tables_follow_a_dictionary(examples: int | None, fewest_steps: int) -> None:
-    TableMachine.steps = 0
+def run(examples: int, table_version: int) -> None:
+    """As many random lives as asked for, of tables of one version."""
+
+    class Machine(TableMachine):
+        pass
+
+    Machine.table_version = table_version
     run_state_machine_as_test(
-        TableMachine,
+        Machine,
         settings=settings(
-            max_examples=examples or max(100, settings.default.max_examples),
+            max_examples=examples,
             stateful_step_count=STEPS,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )
-    assert TableMachine.steps >= fewest_steps
+    assert Machine.steps >= examples * 20
+    assert Machine.exact >= examples // 4
+
+
+def test_tables_follow_a_dictionary() -> None:
+    run(examples=10, table_version=6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_version", [6, 8, 9])
+def test_tables_of_all_versions_follow_a_dictionary(table_version: int) -> None:
+    run(examples=32, table_version=table_version)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("table_version", [6, 8, 9])
+def test_many_tables_follow_a_dictionary(table_version: int) -> None:
+    run(examples=400, table_version=table_version)

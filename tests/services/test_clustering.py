@@ -67,7 +67,7 @@ def test_rows_stay_what_they_are(by: Sequence[str], curve: str, buffer: int, tmp
     assert seen(table) == before
     assert as_hudi_rs_sees(table) == before
     assert not old & file_names(table)
-    assert {row["_hoodie_file_name"] for row in table.to_arrow().to_pylist()} == file_names(table)
+    assert {row["_hoodie_file_name"] for row in table.to_arrow(meta_columns=True).to_pylist()} == file_names(table)
     assert seen(table, commits[1]) == past
     assert table.history()[0].operation == "cluster"
     assert table.history()[0].report is not None
@@ -75,7 +75,7 @@ def test_rows_stay_what_they_are(by: Sequence[str], curve: str, buffer: int, tmp
     changes = rows(700, seed=2).slice(50, 650)  # The filters, ranges and names of new files must serve writers.
     table.upsert(changes)
     table.delete(changes.select(["id", "region"]).slice(0, 40))
-    assert table.to_arrow().num_rows == 50 + 650 - 40
+    assert table.to_arrow(meta_columns=True).num_rows == 50 + 650 - 40
     assert as_hudi_rs_sees(table) == seen(table)
 
 

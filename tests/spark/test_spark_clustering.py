@@ -16,7 +16,7 @@ from lakeformat.spark import LakehouseTable
 from lakeformat.spark.cluster import SparkRewriter
 from lakeformat.storage import LocalStorage
 from lakeformat.table_state.engine import Engine
-from tests.helpers import hudi_rs
+from tests.helpers import clustered, hudi_rs
 from tests.helpers.lakehouse import Rows, flights, leftovers
 
 pytestmark = pytest.mark.spark
@@ -85,12 +85,13 @@ def test_log_files_are_laid_out_with_their_base_files(version: int, spark: Spark
     table = table_at(spark, tmp_path / "t", **options)
     table.insert(flights(spark, STORED))
     table.upsert(flights(spark, [(n, part, ts + 10, x + 1) for n, part, ts, x in STORED[::9]]))
-    before = seen(tmp_path / "t")
-    assert lakeformat.open(tmp_path / "t").snapshot().live.has_logs
+    plain = lakeformat.open(tmp_path / "t")
+    before = clustered.seen(plain)
+    assert plain.snapshot().live.has_logs
     session = ClusterSession(table.engine, table.options, SparkRewriter(spark, task_bytes=1))
     session.cluster(request_of(table.options, ["x"], "linear", target_file_bytes=2000))
-    assert not lakeformat.open(tmp_path / "t").snapshot().live.has_logs
-    assert seen(tmp_path / "t") == before
+    assert not plain.snapshot().live.has_logs
+    assert clustered.seen(plain) == clustered.as_hudi_rs_sees(plain) == before
     assert max(widths(tmp_path / "t")) < 110
 
 

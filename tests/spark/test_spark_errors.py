@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.helpers.fixture_tables import unpack
 from tests.helpers.lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
 
 pytestmark = pytest.mark.spark
@@ -74,7 +73,7 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
         (writing(partitionby="part"), "InvalidOptionError", r".*'partitionby'; did you mean 'partition_by'.*"),
         (writing(precombine="x"), "InvalidOptionError", r"options .* mean the same and differ; give one of them"),
         (writing("overwrite", operation="delete"), "InvalidOptionError", r".*contradict each other; use mode append"),
-        (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*what lakeformat does not do.*"),
+        (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*contradicts .false.*fixed at.*"),
         (writing_rows("id", "ts", "x"), "SchemaMismatchError", r"the input has no column 'part'.*"),
         (writing_rows("part", "ts", "x"), "SchemaMismatchError", r".*'id'.*"),
         (writing_rows("id", "part", "ts", "'x' x"), "SchemaMismatchError", r"column 'x' is string in the input.*"),
@@ -132,17 +131,6 @@ def test_no_table(session: SparkSession, tmp_path: Path) -> None:
         f"no table at {tmp_path}/none (there is no .hoodie/hoodie.properties); check the path, or write to it first",
     )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_writing_a_table_that_logs_changes_is_refused_by_name_and_touches_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    path = unpack("hudi_changes/v9_cow_cdc_data_before", tmp_path)
-    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    refused = refusal(partial(writing(), spark, path))
-    assert refused.error == "UnsupportedTableError"
-    assert "writing with hoodie.table.cdc.enabled=true is not supported" in refused.text
-    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
 def test_a_key_that_is_null_in_a_task_names_column_and_row(spark: SparkSession, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_repeated_tasks_double_no_row_without_a_key(
         rows.write.format("lakehouse").options(**settings).mode("append").save(str(tmp_path))
     assert contents(spark, tmp_path) == sorted([*FIRST, *FIRST])
     table = lakeformat.open(tmp_path)
-    read = table.to_arrow()
+    read = table.to_arrow(meta_columns=True)
     assert len(set(read["_hoodie_record_key"].to_pylist())) == 2 * len(FIRST)
     instants = [entry.instant_time for entry in table.history()]
     assert {entry.operation for entry in table.history()} == {options.get("operation", "insert")}

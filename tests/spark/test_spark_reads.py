@@ -191,7 +191,7 @@ def test_a_read_is_not_shaken_by_a_later_write(spark: SparkSession, tmp_path: Pa
 @pytest.mark.parametrize("name", names("hudi_v6"))
 def test_tables_of_hudi_read_as_in_plain_python(name: str, spark: SparkSession, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
-    ours = lakeformat.open(path).to_arrow()
+    ours = lakeformat.open(path).to_arrow(meta_columns=True)
     theirs = read(spark, path).toArrow()
     assert theirs.schema.names == ours.schema.names
     order = [("_hoodie_partition_path", "ascending"), ("_hoodie_record_key", "ascending")]

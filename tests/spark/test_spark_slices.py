@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat.spark
-from lakeformat import UnsupportedTableError
 from lakeformat.spark import LakehouseTable
 from tests.helpers.fixture_tables import expected, unpack
 
@@ -52,12 +51,3 @@ def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_pat
             assert frame.count() == len(wanted), (way, options)
             late = frame.where("_hoodie_record_key >= '3'")
             assert keys(late) == [key for key in wanted if key >= "3"], (way, options)
-
-
-def test_a_table_that_logs_changes_is_refused_before_rows_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(unpack("hudi_changes/v9_mor_cdc_logs", tmp_path))
-    rows = spark.read.format("lakehouse").option("meta_columns", "false").load(path)
-    with pytest.raises(Exception, match=r"writing with hoodie\.table\.cdc\.enabled=true is not supported"):
-        rows.write.format("lakehouse").mode("append").save(path)
-    with pytest.raises(UnsupportedTableError, match=r"hoodie\.table\.cdc\.enabled=true"):
-        LakehouseTable.forPath(spark, path).upsert(rows)

@@ -214,7 +214,7 @@ def test_generated_keys_and_sorting_go_together(tmp_path: Path) -> None:
     batch = rows(3_000)
     table.bulk_insert(batch.to_reader(max_chunksize=500))
     assert_holds(table, batch)
-    assert len(set(table.to_arrow()["_hoodie_record_key"].to_pylist())) == 3_000
+    assert len(set(table.to_arrow(meta_columns=True)["_hoodie_record_key"].to_pylist())) == 3_000
 
 
 def test_combined_rows_are_in_key_order(tmp_path: Path) -> None:

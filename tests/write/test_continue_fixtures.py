@@ -52,7 +52,7 @@ def newcomers(table: Table, sample: dict[str, Any], count: int) -> list[dict[str
 def test_upsert_and_delete(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
     ordering = table.config.ordering_field
-    rows = hudi_rs.rows_by_key(table.to_arrow())
+    rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))
     model, schema = by_key(rows), table.schema
     assert table.config.has_metadata_table is (table.config.version == 6)
     before = states_of(table)
@@ -79,7 +79,7 @@ def test_upsert_and_delete(name: str, tmp_path: Path) -> None:
     assert by_key(hudi_rs.assert_same_rows(table)) == model
 
     for instant, past in before.items():
-        assert hudi_rs.rows_by_key(table.to_arrow(as_of=instant)) == past
+        assert hudi_rs.rows_by_key(table.to_arrow(as_of=instant, meta_columns=True)) == past
     assert_metadata_table_is_gone(table, tmp_path / Path(name).name)
     assert_times_grow(table)
 
@@ -89,7 +89,7 @@ def states_of(table: Table) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for instant in commits(table):
         with suppress(InstantNotAvailableError):
-            found[instant.time] = hudi_rs.rows_by_key(table.to_arrow(as_of=instant.time))
+            found[instant.time] = hudi_rs.rows_by_key(table.to_arrow(as_of=instant.time, meta_columns=True))
     assert found
     return found
 
@@ -121,7 +121,7 @@ def assert_metadata_table_is_gone(table: Table, folder: Path) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_overwrite(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
-    rows = hudi_rs.rows_by_key(table.to_arrow())[:2]
+    rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))[:2]
     table.overwrite(pa.Table.from_pylist([bare(row) for row in rows], table.schema))
     assert by_key(hudi_rs.assert_same_rows(table)) == by_key(rows)
     table.insert(pa.Table.from_pylist(newcomers(table, bare(rows[0]), 2), table.schema))

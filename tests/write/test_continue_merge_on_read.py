@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.model.operation import Operation
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import names, unpack
+from tests.helpers.here_exchange import exchanged
 from tests.write.test_continue_fixtures import bare, by_key, later
 
 #: hudi-rs does not see the log files of a slice that a pending compaction has opened.
@@ -19,28 +22,47 @@ BUCKETS = {"hudi_mor_v6/mor6_bucket_index": {"hoodie.index.type": "BUCKET", "hoo
 FIXTURES = [name for name in (*names("hudi_mor_v6"), *names("hudi_v8_v9")) if "_cow_" not in name]
 
 
-@pytest.mark.parametrize("name", FIXTURES)
-def test_upsert_and_delete(name: str, tmp_path: Path) -> None:
+#: Some of their keys stand in log files alone, or may.
+KEYS_IN_LOGS = [name for name in FIXTURES if name.endswith(("log_only", "log_compaction", "_pending", "mor6_rollback"))]
+
+
+def staged(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lakeformat.WriteResult:
+    result: lakeformat.WriteResult = getattr(table, operation.value)(rows)
+    return result
+
+
+def in_tasks(table: lakeformat.Table, rows: pa.Table, operation: Operation) -> lakeformat.WriteResult:
+    """The exchanged way, from two stage files."""
+    half = rows.num_rows // 2
+    return exchanged(table, [rows.slice(0, half), rows.slice(half)], operation)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [*((name, staged) for name in FIXTURES), *((name, in_tasks) for name in KEYS_IN_LOGS)]
+)
+def test_upsert_and_delete(
+    name: str, write: Callable[[lakeformat.Table, pa.Table, Operation], lakeformat.WriteResult], tmp_path: Path
+) -> None:
     table = lakeformat.open(unpack(name, tmp_path), **BUCKETS.get(name, {}))
     ordering = table.config.ordering_field
-    model, schema = by_key(table.to_arrow().to_pylist(maps_as_pydicts="strict")), table.schema
+    model, schema = by_key(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict")), table.schema
     rows = [row for _, row in sorted(model.items())]
     changed = [{**row, ordering: later(row[ordering])} if ordering else row for row in rows[::2]]
-    result = table.upsert(pa.Table.from_pylist(changed, schema))
+    result = write(table, pa.Table.from_pylist(changed, schema), Operation.UPSERT)
     assert result.report["rows"]["updated"] == len(changed)
     assert result.report["rows"]["inserted"] == 0
     model |= dict(zip(sorted(model)[::2], changed, strict=True))
     check(table, model, hudi_rs_too=name != NOT_FOR_HUDI_RS)
 
     gone = sorted(model)[:3]
-    table.delete(pa.Table.from_pylist([model[key] for key in gone], schema))
+    write(table, pa.Table.from_pylist([model[key] for key in gone], schema), Operation.DELETE)
     model = {key: row for key, row in model.items() if key not in gone}
     check(table, model, hudi_rs_too=name != NOT_FOR_HUDI_RS)
     assert lakeformat.open(tmp_path / Path(name).name).to_arrow().num_rows == len(model)
 
 
 def check(table: lakeformat.Table, model: dict[tuple[str, str], dict[str, object]], *, hudi_rs_too: bool) -> None:
-    ours = by_key(table.to_arrow().to_pylist(maps_as_pydicts="strict"))
+    ours = by_key(table.to_arrow(meta_columns=True).to_pylist(maps_as_pydicts="strict"))
     assert ours == {key: bare(row) for key, row in model.items()}
     if not hudi_rs_too:
         return

@@ -144,6 +144,6 @@ def test_no_sequence_of_writes_makes_a_key_twice(batches: list[tuple[str, int]])
         getattr(Table(storage), operation)(rows(count, "x"))
         wanted = Counter() if operation == "insert_overwrite" else wanted
         wanted += Counter(range(count))
-    read = Table(storage).to_arrow()
+    read = Table(storage).to_arrow(meta_columns=True)
     assert Counter(read["v"].to_pylist()) == wanted
     assert len(set(read["_hoodie_record_key"].to_pylist())) == len(read)

@@ -103,7 +103,7 @@ def test_key_partition_and_ordering_inside_structs(partition: str, tmp_path: Pat
     table.delete(people(["carla"], 0))
     # hudi-rs refuses tables whose partition column stands inside a struct.
     flat = partition == "size"
-    rows = hudi_rs.assert_same_rows(table) if flat else table.to_arrow().to_pylist()
+    rows = hudi_rs.assert_same_rows(table) if flat else table.to_arrow(meta_columns=True).to_pylist()
     found = {(r["_hoodie_partition_path"], r["_hoodie_record_key"]): r["at"]["ts"] for r in rows}
     assert found == {("3", "ann"): 2, ("3", "bob"): 3, ("4", "dora"): 3}
 
@@ -131,7 +131,7 @@ def test_a_probed_table_whose_first_file_is_empty_keeps_its_form_of_keys(tmp_pat
     table.delete(pa.table({"id": ["a"], "p": ["1"]}))
     table = lakeformat.open(tmp_path / "t")
     table.upsert(pa.table({"id": ["b"], "p": ["2"]}))
-    assert table.to_arrow().column("_hoodie_record_key").to_pylist() == ["id:b"]
+    assert table.to_arrow(meta_columns=True).column("_hoodie_record_key").to_pylist() == ["id:b"]
 
 
 def test_insert_overwrite_replaces_the_partitions_it_brings(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_any_merge_does_what_it_does_pair_by_pair(
     model, source = as_model(rows, ["n", "t"]), as_model(changes, ["n", "t", "op"])
     with tempfile.TemporaryDirectory() as folder:
         table = random_table(Path(folder), model)
-        before = {(r["p"], r["id"]): r for r in table.to_arrow().to_pylist()}
+        before = {(r["p"], r["id"]): r for r in table.to_arrow(meta_columns=True).to_pylist()}
         past = table.history()[0].instant_time
         if packing:  # Inserts go into the files that are there.
             table = lakeformat.open(Path(folder) / "t")
@@ -185,11 +185,11 @@ def test_any_merge_does_what_it_does_pair_by_pair(
             merge = step.add(merge)
         result = merge.execute()
         expected, counts = merged(model, source, steps)
-        assert data(table.to_arrow()) == expected
+        assert data(table.to_arrow(meta_columns=True)) == expected
         assert {name: result.report["rows"][name] for name in counts} == counts
         assert result.report["rows"]["incoming"] == len(source)
         touched = 0
-        for row in table.to_arrow().to_pylist():
+        for row in table.to_arrow(meta_columns=True).to_pylist():
             then = before.get((row["p"], row["id"]))
             touched += row["_hoodie_commit_time"] == result.instant_time
             assert row["_hoodie_record_key"] == str(row["id"])
@@ -197,7 +197,7 @@ def test_any_merge_does_what_it_does_pair_by_pair(
                 assert row["_hoodie_commit_seqno"] == then["_hoodie_commit_seqno"]
         assert touched == counts["inserted"] + counts["updated"]
         hudi_rs.assert_same_rows(table)
-        assert data(table.to_arrow(as_of=past)) == model
+        assert data(table.to_arrow(as_of=past, meta_columns=True)) == model
 
 
 # --- what it leaves -----------------------------------------------------------------------------------

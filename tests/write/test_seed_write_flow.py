@@ -79,7 +79,7 @@ def test_write_client_reconciles_options_with_the_table_s_properties(tmp_path: P
     new_table(tmp_path, hive_style=True)
     table = lakeformat.open(tmp_path / "t")  # Key and partition fields come from the table.
     table.upsert(rows({("x", "a"): 1}))
-    assert table.to_arrow()["_hoodie_partition_path"].to_pylist() == ["p=x"]
+    assert table.to_arrow(meta_columns=True)["_hoodie_partition_path"].to_pylist() == ["p=x"]
     for option, value in {"recordkey": "v", "partitionpath": "v", "hive_style": False}.items():
         with pytest.raises(InvalidOptionError):
             lakeformat.open(tmp_path / "t", **{option: value})
@@ -188,7 +188,7 @@ def test_partition_records_gives_updates_and_inserts_buckets_of_their_own(tmp_pa
     table = new_table(tmp_path, {("x", "a"): 1, ("y", "b"): 1}, **NO_PACKING)
     report = table.upsert(rows({("x", "a"): 2, ("x", "new"): 2, ("y", "b"): 2, ("z", "new"): 2})).report
     assert (report["files"]["merged"], report["files"]["created"]) == (2, 2)
-    tokens = {row["_hoodie_file_name"].split("_")[1] for row in table.to_arrow().to_pylist()}
+    tokens = {row["_hoodie_file_name"].split("_")[1] for row in table.to_arrow(meta_columns=True).to_pylist()}
     assert len(tokens) == 4  # A task each.
 
 

@@ -41,7 +41,8 @@ def data(rows: pa.Table) -> Model:
 def meta(table: Table) -> dict[int, Row]:
     """id -> meta columns."""
     return {
-        row["id"]: {name: row[name] for name in (*META, "_hoodie_file_name")} for row in table.to_arrow().to_pylist()
+        row["id"]: {name: row[name] for name in (*META, "_hoodie_file_name")}
+        for row in table.to_arrow(meta_columns=True).to_pylist()
     }
 
 
@@ -247,7 +248,7 @@ def test_a_table_with_generated_keys(tmp_path: Path) -> None:
     """No record key is asked for; rows keep the keys they were given."""
     table = lakeformat.create(tmp_path / "t", SCHEMA, partition_by="p")
     table.insert(pa.Table.from_pylist([{"id": i % 2, "p": "xy"[i % 2], "n": i} for i in range(6)], SCHEMA))
-    before = {row["n"]: row["_hoodie_record_key"] for row in table.to_arrow().to_pylist()}
+    before = {row["n"]: row["_hoodie_record_key"] for row in table.to_arrow(meta_columns=True).to_pylist()}
     assert table.update({"id": 9, "t": "hit"}, where="n > 3").report["rows"]["updated"] == 2
     assert table.delete(where="n < 2").report["rows"]["deleted"] == 2
     rows = hudi_rs.assert_same_rows(table)
@@ -260,7 +261,7 @@ def test_a_table_with_generated_keys(tmp_path: Path) -> None:
     assert {row["n"]: row["_hoodie_record_key"] for row in rows} == {n: before[n] for n in range(2, 6)}
     commits = table.snapshot().timeline.commits
     with pytest.raises(UnsupportedTableError, match="no record key to merge by; use update and delete"):
-        table.merge(table.to_arrow()).when_matched_delete().execute()
+        table.merge(table.to_arrow(meta_columns=True)).when_matched_delete().execute()
     assert table.snapshot().timeline.commits == commits
 
 
@@ -440,7 +441,7 @@ def test_a_function_gets_the_selected_rows_as_readers_see_them(wide: Table) -> N
         return pc.add(rows.column("l"), 1)
 
     wide.update({"l": 10}, where="id = 2")
-    before = wide.to_arrow(where="id = 2")
+    before = wide.to_arrow(where="id = 2", meta_columns=True)
     wide.update({"i": look, "l": 20}, where="id = 2")
     assert seen[0].schema == before.schema
     assert seen[0].to_pylist() == before.to_pylist()

@@ -33,7 +33,7 @@ from lakeformat.model.keys import (
     TimestampSettings,
 )
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.model.table_config import MergeMode, TableConfig, table_checksum
+from lakeformat.model.table_config import ChangeLogging, MergeMode, TableConfig, table_checksum
 from lakeformat.model.version_properties import (
     extractor_of,
     key_generator_of,
@@ -136,6 +136,7 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
         raise InvalidOptionError(f"merge mode {mode} needs an ordering column; set {_ORDERING} (short: ordering)")
     version = int(options[_VERSION])
     types = kind is KeyGeneratorKind.CUSTOM and version != 6
+    flags = _flags(options)
     values = {
         names.NAME: name,
         names.DATABASE: database,
@@ -147,12 +148,11 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
         **key_generator_of(version, kind),
         **extractor_of(version, len(partitions), hive_style=options[names.HIVE_STYLE]),
         "hoodie.populate.meta.fields": "true",
-        names.HIVE_STYLE: str(options[names.HIVE_STYLE]).lower(),
-        names.URL_ENCODE: str(options[names.URL_ENCODE]).lower(),
+        **flags,
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.partition.metafile.use.base.format": "false",
         names.ZONE: "UTC",
-        "hoodie.table.cdc.enabled": "false",
+        **({names.CDC_MODE: options[names.CDC_MODE]} if flags[names.CDC] == "true" else {}),
         **merging_of(version, mode, _full_name(options[_PAYLOAD]) if version != 6 else ""),
         **_stored_marker(version, options),
         **ordering_of(version, ordering or ""),
@@ -162,6 +162,10 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
         values[names.RECORD_FIELDS] = ",".join(record_fields)
     kept = (".output.dateformat", ".timezone", ".output.timezone") if version == 6 else ""
     return {**values, **{key: text for key, text in options.timestamp.items() if key.endswith(kept)}}
+
+
+def _flags(options: Options) -> Mapping[str, str]:
+    return {key: str(options[key]).lower() for key in (names.HIVE_STYLE, names.URL_ENCODE, names.CDC)}
 
 
 def _full_name(payload: str | None) -> str:
@@ -236,9 +240,9 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         _TYPE: options[_TYPE],
         "hoodie.table.name": options["hoodie.table.name"],
         "hoodie.database.name": options["hoodie.database.name"],
-        names.HIVE_STYLE: str(options[names.HIVE_STYLE]).lower(),
-        names.URL_ENCODE: str(options[names.URL_ENCODE]).lower(),
+        **_flags(options),
         _VERSION: options[_VERSION],
+        names.CDC_MODE: options[names.CDC_MODE],
     }
     stored = {
         _RECORD: ",".join(config.record_fields),
@@ -250,6 +254,8 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         names.HIVE_STYLE: str(config.hive_style).lower(),
         names.URL_ENCODE: str(config.url_encode).lower(),
         _VERSION: str(config.version),
+        names.CDC: str(config.change_logging is not None).lower(),
+        names.CDC_MODE: config.change_logging.value if config.change_logging else ChangeLogging.DATA_BEFORE_AFTER,
     }
     for key, value in ours.items():
         if options.given(key) and value != stored[key]:

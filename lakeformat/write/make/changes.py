@@ -36,7 +36,8 @@ from lakeformat.model.files import join_path
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
-from lakeformat.write.make.handles import HandleSettings, KeyMerger, Merger
+from lakeformat.write.make.change_log import Merger
+from lakeformat.write.make.handles import HandleSettings, KeyMerger, merging
 from lakeformat.write.place.buckets import Bucket, LogPlace
 
 __all__ = ["Changed", "NotAppendableError", "changed_rows", "outlives_deletes", "rewrite_slice"]
@@ -126,8 +127,11 @@ def rewrite_slice(
         )
     name = settings.file_name(bucket, task)
     target = settings.written_to(bucket, name)
-    with _merged(storage, place, settings) as merged, storage.open_output(target) as sink:
-        merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
+    with (
+        _merged(storage, place, settings) as merged,
+        storage.open_output(target) as sink,
+        merging(storage, bucket, source, task, settings) as (merger, log),
+    ):
         known = KeyFacts(roomy_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known) as writer:
             for batch in _batches(merged, settings):
@@ -152,6 +156,7 @@ def rewrite_slice(
         num_inserts=inserts,
         size_bytes=writer.size_bytes,
         base_name=place.base_name,
+        cdc_stats=log.stats(bucket.partition_path) if log else (),
     )
     return Written(target, stat, writer.facts)
 

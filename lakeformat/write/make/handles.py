@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,18 +38,19 @@ from lakeformat.keys.record_keys import field_column
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule, deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import BaseFile, BaseFileName, join_path
+from lakeformat.model.files import BaseFile, BaseFileName, LogFileName, join_path
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
 from lakeformat.write.decide.job import WriteJob
+from lakeformat.write.make.change_log import ChangeLog, ChangeLogSettings, Merger, logged
 from lakeformat.write.make.put_rows import put_rows, without
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
-__all__ = ["HandleSettings", "KeyMerger", "Merger", "ahead", "create", "deleting", "inserted", "merge"]
+__all__ = ["HandleSettings", "KeyMerger", "ahead", "create", "deleting", "inserted", "merge", "merging"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class HandleSettings:
         merger: makes what changes the rows of base files; None for upserts and deletes by key.
         ordering: the column by which readers of log files choose between versions; None if they take the last one.
         fills: whether readers of log files fill what the newer version leaves open.
+        logs: how changes of base files are logged; None if they are not.
     """
 
     instant_time: str
@@ -77,18 +79,21 @@ class HandleSettings:
     merger: Callable[[Bucket, pa.Table, int, HandleSettings], Merger] | None = None
     ordering: str | None = None
     fills: bool = False
+    logs: ChangeLogSettings | None = None
 
     @classmethod
     def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:
         """Those of a write, in a table with this schema."""
-        config = job.config
+        config, files = job.config, job.files(schema)
+        mode = config.change_logging
         return cls(
             instant_time,
-            job.files(schema),
+            files,
             job.rule,
             job.operation is Operation.DELETE,
             ordering=config.ordering_field if config.takes_logs and config.orders_versions else None,
             fills=config.takes_logs and config.merge_settings.partial_update is not None,
+            logs=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
         )
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
@@ -99,29 +104,15 @@ class HandleSettings:
         """The write token in the name of a bucket's file."""
         return self.write_token or f"{task}-0-0"
 
-    def written_to(self, bucket: Bucket, name: BaseFileName) -> str:
+    def written_to(self, bucket: Bucket, name: BaseFileName | LogFileName) -> str:
         """Where the file is put."""
         return join_path(bucket.partition_path if self.folder is None else self.folder, str(name))
 
-
-class Merger(Protocol):
-    """Changes one base file's rows, batch by batch. ``updates``, ``deletes``: rows so far."""
-
-    updates: int
-    deletes: int
-
-    @property
-    def missed(self) -> int:
-        """Rows looked for that the batches so far do not hold."""
-
-    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """The batch with changed rows replaced and deleted ones left out; columns as `stored_batches` gives them.
-
-        In several parts where the new rows are many bytes.
-        """
-
-    def rest(self) -> Iterator[pa.Table]:
-        """Rows to append, with their meta columns. Asked once, after the last batch."""
+    def change_data(self, bucket: Bucket, task: int) -> str | None:
+        """Where the changes go that a bucket's rows make to a base file; None if none are logged."""
+        if self.logs is None:
+            return None
+        return self.written_to(bucket, LogFileName(bucket.file_id, self.instant_time, 1, self.token(task), is_cdc=True))
 
 
 def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> Written | None:
@@ -164,12 +155,12 @@ def merge(
         open_base(storage, base) as stored,
         _for_merge(stored, base.path, settings) as (parquet, encoded),
         storage.open_output(target) as sink,
+        merging(storage, bucket, source, task, settings) as (merger, log),
     ):
         metadata = parquet.metadata
         inherited = inherited_facts(storage, key_footer(base, metadata), len(bucket.rows))
         known = inherited or KeyFacts(roomy_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp))
         nothing = pa.array([], pa.string())
-        merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
             shape = stored_schema(settings.files.schema, encoded)
             most = settings.files.row_group_bytes
@@ -192,7 +183,22 @@ def merge(
     if not (stat.num_deletes or stat.num_updates or stat.num_inserts):
         storage.delete(target)
         return None
+    stat = replace(stat, cdc_stats=log.stats(bucket.partition_path) if log else ())
     return Written(target, stat, writer.facts, missed=merger.missed)
+
+
+@contextmanager
+def merging(
+    storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
+) -> Iterator[tuple[Merger, ChangeLog | None]]:
+    """What changes the rows of a bucket's base file, and where that is logged; whole at the end."""
+    merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
+    target = settings.change_data(bucket, task)
+    if settings.logs is None or target is None:
+        yield merger, None
+        return
+    with logged(storage, merger, target, settings.instant_time, settings.logs) as both:
+        yield both
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,14 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from lakeformat.errors import UnsupportedTableError
 from lakeformat.files.slice_reader import SliceMerging
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName
-from lakeformat.table_state.live import ListedSlices
-from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.write.place.buckets import Bucket, LogPlace
 
-__all__ = ["Appending", "check_searchable", "log_name"]
+__all__ = ["Appending", "log_name"]
 
 #: Hudi's ``hoodie.merge.small.file.group.candidates.limit`` by default: base files of a partition that take new rows.
 _TOPPED_UP: Final = 1
@@ -102,21 +99,3 @@ class Appending:
         own = [log.name for log in piece.logs if log.name.instant_time == after]
         version = max((name.version for name in own), default=0) + 1
         return LogPlace(after, version, after, piece, merging, deleting, bool(compacting))
-
-
-def check_searchable(snapshot: Snapshot, location: str) -> None:
-    """Refuse tables of which some keys stand in log files alone, for those who look into base files only.
-
-    Raises:
-        UnsupportedTableError: names such a log file.
-    """
-    live = snapshot.live
-    if not isinstance(live, ListedSlices):
-        return
-    for piece in live.slices:
-        unsure = next((log for log in piece.logs if piece.base is None or log.path not in live.updating), None)
-        if unsure is not None:
-            raise UnsupportedTableError(
-                f"{location}/{unsure.path} may hold keys that no base file has, which tasks do not look for; run a "
-                "compaction first, or write without an exchange"
-            )

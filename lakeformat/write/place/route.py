@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.index.log_keys import LogsWithKeys
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
 from lakeformat.write.place.appends import Appending
@@ -45,21 +46,28 @@ _LEAST_SAMPLE: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class TagUnit:
-    """Some files of one partition, and the staged rows to look for in them.
+    """Some file slices of one partition, and the staged rows to look for in them.
 
     Attributes:
-        source: the partition under which the rows are staged: the files' own, or `ANY_PARTITION`.
-        first_file: position of ``files[0]`` among the partition's files.
+        source: the partition under which the rows are staged: the slices' own, or `ANY_PARTITION`.
+        first_slice: position of ``slices[0]`` among the partition's slices.
         sample_step: of every so many staged keys one is told; 0 for none.
         exact: the partition has other units, so a guess about a key may contradict what they find.
+        logs: position among ``slices`` -> log files that may hold keys which the base file lacks.
     """
 
     partition_path: str
     source: str
-    files: tuple[BaseFile, ...]
-    first_file: int
+    slices: tuple[FileSlice, ...]
+    first_slice: int
     sample_step: int
     exact: bool
+    logs: Mapping[int, LogsWithKeys] = field(default_factory=dict)
+
+    @property
+    def bases(self) -> tuple[BaseFile, ...]:
+        """The base files."""
+        return tuple(piece.base for piece in self.slices if piece.base is not None)
 
 
 @dataclass(frozen=True)
@@ -69,10 +77,10 @@ class TagResult:
     Attributes:
         path: the tag file; ``""`` if nothing was found.
         stages: per record batch of the tag file, the number of the stage file it points into.
-        hits: position of a file among the partition's -> rows that are in it.
-        located: rows that are in at least one of the unit's files.
+        hits: position of a slice among the partition's -> rows that are in it.
+        located: rows that are in at least one of the unit's slices.
         sample: the sampled keys, by a partition's first unit only.
-        sample_hits: which of the sampled keys are in one of the unit's files.
+        sample_hits: which of the sampled keys are in one of the unit's slices.
     """
 
     path: str
@@ -106,7 +114,7 @@ class PartitionRoute:
     """Where the rows of one partition go.
 
     Attributes:
-        by_file: position of a file among the partition's -> bucket.
+        by_file: position of a slice among the partition's -> bucket.
         cuts: ascending keys; new keys below the first go to the first of ``inserts``, and so on.
         inserts: buckets for new keys, one more than cuts; none if new keys are dropped (deletes).
     """
@@ -136,43 +144,47 @@ def plan_units(
     closed: frozenset[FileGroupId],
     unit_bytes: int,
     appending: Appending = _WRITES_BASES,
+    logs_of: Callable[[FileSlice], LogsWithKeys | None] = lambda _: None,
 ) -> tuple[TagUnit, ...]:
     """Cut the search into units of bounded size.
 
     Args:
         incoming: partition path of staged rows -> how many.
-        slices: partition path -> live slices, each with a base file.
+        slices: partition path -> live slices.
         tags: whether keys are looked up at all; if not, units only sample.
         sizing: how new files are cut; None if there are no inserts.
         closed: file groups that take no inserts.
-        unit_bytes: base files of a unit, in bytes.
+        unit_bytes: files of a unit, in bytes.
         appending: how slices are treated; where rows are appended no guess about a key is allowed.
+        logs_of: tells the log files of a slice that may hold keys of their own.
     """
     units: list[TagUnit] = []
     for source, rows in sorted(incoming.items()):
         targets = sorted(slices) if source == ANY_PARTITION else [source]
         for path in targets:
             own = slices.get(path, ())
-            bases = [piece.base for piece in own if piece.base is not None]
             small = () if sizing is None else _small_files(own, rows, sizing, closed, appending)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
-            chunks = list(_chunks(bases, unit_bytes)) if tags else []
+            chunks = list(_chunks(own, unit_bytes)) if tags else []
             if step and not chunks:
                 chunks = [(0, 0)]
             exact = len(chunks) > 1 or appending.is_on
-            units += (TagUnit(path, source, tuple(bases[first:last]), first, step, exact) for first, last in chunks)
+            for first, last in chunks:
+                chosen = tuple(own[first:last])
+                logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
+                units.append(TagUnit(path, source, chosen, first, step, exact, logs))
     return tuple(units)
 
 
-def _chunks(files: Sequence[BaseFile], unit_bytes: int) -> Iterator[tuple[int, int]]:
+def _chunks(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int, int]]:
     first = size = 0
-    for at, file in enumerate(files):
-        if at > first and size + file.size_bytes > unit_bytes:
+    for at, piece in enumerate(slices):
+        if at > first and size + piece.size_bytes > unit_bytes:
             yield first, at
             first, size = at, 0
-        size += file.size_bytes
-    if first < len(files):
-        yield first, len(files)
+        size += piece.size_bytes
+    if first < len(slices):
+        yield first, len(slices)
 
 
 def _small_files(
@@ -209,7 +221,7 @@ def plan_routes(
     """Update buckets by file group, small files topped up, the rest into new file groups by key range.
 
     Args:
-        slices: partition path -> live slices that rows may go into, each with a base file.
+        slices: partition path -> live slices that rows may go into.
         sizing: None if new keys are dropped.
         closed: file groups that take no inserts.
     """

@@ -1,7 +1,7 @@
-"""The tag step of the exchanged way, in tasks: staged keys of a partition against some of its files.
+"""The tag step of the exchanged way, in tasks: staged keys of a partition against some of its file slices.
 
 Memory of a unit: one block of keys (`_BLOCK_BYTES`) with what tagging needs for it, whatever the table's or the
-input's size. The files' key columns are read again for every block.
+input's size; and the keys of log files that may hold new ones. Key columns are read again for every block.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.index.log_keys import with_keys_of
+from lakeformat.index.narrowed import with_slices
 from lakeformat.index.port import TagCounts
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.storage.port import Storage
@@ -114,7 +116,7 @@ class _Found:
     writer: Any = None
 
     def __post_init__(self) -> None:
-        self.hits = np.zeros(len(self.unit.files), np.int64)
+        self.hits = np.zeros(len(self.unit.slices), np.int64)
 
     def add(self, block: Sequence[_Piece], settings: TagSettings, pool: Executor) -> None:
         """Tag one block and write what was found, stage file by stage file."""
@@ -130,7 +132,7 @@ class _Found:
             low, high = np.searchsorted(rows, [start, start + len(piece.keys)])
             if low < high:
                 place = rows[low:high] - start + piece.first
-                self._write(piece.stage, place, files[low:high] + self.unit.first_file)
+                self._write(piece.stage, place, files[low:high] + self.unit.first_slice)
             start += len(piece.keys)
         self.rows += len(keys)
 
@@ -141,7 +143,7 @@ class _Found:
             return
         at = np.arange(-self.rows % step, len(keys), step)
         self.sample_hits += ((self.rows + at[is_hit[at]]) // step).tolist()
-        if self.unit.first_file == 0:
+        if self.unit.first_slice == 0:
             self.sample += keys.take(pa.array(at)).to_pylist()
 
     def _write(self, stage: int, rows: Ints, files: Ints) -> None:
@@ -154,7 +156,7 @@ class _Found:
     def result(self) -> TagResult:
         """All of it; the tag file is whole."""
         self.stack.close()
-        first = self.unit.first_file
+        first = self.unit.first_slice
         return TagResult(
             self.path if self.stages else "",
             tuple(self.stages),
@@ -169,13 +171,15 @@ class _Found:
 def _locate(
     storage: Storage, unit: TagUnit, keys: pa.Array, settings: TagSettings, pool: Executor, counts: TagCounts
 ) -> tuple[Ints, Ints]:
-    """(row, file) pairs, ascending by row. Keys of several stage files may be equal; the index sees each once."""
+    """(row, slice) pairs, ascending by row. Keys of several stage files may be equal; the index sees each once."""
     nothing = np.empty(0, np.int64)
-    if not unit.files:
+    if not unit.slices:
         return nothing, nothing
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary
-    tagged = tag_files(storage, unit.files, pa.chunked_array([distinct]), replace(settings, exact=unit.exact), pool)
+    column = pa.chunked_array([distinct])
+    tagged = tag_files(storage, unit.bases, column, replace(settings, exact=unit.exact), pool)
+    tagged = with_keys_of(storage, unit.logs, column, with_slices(tagged, unit.slices), pool)
     counts.add(tagged.counts)
     rows, files = tagged.keys, tagged.files
     if len(distinct) < len(keys):

@@ -1,0 +1,74 @@
+"""Many upserts into a table of its own: reads between them and one compaction, or commits alone."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks.engine import Told
+from benchmarks.steps import COMPACTING, EARLY_COMMITS, LATE_COMMITS, READING, UPSERTING
+from benchmarks.workload import DELTACOMMITS, ROUNDS, Dataset
+
+#: Of the commits, those whose median stands for the fifth and for the last: a single one says little.
+_EARLY = slice(2, 7)
+_LATE = slice(-5, None)
+
+
+class InRounds:
+    """The steps ``u20`` and ``dc50`` of an engine that has the others."""
+
+    _dataset: Dataset
+    _table: Path
+
+    def u20(self, rows: Path) -> Told:
+        """As many upserts as `ROUNDS`, after each a read, of all columns and of two in turn, then a compaction."""
+        other = self._beside("u20")
+        writing = reading = compacting = 0.0
+        for number, part in enumerate(_parts(rows, ROUNDS, other._table)):
+            writing += _seconds(lambda part=part: other.upsert(part))
+            reading += _seconds(other.agg if number % 2 else other.scan)
+        if hasattr(other, "compact"):
+            compacting = _seconds(other.compact)
+        figures = {UPSERTING: writing, READING: reading, COMPACTING: compacting}
+        return Told(other.content().rows, figures, writing + reading + compacting)
+
+    def dc50(self, rows: Path) -> Told:
+        """As many upserts as `DELTACOMMITS`, none of them compacted."""
+        other = self._beside("dc50")
+        seconds = [_seconds(lambda part=part: other.upsert(part)) for part in _parts(rows, DELTACOMMITS, other._table)]
+        figures = {
+            EARLY_COMMITS: statistics.median(seconds[_EARLY]),
+            LATE_COMMITS: statistics.median(seconds[_LATE]),
+        }
+        return Told(other.content().rows, figures, sum(seconds))
+
+    def _beside(self, name: str) -> Any:
+        """The same engine on a table of its own, loaded."""
+        other: Any = type(self)(self._dataset, self._table.with_name(name))  # type: ignore[call-arg]
+        other.load(other._table)
+        return other
+
+
+def _parts(rows: Path, count: int, table: Path) -> list[Path]:
+    """The sample in so many files, each with its share of updates and new keys."""
+    folder = table.with_name(f"{table.name}-parts")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    whole = pq.read_table(rows)
+    paths = [folder / f"{part:03d}.parquet" for part in range(count)]
+    for part, path in enumerate(paths):
+        pq.write_table(whole.take(np.arange(part, whole.num_rows, count)), path, compression="zstd")
+    return paths
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started

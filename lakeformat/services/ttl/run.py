@@ -1,0 +1,179 @@
+"""Expiry with its effects (Hudi: ``SparkPartitionTTLActionExecutor``): expired partitions go by a delete_partition.
+
+They are looked for without the lock, and once more under it: one that was written to meanwhile stays. Their files go
+with the next cleans, so that ``as_of`` and savepoints keep what they keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.properties import decode
+from lakeformat.config.resolve import Options
+from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
+from lakeformat.config.ttl_options import Expiry, Strategy
+from lakeformat.model.files import FileSlice, join_path
+from lakeformat.model.instant import format_instant_time
+from lakeformat.services.ttl.plan import expired, expires_at
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.file_groups import PARTITION_MARKER
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.write.decide.job import plan_job
+from lakeformat.write.session import WriteSession
+
+__all__ = ["ExpireResult", "ExpireSession", "ExpiredPartition"]
+
+_OPERATION: Final = "hoodie.datasource.write.operation"
+_PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
+#: Who made a partition's folder, in its marker.
+_CREATED: Final = "commitTime"
+#: From this version on a log file's name tells the commit that wrote it.
+_NAMED_BY_WRITER: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredPartition:
+    """A partition that is older than it may become.
+
+    Attributes:
+        path: partition path.
+        since: the instant time that its age is counted from.
+        files: live ones.
+        size_bytes: of these.
+    """
+
+    path: str
+    since: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireResult:
+    """Partitions that went, or would.
+
+    Attributes:
+        instant_time: of the commit; "" if nothing was to do, and of a dry run.
+        partitions: oldest first.
+        skipped: why none went, "" otherwise.
+    """
+
+    instant_time: str
+    partitions: tuple[ExpiredPartition, ...] = ()
+    skipped: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all partitions."""
+        return sum(each.size_bytes for each in self.partitions)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"expiry: {self.skipped}"
+        head = f"expiry {self.instant_time}" if self.instant_time else "expiry (dry run)"
+        return f"{head}: {len(self.partitions):,} partitions, {self.size_bytes:,} bytes"
+
+
+class ExpireSession:
+    """Finds and deletes the expired partitions of one table."""
+
+    def __init__(self, engine: Engine, options: Options, expiry: Expiry) -> None:
+        self.engine, self.expiry = engine, expiry
+        # A batch id is the write's before, and would make this one look as if it had been done.
+        self.options = options.with_values(**{BATCH_APP: None, BATCH_ID: None})
+
+    def dry_run(self) -> ExpireResult:
+        """What `run` would delete now. Nothing is changed, and the lock is not taken."""
+        found, why = self._found(self.engine.snapshot())
+        return ExpireResult("", found, "" if found else why)
+
+    def run(self) -> ExpireResult:
+        """Delete the partitions that have expired, in one commit.
+
+        Raises:
+            UnsupportedTableError: the table cannot be written.
+            WriteConflictError: another writer was in the way; a retry is safe.
+        """
+        snapshot = self.engine.snapshot()
+        found, why = self._found(snapshot)
+        if not found:
+            return ExpireResult("", (), why)
+        named = tuple(each.path for each in found)
+        options = self.options.with_values(**{_OPERATION: "delete_partition", _PARTITIONS_TO_DELETE: named})
+        job = plan_job(self.engine.store, snapshot, options, pa.schema([]), self.engine.ids)
+        still: tuple[ExpiredPartition, ...] = ()
+
+        def chosen(now: Snapshot) -> frozenset[str]:
+            nonlocal still
+            still = tuple(each for each in self._found(now)[0] if each.path in named)
+            return frozenset(each.path for each in still)
+
+        result = WriteSession(self.engine, job).run_delete_partitions(chosen, 0)
+        return ExpireResult("" if result.skipped else result.instant_time, still, result.skipped)
+
+    def _found(self, snapshot: Snapshot) -> tuple[tuple[ExpiredPartition, ...], str]:
+        """Expired partitions, or why there are none."""
+        config = snapshot.config
+        if not config.partition_fields:
+            return (), "the table has no partitions"
+        if self.expiry.days < 1:
+            return (), "no partition expires; set hoodie.partition.ttl.strategy.days.retain"
+        now = format_instant_time(self.engine.clock.now_ms(), config.zone)
+        closed = {group.partition_path for group in self.engine.store.pending_clustering(snapshot.timeline)}
+        live = {each.path: each for each in _partitions(snapshot) if each.path not in closed}
+        aged = self._created if self.expiry.strategy is Strategy.CREATION else partial(self._written, snapshot, now)
+        times = {path: aged(each) for path, each in live.items()}
+        going = expired({path: time for path, time in times.items() if time}, self.expiry, now)
+        found = (live[path] for path in going)
+        done = tuple(ExpiredPartition(each.path, times[each.path], each.files, each.size_bytes) for each in found)
+        return done, "" if done else "no partition has expired"
+
+    def _created(self, partition: ExpiredPartition) -> str:
+        """The instant time in a partition's marker; "" if it has none, and then it stays."""
+        path = join_path(partition.path, PARTITION_MARKER)
+        if self.engine.storage.info(path) is None:
+            return ""
+        return decode(self.engine.storage.read(path), name=path).get(_CREATED, "")
+
+    def _written(self, snapshot: Snapshot, now: str, partition: ExpiredPartition) -> str:
+        """The instant time of a partition's newest rows.
+
+        Hudi asks the base files alone, so that a partition goes whose rows are all in log files of yesterday. Up to
+        table version 6 log files are named after the base file: there their own age counts.
+        """
+        time = partition.since
+        if snapshot.live.has_logs and now > expires_at(time, self.expiry.days):
+            for piece in snapshot.slices.get(partition.path, ()):
+                time = max(time, *(self._appended(snapshot, piece)))
+        return time
+
+    def _appended(self, snapshot: Snapshot, piece: FileSlice) -> Iterator[str]:
+        yield piece.base_instant
+        for log in piece.logs:
+            yield log.name.instant_time
+            if snapshot.config.version < _NAMED_BY_WRITER and (entry := self.engine.storage.info(log.path)):
+                yield format_instant_time(entry.modified_ms, snapshot.config.zone)
+
+
+def _partitions(snapshot: Snapshot) -> Iterator[ExpiredPartition]:
+    """All partitions that have live files, and the newest instant that a base file of theirs is named after."""
+    tables = [each.files.select(["partition_path", "instant_time", "size_bytes"]) for each in snapshot.live.portions()]
+    if not tables:
+        return
+    grouped = pa.concat_tables(tables).group_by("partition_path")
+    each = grouped.aggregate([("instant_time", "max"), ("size_bytes", "sum"), ("partition_path", "count")])
+    newest = pc.fill_null(each.column("instant_time_max"), "")
+    columns = (
+        each.column("partition_path"),
+        newest,
+        each.column("partition_path_count"),
+        each.column("size_bytes_sum"),
+    )
+    for path, since, files, size_bytes in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield ExpiredPartition(path, since, files, size_bytes)

@@ -1,0 +1,215 @@
+"""Change data beside a base file that is written anew (Hudi: ``HoodieMergeHandleWithChangeLog``, ``HoodieCDCLogger``).
+
+What a merge changes is seen batch by batch, as its rows go by: those that now hold the commit's time are updates, keys
+that are gone are deletes, what comes behind the last batch are inserts. Memory: the rows before and after, up to a row
+group's bytes, then they go into a block of the file; and the keys of the batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.avro_schema import to_avro
+from lakeformat.codec.conform import conform
+from lakeformat.files.log_writer import change_block
+from lakeformat.model.files import join_path
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.model.table_config import ChangeLogging
+from lakeformat.storage.port import Storage
+
+__all__ = ["ChangeLog", "ChangeLogSettings", "Merger", "logged"]
+
+_TEXT: Final = ["null", "string"]
+
+
+class Merger(Protocol):
+    """Changes one base file's rows, batch by batch."""
+
+    @property
+    def updates(self) -> int:
+        """Rows changed so far."""
+
+    @property
+    def deletes(self) -> int:
+        """Rows left out so far."""
+
+    @property
+    def missed(self) -> int:
+        """Rows looked for that the batches so far do not hold."""
+
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """The batch with changed rows replaced and deleted ones left out; columns as `stored_batches` gives them.
+
+        In several parts where the new rows are many bytes.
+        """
+
+    def rest(self) -> Iterator[pa.Table]:
+        """Rows to append, with their meta columns. Asked once, after the last batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLogSettings:
+    """How changes are logged. Picklable.
+
+    Attributes:
+        columns: of the table, without meta columns.
+        schema: Avro text of a record of change data.
+        block_bytes: of rows in memory that make a block.
+    """
+
+    mode: ChangeLogging
+    columns: pa.Schema
+    schema: str
+    block_bytes: int
+
+    @classmethod
+    def of(cls, mode: ChangeLogging, columns: pa.Schema, table_name: str, block_bytes: int) -> ChangeLogSettings:
+        """Those of a table with these columns (Hudi: ``HoodieCDCUtils.schemaBySupplementalLoggingMode``)."""
+        image = json.loads(to_avro(columns, table_name=table_name))
+        space = image.pop("namespace")
+        record: dict[str, Any]
+        if mode is ChangeLogging.OP_KEY_ONLY:
+            texts = [{"name": name, "type": ["string", "null"]} for name in ("op", "record_key")]
+            record = {"type": "record", "name": "Record", "fields": texts}
+        else:
+            both = mode is ChangeLogging.DATA_BEFORE_AFTER
+            kinds = {"op": _TEXT, "ts_ms" if both else "record_key": _TEXT, "before": ["null", image]}
+            if both:
+                kinds["after"] = ["null", image["name"]]
+            fields = [{"name": name, "type": kind, "doc": "", "default": None} for name, kind in kinds.items()]
+            record = {"type": "record", "name": "CDC", "namespace": space, "fields": fields}
+        return cls(mode, columns, json.dumps(record, separators=(",", ":")), block_bytes)
+
+
+class ChangeLog:
+    """A file of change data, made when the first change comes.
+
+    Attributes:
+        size_bytes: 0 if there is none.
+    """
+
+    def __init__(
+        self, storage: Storage, target: str, instant_time: str, settings: ChangeLogSettings, files: ExitStack
+    ) -> None:
+        self._storage, self._target, self._time, self._files = storage, target, instant_time, files
+        self._settings = settings
+        self._sink: Any = None
+        self._image = pa.struct(list(settings.columns))
+        self._held: list[pa.Table] = []
+        self._held_bytes = self.size_bytes = 0
+
+    def stats(self, partition_path: str) -> tuple[tuple[str, int], ...]:
+        """Where the file will stand, and its bytes, as a write stat tells them."""
+        path = join_path(partition_path, self._target.rpartition("/")[2])
+        return ((path, self.size_bytes),) if self.size_bytes else ()
+
+    def add(self, op: str, keys: pa.Array, before: Any, after: Any) -> None:
+        """Some changes of one kind.
+
+        Args:
+            op: ``i``, ``u`` or ``d``.
+            keys: their record keys.
+            before, after: batches or tables of as many rows, in the same order; None for no images.
+        """
+        count = len(keys)
+        if not count:
+            return
+        mode = self._settings.mode
+        columns: dict[str, Any] = {"op": pa.repeat(op, count)}
+        if mode is ChangeLogging.DATA_BEFORE_AFTER:
+            columns["ts_ms"] = pa.repeat(self._time, count)
+        else:
+            columns["record_key"] = keys.cast(pa.string())
+        if mode is not ChangeLogging.OP_KEY_ONLY:
+            columns["before"] = self._images(before, count)
+        if mode is ChangeLogging.DATA_BEFORE_AFTER:
+            columns["after"] = self._images(after, count)
+        rows = pa.table(columns)
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= self._settings.block_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held as a block."""
+        if not self._held:
+            return
+        if self._sink is None:
+            self._sink = self._files.enter_context(self._storage.open_output(self._target))
+        rows = pa.concat_tables(self._held)
+        block = change_block(rows, instant_time=self._time, schema=self._settings.schema)
+        self._sink.write(block)
+        self.size_bytes += len(block)
+        self._held, self._held_bytes = [], 0
+
+    def _images(self, rows: Any, count: int) -> pa.Array:
+        if rows is None:
+            return pa.nulls(count, self._image)
+        shaped = conform(rows, self._settings.columns)
+        if isinstance(shaped, pa.Table):
+            shaped = shaped.combine_chunks()
+        columns = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in shaped.columns]
+        return pa.StructArray.from_arrays(columns, fields=list(self._settings.columns))
+
+
+class _Logged:
+    """A merger whose changes are logged."""
+
+    def __init__(self, merger: Merger, log: ChangeLog, instant_time: str) -> None:
+        self._merger, self._log, self._time = merger, log, instant_time
+
+    @property
+    def updates(self) -> int:
+        return self._merger.updates
+
+    @property
+    def deletes(self) -> int:
+        return self._merger.deletes
+
+    @property
+    def missed(self) -> int:
+        return self._merger.missed
+
+    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        deletes = self.deletes
+        keys, left = batch.column(RECORD_KEY), [pa.array([], pa.string())]
+        for part in self._merger.apply(batch):
+            new = part.filter(pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time))
+            of = _text(new)
+            self._log.add("u", of, batch.take(pc.index_in(of, value_set=keys)), new)
+            left.append(_text(part))
+            yield part
+        if self.deletes > deletes:
+            gone = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(left)))
+            self._log.add("d", keys.filter(gone), batch.filter(gone), None)
+
+    def rest(self) -> Iterator[pa.Table]:
+        for rows in self._merger.rest():
+            self._log.add("i", _text(rows), None, rows)
+            yield rows
+
+
+def _text(rows: pa.Table) -> pa.Array:
+    return pa.concat_arrays([pa.array([], pa.string()), *rows.column(RECORD_KEY).cast(pa.string()).chunks])
+
+
+@contextmanager
+def logged(
+    storage: Storage, merger: Merger, target: str, instant_time: str, settings: ChangeLogSettings
+) -> Iterator[tuple[Merger, ChangeLog]]:
+    """The merger, its changes logged; at the end the file is whole.
+
+    Args:
+        target: where the change data goes.
+    """
+    with ExitStack() as files:
+        log = ChangeLog(storage, target, instant_time, settings, files)
+        yield _Logged(merger, log, instant_time), log
+        log.flush()

@@ -1,0 +1,46 @@
+"""Change data files as Hudi's format says, read by fastavro."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+
+import lakeformat
+from tests.helpers.log_blocks import CDC, INSTANT_TIME, SCHEMA, taken_apart
+
+__all__ = ["logged_changes"]
+
+
+def _records(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for kind, header, content in taken_apart(file.read_bytes()):
+        assert (kind, header.keys()) == (CDC, {INSTANT_TIME, SCHEMA})
+        schema = json.loads(header[SCHEMA])
+        parsed = fastavro.parse_schema(schema)
+        source = io.BytesIO(content)
+        version, count = struct.unpack(">ii", source.read(8))
+        assert version == 3
+        for _ in range(count):
+            (length,) = struct.unpack(">i", source.read(4))
+            record = fastavro.schemaless_reader(io.BytesIO(source.read(length)), parsed)
+            yield header[INSTANT_TIME], schema["name"], record
+        assert source.read() == b""
+
+
+def logged_changes(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
+    """Instant, Avro name and record of each change in the files that a table's commits name.
+
+    No other files may be there, and sizes must be those that the commits tell.
+    """
+    table = lakeformat.open(folder)
+    named: dict[str, int] = {}
+    for instant in table.snapshot().timeline.commits:
+        for stat in table.engine.store.commit(instant).all_stats():
+            named |= dict(stat.cdc_stats)
+    assert named == {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*.cdc")}
+    return [record for path in sorted(named) for record in _records(folder / path)]

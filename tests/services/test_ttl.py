@@ -1,0 +1,147 @@
+"""Partitions expire by their newest commit or by the one that made them, as Hudi's strategies have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat.config.ttl_options import Expiry, Strategy
+from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.services.ttl.plan import expired
+from lakeformat.services.ttl.run import ExpireSession
+from lakeformat.table_state.engine import Engine
+from tests.helpers import hudi_rs
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("v", pa.string())])
+DAY_MS = 86_400_000
+DAYS = "hoodie.partition.ttl.strategy.days.retain"
+CREATION = {"hoodie.partition.ttl.management.strategy.type": "keep_by_creation_time"}
+MOR = {"hoodie.table.type": "MERGE_ON_READ"}
+
+
+class Later:
+    """The clock of a process that looks some days later."""
+
+    def __init__(self, clock: Any, days: float) -> None:
+        self.clock, self.ahead = clock, int(days * DAY_MS)
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms() + self.ahead  # type: ignore[no-any-return]
+
+    def seconds(self) -> float:
+        return self.clock.seconds()  # type: ignore[no-any-return]
+
+
+def rows(ids: range, day: str, v: str = "") -> pa.Table:
+    return pa.table([list(ids), [day] * len(ids), [v] * len(ids)], schema=SCHEMA)
+
+
+def made(path: Path, **options: Any) -> lakeformat.Table:
+    """Partition ``a``, then ``b``."""
+    table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day", **options)
+    for at, day in enumerate("ab"):
+        table.upsert(rows(range(10 * at, 10 * at + 3), day))
+    return table
+
+
+def later(table: lakeformat.Table, days: float) -> lakeformat.Table:
+    """The same table some days later."""
+    engine = table.engine
+    moved = lakeformat.open(engine.storage.location, **{name: str(table.options[name]) for name in (DAYS, *CREATION)})
+    moved.engine = Engine(engine.storage, Later(engine.clock, days), engine.ids, True)
+    return moved
+
+
+def days_of(table: lakeformat.Table) -> set[str]:
+    return set(table.to_arrow().column("day").to_pylist())
+
+
+@pytest.mark.parametrize("options", [{}, MOR, {"hoodie.write.table.version": 9, **MOR}], ids=["cow", "mor", "mor9"])
+def test_what_was_not_written_to_for_days_goes(options: dict[str, Any], tmp_path: Path) -> None:
+    table = made(tmp_path / "t", **options, **{DAYS: 30})
+    assert table.expire_partitions().skipped == "no partition has expired"
+    later(table, 31).upsert(rows(range(10, 12), "b", "new"))  # In a merge-on-read table a log file.
+    then = later(table, 31.5)
+    told = then.expire_partitions(dry_run=True)
+    assert [each.path for each in told.partitions] == ["a"]
+    assert days_of(table) == {"a", "b"}
+    done = then.expire_partitions()
+    assert [each.path for each in done.partitions] == ["a"]
+    assert done.instant_time == table.history()[0].instant_time
+    assert table.history()[0].operation == "delete_partition"
+    assert days_of(table) == {"b"}
+    hudi_rs.assert_same_rows(table)
+    assert then.expire_partitions().skipped == "no partition has expired"
+
+
+def test_by_creation_a_write_does_not_help(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", **{DAYS: 30, **CREATION})
+    later(table, 31).upsert(rows(range(1), "a", "new"))
+    later(table, 31).upsert(rows(range(20, 21), "c"))
+    assert [each.path for each in later(table, 32).expire_partitions().partitions] == ["a", "b"]
+    assert days_of(table) == {"c"}
+
+
+def test_after_a_write_and_only_some(tmp_path: Path) -> None:
+    some = {"hoodie.partition.ttl.inline": "true", "hoodie.partition.ttl.strategy.partition.selected": "a,x", DAYS: 1}
+    table = made(tmp_path / "t")
+    moved = later(lakeformat.open(tmp_path / "t"), 3)
+    moved.options = lakeformat.open(tmp_path / "t", **some).options
+    report = moved.upsert(rows(range(30, 31), "c")).report
+    assert "1 partitions" in report["services"]["expiry"]
+    assert days_of(table) == {"b", "c"}
+
+
+def test_a_partition_that_is_written_to_meanwhile_stays(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    then = later(table, 31)
+
+    class Overtaken:
+        """Another writer comes between the first look and the lock: when the write takes its id."""
+
+        def token(self) -> str:
+            if len(table.history()) == 2:
+                then.upsert(rows(range(1), "a", "late"))
+            return table.engine.ids.token()
+
+    engine = Engine(table.engine.storage, Later(table.engine.clock, 31), Overtaken(), True)
+    expiry = Expiry(Strategy.LAST_WRITE, 30, 1000)
+    gone = ExpireSession(engine, table.options, expiry).run()
+    assert [each.path for each in gone.partitions] == ["b"]
+    assert table.to_arrow(where="id = 0").column("v").to_pylist() == ["late"]
+
+
+def test_what_asks_for_nothing_or_too_much(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    assert "days.retain" in table.expire_partitions().skipped
+    with pytest.raises(InvalidInputError, match="at least 1 day, not 0"):
+        table.expire_partitions(days=0)
+    flat = lakeformat.create(tmp_path / "flat", SCHEMA, record_key="id")
+    assert flat.expire_partitions(days=1).skipped == "the table has no partitions"
+    named = "hoodie.partition.ttl.strategy.class"
+    with pytest.raises(InvalidOptionError, match="Java class"):
+        lakeformat.open(tmp_path / "t", **{named: "com.example.Mine"})
+    package = "org.apache.hudi.table.action.ttl.strategy"
+    assert lakeformat.open(tmp_path / "t", **{named: f"{package}.KeepByCreationTimeStrategy"}).expire_partitions
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.datetimes().map(lambda moment: f"{moment:%Y%m%d%H%M%S}000")),
+    st.integers(-1, 4000),
+    st.integers(1, 4),
+    st.datetimes().map(lambda moment: f"{moment:%Y%m%d%H%M%S}500"),
+)
+def test_the_oldest_go_first_and_none_that_is_young(times: dict[str, str], days: int, most: int, now: str) -> None:
+    going = expired(times, Expiry(Strategy.LAST_WRITE, days, most), now)
+    assert len(going) <= most
+    assert all(times[path] < now for path in going)
+    assert [times[path] for path in going] == sorted(times[path] for path in going)
+    assert days > 0 or not going
+    longer = expired(times, Expiry(Strategy.LAST_WRITE, max(days, 1) + 1, 9), now)
+    assert set(longer) <= set(expired(times, Expiry(Strategy.LAST_WRITE, max(days, 1), 9), now))

@@ -1,0 +1,75 @@
+"""Log files of commits that have been archived: what was known of them goes on being known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakeformat import Table
+from lakeformat.config.resolve import resolve
+from lakeformat.storage import SystemClock
+from lakeformat.write.decide.table_settings import create_table
+from tests.helpers.skipping_tables import Reads
+
+SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+ARCHIVES_SOON = {
+    "hoodie.cleaner.commits.retained": 1,
+    "hoodie.keep.min.commits": 2,
+    "hoodie.keep.max.commits": 3,
+    "hoodie.compact.inline": False,
+}
+
+
+def table(**options: Any) -> Table:
+    settings = {
+        "recordkey": "id",
+        "name": "t",
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "hoodie.parquet.small.file.limit": 0,
+    }
+    found = Table(Reads(), resolve({**settings, **ARCHIVES_SOON, **options}))
+    create_table(found.engine.store, found.options, SCHEMA, SystemClock())
+    return found
+
+
+def rows(values: dict[str, tuple[int, int]]) -> pa.Table:
+    return pa.Table.from_pylist([{"id": key, "ts": ts, "v": v} for key, (ts, v) in values.items()], SCHEMA)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_tagging_opens_no_log_file_however_old(version: int) -> None:
+    found = table(**{"hoodie.write.table.version": version})
+    model = {f"k{at}": (0, at) for at in range(20)}
+    found.upsert(rows(model))
+    reads = found.engine.storage
+    assert isinstance(reads, Reads)
+    for step in range(1, 9):
+        changes = {f"k{(step * 3 + at) % 20}": (step, 100 * step + at) for at in range(5)}
+        reads.opened.clear()
+        found.upsert(rows(changes))
+        model |= changes
+        assert [path for path in reads.opened if ".log." in path and ".hoodie" not in path] == []
+    assert len(found.engine.snapshot().timeline.commits) < 6
+    read = {row["id"]: (row["ts"], row["v"]) for row in found.to_arrow().to_pylist()}
+    assert read == model
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_keys_that_only_old_log_files_hold_are_found(version: int) -> None:
+    """A delete, then an upsert that brings the key back while its delete stands in the log, in archived commits."""
+    found = table(**{"hoodie.write.table.version": version})
+    model = {f"k{at}": (0, at) for at in range(20)}
+    found.upsert(rows(model))
+    for step in range(1, 9):
+        gone = f"k{step}"
+        found.delete(pa.table({"id": [gone]}))
+        model.pop(gone)
+        changes = {f"k{step - 1}": (step, step), f"new{step}": (step, step), "k19": (step, step)}
+        found.upsert(rows(changes))
+        model |= changes
+        read = found.to_arrow().to_pylist()
+        assert len(read) == len(model)
+        assert {row["id"]: (row["ts"], row["v"]) for row in read} == model
