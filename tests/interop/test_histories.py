@@ -221,11 +221,17 @@ def differences(found: Rows, wanted: Rows) -> Iterator[str]:
 
 
 def compared(look: Look) -> list[str]:
-    """How our read differs from Hudi's. Only an instant may be refused, and then by both."""
+    """How our read differs from Hudi's. Only an instant or a range may be refused, and then by both."""
     try:
-        ours = by_key(lakeformat.open(look.table, **look.options).to_arrow(as_of=look.as_of, meta_columns=True))
+        table = lakeformat.open(look.table, **look.options)
+        if look.bounds is None:
+            ours = by_key(table.to_arrow(as_of=look.as_of, meta_columns=True))
+        else:
+            begin, end = look.bounds
+            ours = by_key(table.changes(begin, end or None).to_arrow(meta_columns=True))
     except InstantNotAvailableError as refusal:
-        return [f"we refuse: {refusal}"] if look.as_of is None or not isinstance(look.rows, str) else []
+        may = (look.as_of or look.bounds) and isinstance(look.rows, str)
+        return [] if may else [f"we refuse: {refusal}"]
     if isinstance(look.rows, str):
         return [f"Hudi refuses: {look.rows.splitlines()[0]}"]
     return list(differences(ours, by_key(look.rows)))
