@@ -15,6 +15,7 @@ pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import json, sys
+import pyarrow as pa
 from pyspark.sql import SparkSession
 import lakeformat
 from lakeformat.spark import each_batch
@@ -22,8 +23,8 @@ from lakeformat.spark import each_batch
 folder = sys.argv[1]
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
 assert "connect" in type(spark).__module__
-bronze = lakeformat.create(folder + "/bronze", spark.range(0).withColumn("v", spark.range(0).id).toArrow().schema,
-                           record_key="id")
+schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+bronze = lakeformat.create(folder + "/bronze", schema, record_key="id")
 answers = []
 
 
