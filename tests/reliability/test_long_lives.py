@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,7 +99,9 @@ def assert_whole_commits(table: lakeformat.Table, seen: dict[int, int]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seconds", LENGTHS)
-def test_two_processes_and_a_reader(seconds: int, kind: str, tmp_path: Path) -> None:
+def test_two_processes_and_a_reader(
+    seconds: int, kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     path = tmp_path / "t"
     options = {**SHORT, **KINDS[kind]}
     lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **options)
@@ -121,6 +124,7 @@ def test_two_processes_and_a_reader(seconds: int, kind: str, tmp_path: Path) -> 
 
     assert {row["id"]: row["v"] for row in table.to_arrow().to_pylist()} == held
     hudi_rs.assert_same_rows(table)
+    record_property("commits", len(table.history()))
     assert len(table.history()) >= sum(each["done"] - each["refused"] for each in told)
     table.clean()
     table.archive()

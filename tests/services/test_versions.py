@@ -79,6 +79,15 @@ def test_a_table_of_ours_there_and_back(way: tuple[int, ...], tmp_path: Path) ->
     assert {k: v for k, v in kept.items() if k not in order} == {k: v for k, v in first.items() if k not in order}
 
 
+@pytest.mark.parametrize("way", [(6, 8), (6, 9), (9, 6)], ids=str)
+def test_an_empty_table_moves(way: tuple[int, int], tmp_path: Path) -> None:
+    options = {"hoodie.write.table.version": way[0]}
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="region", **options)
+    assert move(table, way[1]).after == way[1]
+    table.upsert(batch(range(4), 1))
+    assert hudi_rs.assert_same_rows(lakeformat.open(tmp_path / "t"))
+
+
 def leftover_instants(path: Path) -> list[str]:
     """Files of the layout that the table does not have."""
     is_new = lakeformat.open(path).config.version > 6
