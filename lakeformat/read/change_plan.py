@@ -47,6 +47,7 @@ class GroupChange:
         after: the slice afterwards; None where the commit hid the group.
         inserts_only: whether the commit says that it only added rows.
         logged: files of change data that hold the images before, or both (`LOGGED_MODES`).
+        appended: the log files, if it wrote nothing else: only rows of their keys may have changed.
         lost: which slice is not there any more, so that the change data is all there is; "" for none.
     """
 
@@ -56,6 +57,7 @@ class GroupChange:
     inserts_only: bool = False
     logged: tuple[LogFile, ...] = ()
     lost: str = ""
+    appended: tuple[LogFile, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -224,7 +226,7 @@ class _Range:
             only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in mine)
             said = str(self._gone(lost, instant)) if lost else ""
             new = after.part(group) if all(stat.path in self._paths for stat in mine) else None
-            yield GroupChange(instant.time, before.part(group), new, only, logged, said)
+            yield GroupChange(instant.time, before.part(group), new, only, logged, said, self._appended(group, mine))
 
     def _slices(self, groups: Sequence[FileGroupId], hidden: frozenset[str]) -> _At:
         """The groups' slices where some commits have not happened."""
@@ -250,6 +252,12 @@ class _Range:
         ]
         found = [(partition, LogFileName.match(name), size) for partition, name, size in named]
         return tuple(LogFile(partition, name, size) for partition, name, size in found if name is not None)
+
+    def _appended(self, group: FileGroupId, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
+        """The log files that a commit wrote to a group, where it wrote no base file."""
+        paths = {stat.path for stat in stats}
+        found = tuple(log for log in self._logs.get(group, ()) if log.path in paths)
+        return found if len(found) == len(paths) else ()
 
     def _lost(self, stats: Sequence[WriteStat], before: FileSlice | None) -> str:
         """What of that which the statistics name is not there."""

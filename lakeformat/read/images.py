@@ -20,7 +20,8 @@ from lakeformat.config.read_options import BEGIN, END
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
 from lakeformat.files.footers import open_parquet, vanished
-from lakeformat.files.log_reader import read_change_data
+from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
+from lakeformat.merge.log_records import LogDeletes
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from lakeformat.predicate import Always, And, Comparison, Predicate, bind
@@ -139,7 +140,7 @@ def read_group_change(
         old, written = found
         yield from shaped.told(old, written)
     else:
-        news, gone = _by_versions(rows, change.instant_time, change.before, change.after)
+        news, gone = _by_versions(rows, change, change.before, change.after)
         yield from shaped.told(rows.matching(change.before, news), rows.matching(change.after, news))
         for batch in rows.matching(change.before, gone).to_batches():
             yield shaped.deleted(batch)
@@ -182,12 +183,14 @@ def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> t
     return (old, written) if came == inserted else None
 
 
-def _by_versions(rows: _Rows, instant_time: str, before: Part, after: Part) -> tuple[pa.Array, pa.Array]:
+def _by_versions(rows: _Rows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Array, pa.Array]:
     """Keys of the rows that are new or another version, and of those that are gone.
 
-    A version need not be the commit's own: what it deleted may have hidden an older one.
+    A version need not be the commit's own: what it deleted may have hidden an older one. Where it only appended, only
+    rows of the keys in its blocks are looked at.
     """
-    old, new = rows.versions(before), rows.versions(after)
+    instant_time, some = change.instant_time, rows.appended(change) if change.appended else None
+    old, new = rows.versions(before, some), rows.versions(after, some)
     keys, times = _keys_of(new), new.column(COMMIT_TIME).combine_chunks()
     at = pc.index_in(keys, value_set=_keys_of(old))
     was = old.column(COMMIT_TIME).take(at).combine_chunks()
@@ -221,15 +224,16 @@ class _Rows:
     def table(self, part: Part, predicate: Predicate) -> pa.Table:
         return pa.Table.from_batches(self.each(part, predicate), self._schema)
 
-    def matching(self, part: Part, keys: pa.Array) -> pa.Table:
+    def matching(self, part: Part, keys: pa.Array, schema: pa.Schema | None = None) -> pa.Table:
         """The rows with these keys; of a base file only the row groups that may hold one are read."""
+        schema = schema or self._schema
         if not len(keys):
-            return self._schema.empty_table()
+            return schema.empty_table()
         least, most = pc.min_max(keys).values()
         between = And((Comparison(RECORD_KEY, ">=", least.as_py()), Comparison(RECORD_KEY, "<=", most.as_py())))
-        batches = self.each(part, bind(between, _META))
+        batches = self.each(part, bind(between, _META), schema)
         found = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
-        return pa.Table.from_batches(found, self._schema)
+        return pa.Table.from_batches(found, schema)
 
     def images(self, told: pa.ChunkedArray) -> pa.Table:
         """Images of change data as rows; null rows where there is none."""
@@ -237,9 +241,24 @@ class _Rows:
         empty = pa.schema(list(told.type))
         return conform(pa.Table.from_batches(chunks, empty), self._schema)
 
-    def versions(self, part: Part) -> pa.Table:
-        """Record key and commit time of each row."""
+    def appended(self, change: GroupChange) -> pa.Array:
+        """The record keys in the blocks that a commit appended."""
+        found = [pa.array([], pa.string())]
+        for log in change.appended:
+            blocks = [block for block in read_blocks(self._storage, log) if block.instant_time == change.instant_time]
+            data = [block for block in blocks if block.kind.is_data_or_delete]
+            for part in decode_blocks(self._storage, data, columns=[RECORD_KEY]):
+                keys = part.keys if isinstance(part, LogDeletes) else part.rows.column(RECORD_KEY)
+                found += (
+                    [pa.array(keys).cast(pa.string())] if isinstance(keys, pa.Array) else keys.cast(pa.string()).chunks
+                )
+        return pc.unique(pa.concat_arrays(found))
+
+    def versions(self, part: Part, keys: pa.Array | None = None) -> pa.Table:
+        """Record key and commit time of each row, or of those with these keys."""
         schema = pa.schema([pa.field(name, pa.string()) for name in (RECORD_KEY, COMMIT_TIME)])
+        if keys is not None:
+            return self.matching(part, keys, schema).combine_chunks()
         return pa.Table.from_batches(self.each(part, schema=schema), schema).combine_chunks()
 
     def count(self, part: FilePart) -> int:

@@ -172,6 +172,8 @@ KINDS: Final = (
 ON_EVERY_RUN: Final = frozenset(
     {"v6_commit_time", "v6_event_time_pending", "v6_log_only", "v9_merge_into", "v9_two_fields", "v8_log_only"}
 )
+#: Of which Hudi's own incremental query ends in a Java error.
+RANGES_FAIL: Final = frozenset({"v9_merge_into"})
 Rows = dict[str, dict[str, Any]]
 
 
@@ -226,10 +228,11 @@ def of_range(table: lakeformat.Table, begin: str, end: str, theirs: pa.Table | s
     We choose rows before log records meet base rows, so these are in it. Hudi chooses row groups of base files: where
     one holds rows of the range, too, the row that won is there to win again. Then Hudi leaves the loser out.
     """
-    ours = by_key(table.changes(begin, end or None).to_arrow())
+    ours = by_key(table.changes(begin, end or None).to_arrow(meta_columns=True))
     told = by_key(theirs) if isinstance(theirs, pa.Table) else {}
     last = next((i.time for i in table.snapshot().timeline.commits if i.completed_at == end), None)
-    standing = by_key(table.to_arrow(as_of=last))
+    whole = lakeformat.open(table.engine.storage.location)
+    standing = by_key(whole.to_arrow(as_of=last, meta_columns=True))
     commit = "_hoodie_commit_time"
     return {key: row for key, row in ours.items() if key in told or standing.get(key, row)[commit] == row[commit]}
 
@@ -241,12 +244,13 @@ def compared(look: Look) -> list[str]:
         if look.bounds is None:
             ours = by_key(table.to_arrow(as_of=look.as_of, meta_columns=True))
         else:
-            begin, end = look.bounds
-            ours = by_key(table.changes(begin, end or None).to_arrow(meta_columns=True))
+            ours = of_range(table, *look.bounds, look.rows)
     except InstantNotAvailableError as refusal:
         may = (look.as_of or look.bounds) and isinstance(look.rows, str)
         return [] if may else [f"we refuse: {refusal}"]
     if isinstance(look.rows, str):
+        if look.bounds and look.table.name in RANGES_FAIL:
+            return []
         return [f"Hudi refuses: {look.rows.splitlines()[0]}"]
     return list(differences(ours, by_key(look.rows)))
 

@@ -95,7 +95,7 @@ TABLES = [
 @pytest.mark.parametrize("name", TABLES)
 def test_changes_one_after_the_other_make_the_table(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
-    rows = table.to_arrow()
+    rows = table.to_arrow(meta_columns=True)
     columns = [*KEY, *(name for name in rows.column_names if not name.startswith("_hoodie_"))]
     held: dict[tuple[str, ...], str] = {}  # Texts: NaN is not equal to itself.
     by_commit: dict[str, list[Any]] = {}

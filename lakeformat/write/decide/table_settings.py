@@ -254,8 +254,8 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         names.HIVE_STYLE: str(config.hive_style).lower(),
         names.URL_ENCODE: str(config.url_encode).lower(),
         _VERSION: str(config.version),
-        names.CDC: str(config.change_logging is not None).lower(),
-        names.CDC_MODE: config.change_logging.value if config.change_logging else ChangeLogging.DATA_BEFORE_AFTER,
+        names.CDC: config.get(names.CDC).lower() or "false",
+        names.CDC_MODE: config.get(names.CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER.value,
     }
     for key, value in ours.items():
         if options.given(key) and value != stored[key]:
