@@ -39,7 +39,7 @@ test: $(VENV)/.stamp-test ## the tests: ten minutes on two cores
 	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(PARALLEL) $(ARGS)
 
 test-slow: $(VENV)/.stamp-test ## the tests that take longer: crashes at every call of every operation, long random runs, Spark Connect, the jar
-	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" $(PARALLEL) $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.stamp-check ## format, lint, types, layers, what the house promises: under a minute
 	$(RUN) -m ruff check .
@@ -68,9 +68,10 @@ dist: $(VENV)/.stamp-dist jar ## wheel and sdist under dist/, and the jar
 test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its own environment
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
 
-nightly: $(VENV)/.stamp-test test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
+nightly: $(VENV)/.stamp-test $(VENV)/.stamp-dist test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
 	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m "hypothesis and $(MAIN_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
 
 clean: ## remove the environments, caches and everything built
 	rm -rf .venv .venv-* build dist .work .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis \

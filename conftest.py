@@ -18,14 +18,25 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # A host whose name does not resolve still runs local Spark.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# A first look at each property; `make test-slow` and `make nightly` take the wholes. In CI each run is the same.
+_CI = bool(os.environ.get("CI"))
+settings.register_profile("look", deadline=None, max_examples=30, derandomize=_CI, print_blob=_CI)
+settings.register_profile("whole", deadline=None, max_examples=100, derandomize=_CI, print_blob=_CI)
 settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+settings.load_profile("look")
 
 
 #: Files of ``tests/spark`` whose tests start Spark applications of their own.
 _OWN_SPARK = ("test_spark_cluster.py", "test_spark_memory.py", "test_spark_sessions.py")
+#: Files that share a second Spark: about half the time of all. Add a slow new file to the shorter half.
+_SECOND_SPARK = (
+    "test_spark_uses.py",
+    "test_spark_errors.py",
+    "test_spark_clustering.py",
+    "test_spark_pushdown.py",
+    "test_spark_operations.py",
+    "test_spark_exchange.py",
+)
 
 
 def _scope(nodeid: str) -> str:
@@ -39,7 +50,9 @@ def _scope(nodeid: str) -> str:
     if file.endswith("test_stateful.py"):
         return nodeid
     shares_spark = "tests/spark/" in file and not file.endswith(_OWN_SPARK)
-    return "spark" if shares_spark else file
+    if shares_spark:
+        return "second spark" if file.endswith(_SECOND_SPARK) else "spark"
+    return file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from lakeformat.adoption import adopt
     from lakeformat.errors import (
         CommitStateUnknownError,
         CorruptTableError,
@@ -64,6 +65,7 @@ __all__ = [
     "WritePlan",
     "WriteResult",
     "__version__",
+    "adopt",
     "create",
     "exists",
     "open",
@@ -80,6 +82,7 @@ _PLACES: Final = {
     "Table": ("lakeformat.table", "Table"),
     "WritePlan": ("lakeformat.write.preview", "WritePlan"),
     "WriteResult": ("lakeformat.transaction.result", "WriteResult"),
+    "adopt": ("lakeformat.adoption", "adopt"),
     "create": ("lakeformat.table", "create"),
     "exists": ("lakeformat.table", "exists"),
     "open": ("lakeformat.table", "open_table"),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["gather", "gather_array", "gather_column", "joined", "one_chunk", "replaced"]
+__all__ = ["gather", "gather_array", "gather_column", "joined", "one_chunk", "replaced", "replaced_among"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -147,6 +147,29 @@ def replaced(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
     place = np.arange(len(hit))
     place[hit] = len(hit) + np.arange(len(new))
     return pa.concat_arrays([old, new]).take(pa.array(place))  # Three times faster than replacing text.
+
+
+def replaced_among(old: pa.Array, at: Ints, new: pa.Array, left: pa.Array) -> pa.Array:
+    """The old values at some positions, in order with the new ones in place of those at others.
+
+    Args:
+        at: positions that are replaced, ascending, all of them among ``left``.
+        left: positions that are left, ascending.
+    """
+    width = old.type.bit_width // 8 if pa.types.is_primitive(old.type) else _width(old)
+    text = not pa.types.is_primitive(old.type)
+    if not width or old.null_count or new.null_count or (text and width != _width(new)):
+        mask = np.zeros(len(old), bool)
+        mask[at] = True
+        return replaced(old, pa.array(mask), new).take(left)
+    found = (_as_fixed(old, width) if text else old).take(left)
+    values, others = (_raw(values, width) for values in (found, _as_fixed(new, width) if text else new))
+    values[np.searchsorted(np.asarray(left), at)] = others  # What was taken is nobody else's yet.
+    return _as_text(found, old.type, width) if text else found
+
+
+def _raw(values: pa.Array, width: int) -> npt.NDArray[np.void]:
+    return np.frombuffer(values.buffers()[1], f"V{width}", len(values), width * values.offset)
 
 
 def _place(values: pa.Array) -> Any:

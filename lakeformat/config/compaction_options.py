@@ -20,6 +20,7 @@ __all__ = [
     "STRATEGY",
     "TARGET_IO",
     "TRIGGER",
+    "UNBOUNDED",
 ]
 
 INLINE: Final = "hoodie.compact.inline"
@@ -34,12 +35,14 @@ LOG_COUNT: Final = "hoodie.compaction.logfile.num.threshold"
 DAYS: Final = "hoodie.compaction.daybased.target.partitions"
 PARTITION_PATTERN: Final = "hoodie.compaction.partition.path.regex"
 
+#: The strategy that takes everything.
+UNBOUNDED: Final = "UnBoundedCompactionStrategy"
 #: Hudi's strategies, by their simple names.
 STRATEGIES: Final = (
     "LogFileSizeBasedCompactionStrategy",
     "LogFileNumBasedCompactionStrategy",
     "BoundedIOCompactionStrategy",
-    "UnBoundedCompactionStrategy",
+    UNBOUNDED,
     "DayBasedCompactionStrategy",
     "BoundedPartitionAwareCompactionStrategy",
     "UnBoundedPartitionAwareCompactionStrategy",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from lakeformat.config.option import Effect, Option, fields, flag, one_of, positive
 from lakeformat.errors import InvalidInputError
 
-if TYPE_CHECKING:
-    from lakeformat.config.resolve import Options
-
-__all__ = ["TTL_OPTIONS", "Expiry", "Strategy", "expires_inline", "expiry_of"]
+__all__ = ["TTL_OPTIONS", "Expiry", "Strategy", "Values", "expires_inline", "expiry_of"]
 
 _INLINE: Final = "hoodie.partition.ttl.inline"
 _TYPE: Final = "hoodie.partition.ttl.management.strategy.type"
@@ -55,6 +52,12 @@ TTL_OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 
+class Values(Protocol):
+    """What options are here: `Options` itself is made of this module's."""
+
+    def __getitem__(self, key: str) -> Any: ...
+
+
 class Strategy(enum.Enum):
     """What a partition's age is counted from: its newest commit, or the commit that made it."""
 
@@ -78,7 +81,7 @@ class Expiry:
     partitions: tuple[str, ...] = ()
 
 
-def expiry_of(options: Options, days: int | None = None) -> Expiry:
+def expiry_of(options: Values, days: int | None = None) -> Expiry:
     """What the options say, or with so many days.
 
     Raises:
@@ -90,6 +93,6 @@ def expiry_of(options: Options, days: int | None = None) -> Expiry:
     return Expiry(strategy, options[_DAYS] if days is None else days, options[_MOST], options[_PARTITIONS])
 
 
-def expires_inline(options: Options) -> bool:
+def expires_inline(options: Values) -> bool:
     """Whether partitions expire after writes."""
     return bool(options[_INLINE])

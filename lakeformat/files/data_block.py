@@ -67,6 +67,19 @@ def _record(block: LogBlock) -> AvroType:
         return record_type(text, name=block.name)
 
 
+def _schema(block: LogBlock) -> pa.Schema:
+    text = block.told(HeaderKey.SCHEMA)
+    try:
+        return _known_schema(text)
+    except LakeformatError:  # Say of which file.
+        return from_avro(text, name=block.name)
+
+
+@lru_cache(maxsize=64)
+def _known_schema(text: str) -> pa.Schema:
+    return from_avro(text, name="a log block")
+
+
 @lru_cache(maxsize=64)
 def _known_record(text: str) -> AvroType:
     """Of many small blocks with one schema, reading it would be half the work."""
@@ -92,7 +105,7 @@ def _record_places(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray
 
 def parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
     """The rows of a Parquet data block, whose content is a Parquet file; see `avro_rows`."""
-    schema = from_avro(block.told(HeaderKey.SCHEMA), name=block.name)
+    schema = _schema(block)
     try:
         with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as parquet:
             stored = set(parquet.schema_arrow.names)

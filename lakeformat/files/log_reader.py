@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.codec.log_block import BlockKind, LogBlock
+from lakeformat.codec.log_block import BlockKind, HeaderKey, LogBlock
 from lakeformat.codec.log_envelope import blocks_of
+from lakeformat.codec.roaring import decode_positions
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.data_block import avro_rows, parquet_rows
 from lakeformat.files.delete_block import deletes
 from lakeformat.files.footers import vanished
-from lakeformat.merge.log_records import LogPart
-from lakeformat.model.files import LogFile
+from lakeformat.merge.log_records import LogDeletes, LogPart
+from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
 
 __all__ = ["decode_blocks", "plan_blocks", "read_blocks", "read_change_data", "read_parts"]
@@ -91,13 +93,18 @@ def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
 
 
 def decode_blocks(
-    storage: Storage, blocks: Sequence[LogBlock], *, columns: Collection[str] | None = None
+    storage: Storage,
+    blocks: Sequence[LogBlock],
+    *,
+    columns: Collection[str] | None = None,
+    base_instant: str | None = None,
 ) -> Iterator[LogPart]:
     """What each block says, in order, decoded as it is asked for.
 
     Args:
         blocks: data and delete blocks.
         columns: names of the columns to make of data blocks; those that a block does not have are passed over.
+        base_instant: of the slice's base file, whose rows blocks may point to; None: nobody asks for positions.
 
     Raises:
         CorruptTableError: a content is damaged or the file gone; names file and block.
@@ -109,7 +116,23 @@ def decode_blocks(
             if block.path != path:
                 stack.close()
                 path, source = block.path, stack.enter_context(_opened(storage, block.path))
-            yield _DECODERS[block.kind](block, _content(source, block), columns)
+            part = _DECODERS[block.kind](block, _content(source, block), columns)
+            yield part if base_instant is None else _positioned(part, block, base_instant)
+
+
+def _positioned(part: LogPart, block: LogBlock, base_instant: str) -> LogPart:
+    """With row numbers of the base file, where the block has one for each record (Hudi: ``getRecordPositions``)."""
+    said = block.header.get(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS)
+    text = block.header.get(HeaderKey.RECORD_POSITIONS)
+    found = None if text is None or said not in {None, base_instant} else decode_positions(text)
+    records = len(part.keys) if isinstance(part, LogDeletes) else part.rows.num_rows
+    if found is None or len(found.rows) != records:
+        return part
+    if said is None:  # Up to table version 6 the file's name tells, of those who see to it.
+        name = LogFileName.match(block.path.rpartition("/")[2])
+        if not found.is_ours or name is None or name.instant_time != base_instant:
+            return part
+    return replace(part, positions=found.rows)
 
 
 def _content(source: Any, block: LogBlock) -> Any:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.avro_values import AvroEncoder, bytes_of, integers, joined, plain_bytes, sized, varints
 from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, BlockKind, HeaderKey
 from lakeformat.codec.log_envelope import block_bytes
+from lakeformat.codec.roaring import encode_positions
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["change_block", "delete_block", "parquet_block", "rollback_block"]
+__all__ = ["BaseRows", "change_block", "delete_block", "parquet_block", "rollback_block"]
 
 #: Branches of an ordering value's union, as Avro writes them.
 _INT, _LONG, _STRING, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 12))
@@ -30,20 +33,48 @@ _FIXED: Final[Mapping[pa.DataType, tuple[bytes, str]]] = {
 }
 
 
-def parquet_block(file: bytes, *, instant_time: str, schema: str) -> bytes:
+@dataclass(frozen=True, slots=True)
+class BaseRows:
+    """Which rows of a base file the records of a block stand for, ascending: readers then need not look at keys.
+
+    Attributes:
+        rows: numbers of them, one for each record.
+        instant_time: of the base file.
+        is_told: whether the block names the base file, as from table version 8 on; else the log file is named by it.
+    """
+
+    rows: npt.NDArray[np.int64]
+    instant_time: str
+    is_told: bool
+
+    def header(self) -> Mapping[HeaderKey, str]:
+        """What a block tells of them (Hudi: ``addRecordPositionsToHeader``)."""
+        told = {HeaderKey.RECORD_POSITIONS: encode_positions(self.rows, is_ours=not self.is_told)}
+        if self.is_told:
+            told[HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS] = self.instant_time
+        return told
+
+
+def parquet_block(file: bytes, *, instant_time: str, schema: str, base_rows: BaseRows | None = None) -> bytes:
     """A data block.
 
     Args:
         file: a whole Parquet file; its rows have all meta columns.
         instant_time: of the deltacommit.
         schema: of the rows, meta columns included, as Avro text.
+        base_rows: of its rows; None where some are new, or nobody looked.
     """
-    header = {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}
-    return block_bytes(BlockKind.PARQUET_DATA, header, file)
+    return block_bytes(BlockKind.PARQUET_DATA, _header(instant_time, schema, base_rows), file)
 
 
 def delete_block(
-    keys: pa.Array, *, partition_path: str, instant_time: str, schema: str, ordering: Sequence[pa.Array] = ()
+    keys: pa.Array,
+    *,
+    partition_path: str,
+    instant_time: str,
+    schema: str,
+    ordering: Sequence[pa.Array] = (),
+    base_rows: BaseRows | None = None,
 ) -> bytes:
     """A block of deletes, in the form that releases from 0.14 on write and read; several ordering fields need 1.1.
 
@@ -52,6 +83,7 @@ def delete_block(
         partition_path: of all of them, "" in a table without partitions.
         ordering: for each ordering field as many values as keys; a key whose values are all null is deleted whatever
             is there. None at all: every key is.
+        base_rows: of its keys; None where nobody looked.
 
     Raises:
         SchemaMismatchError: an ordering value is of a type that has no known form in delete blocks.
@@ -61,7 +93,12 @@ def delete_block(
     records = joined(_PRESENT, sized(keys), place, _orderings(ordering, len(keys)))
     listed = varints(np.array([len(keys)]))[0].as_py() + bytes_of(records) + b"\0" if len(keys) else b"\0"
     content = struct.pack(">ii", AVRO_CONTENT_VERSION, len(listed)) + listed
-    return block_bytes(BlockKind.DELETE, {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}, content)
+    return block_bytes(BlockKind.DELETE, _header(instant_time, schema, base_rows), content)
+
+
+def _header(instant_time: str, schema: str, base_rows: BaseRows | None) -> Mapping[HeaderKey, str]:
+    told = {} if base_rows is None else base_rows.header()
+    return {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema, **told}
 
 
 def change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.merge.read_rule import ReadRule
 from lakeformat.merge.versions import Versions
 
-__all__ = ["base_may_win"]
+__all__ = ["base_may_win", "points_to_rows"]
 
 
 def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table: pa.Schema) -> bool:
@@ -33,6 +34,19 @@ def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table:
     if written.null_count or highest.null_count or not len(highest):
         return True
     return bool(pc.greater(pc.max(highest), pc.min(written)).as_py())
+
+
+def points_to_rows(logs: Versions, rows: int) -> bool:
+    """Whether each version says which row of the base file has its key: then nobody needs to read keys there.
+
+    Args:
+        logs: one version of each record.
+        rows: of the base file.
+    """
+    if not len(logs):
+        return True
+    positions = np.sort(logs.position)
+    return bool(positions[0] >= 0 and positions[-1] < rows and (np.diff(positions) > 0).all())
 
 
 def _is_exact(table: pa.Schema, name: str) -> bool:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,7 +21,7 @@ from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footers import group_bytes, open_parquet, repeated_texts, row_batches, vanished
 from lakeformat.files.log_reader import decode_blocks, plan_blocks
-from lakeformat.files.slice_columns import base_may_win
+from lakeformat.files.slice_columns import base_may_win, points_to_rows
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
 from lakeformat.files.stored_shape import StoredShape
 from lakeformat.merge.fold import folded_parts
@@ -108,7 +109,7 @@ def read_slice(
         wanted = pa.schema([table.field(name) for name in columns])
         if opened.parquet is not None:
             groups = None if told is None or skipping is None else opened.groups(told, skipping, logs)
-            for batch in merge.merge(opened.base_batches(most_rows, most_bytes, groups, threads=threads)):
+            for batch in opened.merged(merge, most_rows, most_bytes, groups, threads=threads):
                 yield conform(opened.shown(batch), wanted)
         for rows in merge.remaining(most_rows, most_bytes):
             yield from conform(opened.shown(rows), wanted).combine_chunks().to_batches()
@@ -161,8 +162,8 @@ class MergedSlice:
     def stored(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
         """What is left of the base file's rows, in its order. Memory: as `read_slice`."""
         if self._opened.parquet is not None:
-            batches = self._opened.base_batches(most_rows, most_bytes, None, threads=threads)
-            yield from (conform(batch, self._wanted) for batch in self._merge.merge(batches))
+            batches = self._opened.merged(self._merge, most_rows, most_bytes, None, threads=threads)
+            yield from (conform(batch, self._wanted) for batch in batches)
 
     def added(self, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of the logs alone, when those of the base file are through."""
@@ -215,6 +216,7 @@ class _Opened:
         self._asked = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
         self._table = table
         self._schema = self._base_schema = self._with(self.rule)
+        self._by_position = False
         self._blocks: Sequence[LogBlock] = plan_blocks(storage, piece.logs, is_committed=merging.visible)
         self.parquet: OpenParquet | None = None
         if piece.base is not None:
@@ -250,7 +252,13 @@ class _Opened:
     def logs(self) -> Versions:
         """One version of each record in the log files."""
         names = {*self._schema.names, *self.rule.needed_of_logs()}
-        parts = decode_blocks(self._storage, self._blocks, columns=self._shape.asked_ever(names))
+        points = self._is_plain and self._base is not None and self._only is None
+        parts = decode_blocks(
+            self._storage,
+            self._blocks,
+            columns=self._shape.asked_ever(names),
+            base_instant=self._instant if points else None,
+        )
         if self._shape is not _AS_STORED:
             parts = (self._shape.restored_part(part, names) for part in parts)
         if self._only is not None:
@@ -260,24 +268,47 @@ class _Opened:
     def merge(self, logs: Versions) -> SliceMerge:
         """What the base file's batches meet: it is not asked for what is told already."""
         rule = self.rule
-        footer = self.parquet.metadata if self.parquet is not None and self._shape is _AS_STORED else None
-        if footer is not None and rule.ordering and not base_may_win(footer, logs, rule, self._table):
-            rule = replace(rule, ordering=())
-            self._base_schema = self._with(rule)
+        footer = self.parquet.metadata if self.parquet is not None and self._is_plain else None
+        if footer is not None:
+            if not base_may_win(footer, logs, rule, self._table):
+                rule = replace(rule, ordering=())
+            self._by_position = points_to_rows(logs, footer.num_rows)
+            self._base_schema = self._with(rule, by_position=self._by_position)
         return SliceMerge(logs, rule)
 
-    def _with(self, rule: ReadRule) -> pa.Schema:
-        names = dict.fromkeys((*self._asked, *rule.needed_of_base()))
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the files' columns are the table's."""
+        return self._shape is _AS_STORED
+
+    def merged(
+        self,
+        merge: SliceMerge,
+        most_rows: int,
+        most_bytes: int,
+        groups: Sequence[int] | None,
+        *,
+        threads: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the base file, met by the log files."""
+        batches = self._base_batches(most_rows, most_bytes, groups, threads=threads)
+        if self._by_position:
+            return merge.merge_rows(batches)
+        return merge.merge(batch for _, batch in batches)
+
+    def _with(self, rule: ReadRule, *, by_position: bool = False) -> pa.Schema:
+        # Without a column a batch would have no rows.
+        names = dict.fromkeys((*self._asked, *rule.needed_of_base(by_position=by_position))) or (RECORD_KEY,)
         return pa.schema([self._table.field(name) for name in names if name in self._table.names])
 
     def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
         """The row groups of the base file that are to be read."""
         return groups_left(told, skipping, logs, keys_known=self._shape.key is None)
 
-    def base_batches(
+    def _base_batches(
         self, most_rows: int, most_bytes: int, groups: Sequence[int] | None, *, threads: bool
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows of the base file as the table has them."""
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Rows of the base file as the table has them, each batch behind the number of its first row."""
         assert self.parquet is not None  # noqa: S101  The caller's.
         assert self._base is not None  # noqa: S101  The caller's.
         present, path, names = set(self.parquet.schema_arrow.names), self._base.path, self._base_schema.names
@@ -286,13 +317,17 @@ class _Opened:
         again = open_parquet(
             self.parquet.from_source, path, metadata=footer, read_dictionary=repeated_texts(footer, stored)
         )
-        batches = row_batches(
-            again, path, most_rows, columns=stored, row_groups=groups, threads=threads, most_bytes=most_bytes
-        )
-        for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
-            shaped = batch if self._shape is _AS_STORED else self._shape.restored(batch, names, self._instant)
-            rows = conform(shaped, self._base_schema)
-            yield rows if self._only is None else rows.filter(mask(self._only, rows))
+        starts = np.cumsum([0, *(footer.row_group(at).num_rows for at in range(footer.num_row_groups))]).tolist()
+        for group in range(footer.num_row_groups) if groups is None else groups:
+            start = starts[group]
+            batches = row_batches(
+                again, path, most_rows, columns=stored, row_groups=[group], threads=threads, most_bytes=most_bytes
+            )
+            for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
+                shaped = batch if self._is_plain else self._shape.restored(batch, names, self._instant)
+                rows = conform(shaped, self._base_schema)
+                yield start, rows if self._only is None else rows.filter(mask(self._only, rows))
+                start += batch.num_rows
 
     def shown(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
         """Without a record key that no file holds."""

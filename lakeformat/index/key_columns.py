@@ -19,7 +19,7 @@ from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 
-__all__ = ["KeyColumn", "SortedKeys", "Wanted", "matches", "overlapping_groups", "read_keys"]
+__all__ = ["KeyColumn", "SortedKeys", "Wanted", "located", "matches", "overlapping_groups", "read_keys"]
 
 _BATCH_ROWS: Final = 1 << 21
 
@@ -29,10 +29,25 @@ Wanted = Callable[[bytes, bytes], bool]
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """Record keys of a base file in row order, all or those of some row groups, and the bytes read for them."""
+    """Record keys of a base file in row order, all or those of some row groups, and the bytes read for them.
+
+    Attributes:
+        groups: number of the first row in the file, and rows, of each row group read; none where nobody says.
+    """
 
     keys: pa.ChunkedArray
     size_bytes: int
+    groups: tuple[tuple[int, int], ...] = ()
+
+    def rows_of(self, at: Ints) -> Ints:
+        """Row numbers in the file of keys at these positions; -1 where nobody says."""
+        if not self.groups:
+            return np.full(len(at), -1)
+        starts, rows = np.array(self.groups, np.int64).T
+        ends = np.cumsum(rows)
+        group = np.searchsorted(ends, at, side="right")
+        found: Ints = at - (ends - rows)[group] + starts[group]
+        return found
 
 
 class SortedKeys:
@@ -94,11 +109,19 @@ def read_keys(
         groups = every if wanted is None else overlapping_groups(found, column, wanted)
         size = sum(found.row_group(at).column(column).total_compressed_size for at in groups)
         batches = row_batches(parquet, file.path, _BATCH_ROWS, columns=[RECORD_KEY], row_groups=groups)
-        return KeyColumn(pa.chunked_array([batch.column(0) for batch in batches], pa.string()), size)
+        rows = [found.row_group(at).num_rows for at in every]
+        starts = np.cumsum([0, *rows]).tolist()
+        keys = pa.chunked_array([batch.column(0) for batch in batches], pa.string())
+        return KeyColumn(keys, size, tuple((starts[at], rows[at]) for at in groups))
 
 
 def matches(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
-    """Per key column the positions of those of ``keys`` that are in it, ascending, each once.
+    """Per key column the positions of those of ``keys`` that are in it, ascending, each once."""
+    return [found for found, _ in located(columns, keys)]
+
+
+def located(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tuple[Ints, Ints]]:
+    """The same, with the number of the row of each in the file; -1 where a key stands in several, or nobody says.
 
     One hash table of ``keys`` for all columns; every stored key is looked up once.
     """
@@ -106,6 +129,15 @@ def matches(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
     found = pc.index_in(stored, value_set=keys)
     is_hit = np.asarray(pc.is_valid(found))
     at = np.asarray(found.drop_null()).astype(np.int64)
-    ends = np.cumsum([len(column.keys) for column in columns])
-    hits = np.concatenate([[0], np.cumsum(is_hit)])[ends] if len(columns) else np.empty(0, np.int64)
-    return [np.unique(part) for part in np.split(at, hits[:-1])] if len(columns) else []
+    places = np.flatnonzero(is_hit)
+    ends = np.cumsum([0, *(len(column.keys) for column in columns)])
+    hits = np.searchsorted(places, ends)
+    parts = zip(columns, ends.tolist(), hits.tolist(), hits[1:].tolist(), strict=False)
+    return [
+        _distinct(at[first:last], column.rows_of(places[first:last] - start)) for column, start, first, last in parts
+    ]
+
+
+def _distinct(at: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    keys, first, count = np.unique(at, return_index=True, return_counts=True)
+    return keys, np.where(count > 1, -1, rows[first])

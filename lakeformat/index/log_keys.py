@@ -18,7 +18,7 @@ import pyarrow as pa
 from lakeformat.files.log_reader import read_parts
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.index.key_columns import KeyColumn, matches, read_keys
-from lakeformat.index.port import Tagged, in_key_order
+from lakeformat.index.port import Ints, Tagged, in_key_order
 from lakeformat.merge.log_records import LogRows
 from lakeformat.model.files import FileSlice, LogFile
 from lakeformat.model.instant import VisibleInstants
@@ -94,7 +94,7 @@ def with_keys_of(
         return tagged
     columns = list(pool.map(lambda one: _written_keys(storage, one), logs.values()))
     found = matches(columns, keys)
-    pairs = np.unique(
+    pairs, first = np.unique(
         np.concatenate(
             [
                 np.stack([tagged.keys, tagged.files], 1),
@@ -102,10 +102,21 @@ def with_keys_of(
             ]
         ),
         axis=0,
+        return_index=True,
     )
     new = np.setdiff1d(tagged.new, pairs[:, 0], assume_unique=True)
     new = new[in_key_order(keys.take(pa.array(new)))]
-    return replace(tagged, keys=pairs[:, 0].copy(), files=pairs[:, 1].copy(), new=new)
+    return replace(
+        tagged, keys=pairs[:, 0].copy(), files=pairs[:, 1].copy(), new=new, base_rows=_of_first(tagged.base_rows, first)
+    )
+
+
+def _of_first(base_rows: Ints | None, first: Ints) -> Ints | None:
+    """Row numbers of pairs, of which those that base files hold came first; -1 for the others."""
+    if base_rows is None:
+        return None
+    known = first < len(base_rows)
+    return np.where(known, base_rows[np.where(known, first, 0)], -1) if len(base_rows) else np.full(len(first), -1)
 
 
 def with_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:

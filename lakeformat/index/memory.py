@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.index.key_columns import KeyColumn, matches, read_keys
+from lakeformat.index.key_columns import KeyColumn, located, read_keys
 from lakeformat.index.log_keys import with_deleted_rows, with_log_keys
 from lakeformat.index.narrowed import with_slices
 from lakeformat.index.port import IndexSettings, TagCounts, Tagged, in_key_order, untagged
@@ -86,12 +86,13 @@ class MemoryIndex:
 
 
 def _find(files: Sequence[BaseFile], held: Mapping[BaseFile, KeyColumn], keys: pa.ChunkedArray) -> Tagged:
-    found = matches([held[file] for file in files], keys)
-    located = np.concatenate([*found, np.empty(0, np.int64)])
-    in_files = np.repeat(np.arange(len(files)), [len(at) for at in found])
+    found = located([held[file] for file in files], keys)
+    at = np.concatenate([*(each for each, _ in found), np.empty(0, np.int64)])
+    base_rows = np.concatenate([*(rows for _, rows in found), np.empty(0, np.int64)])
+    in_files = np.repeat(np.arange(len(files)), [len(each) for each, _ in found])
     is_new = np.ones(len(keys), bool)
-    is_new[located] = False
+    is_new[at] = False
     new = np.flatnonzero(is_new)
     candidates = len(keys) * len(files)
     counts = TagCounts(len(keys), len(files), candidates, candidates, candidates)
-    return Tagged(located, in_files, new[in_key_order(keys.take(pa.array(new)))], counts)
+    return Tagged(at, in_files, new[in_key_order(keys.take(pa.array(new)))], counts, base_rows=base_rows)

@@ -106,6 +106,8 @@ class Tagged:
         new_buckets: for each new key the bucket it belongs to; None where the index does not say.
         leaving: for each entry whether the row moves to another partition, so that this file loses it; None for no.
         gone: for each entry whether log files have deleted the row that the base file still holds; None for no.
+        base_rows: for each entry the number of the row in the slice's base file, -1 where the key stands in several;
+            None where nobody looked.
     """
 
     keys: Ints
@@ -116,6 +118,7 @@ class Tagged:
     new_buckets: Ints | None = None
     leaving: npt.NDArray[np.bool_] | None = None
     gone: npt.NDArray[np.bool_] | None = None
+    base_rows: Ints | None = None
 
     def inserting(self, wanted: npt.NDArray[np.bool_]) -> Tagged:
         """The same with only some of the new keys: a flag for each of them."""

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.files.footers import KeyFooter, read_footers
-from lakeformat.index.key_columns import KeyColumn, SortedKeys, Wanted, matches, read_keys
+from lakeformat.index.key_columns import KeyColumn, SortedKeys, Wanted, located, read_keys
 from lakeformat.index.port import Ints, TagCounts, Tagged, in_key_order
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
@@ -91,17 +91,18 @@ def tag_files(
     narrowing = _Narrowing(storage, footers, keys if order is None else keys.take(pa.array(order)), settings, pool)
     found = narrowing.pairs(by_list=by_list)
     empty = [np.empty(0, np.int64)]
-    located = np.concatenate([*found.values(), *empty])
+    at = np.concatenate([*found.values(), *empty])
+    rows = [narrowing.base_rows.get(file, np.full(len(keys_in), -1)) for file, keys_in in found.items()]
+    base_rows = np.concatenate([*rows, *empty])
     in_files = np.repeat(np.array([*found], np.int64), [len(at) for at in found.values()])
     is_new = np.ones(len(keys), bool)
+    is_new[at] = False
     if order is None:
-        is_new[located] = False
         new = np.flatnonzero(is_new)
         new = new[in_key_order(keys.take(pa.array(new)))]
     else:
-        is_new[located] = False
-        located, new = order[located], order[is_new]
-    return Tagged(located, in_files, new, narrowing.counts)
+        at, new = order[at], order[is_new]
+    return Tagged(at, in_files, new, narrowing.counts, base_rows=base_rows)
 
 
 class _Narrowing:
@@ -122,6 +123,8 @@ class _Narrowing:
         self._candidates: Mapping[int, Candidates] = {}
         self._doubted: Mapping[int, Ints] = {}
         self._mistakes: dict[int, float] = {}
+        #: File -> for each of its keys, in their order, the number of its row; of files whose keys were read.
+        self.base_rows: dict[int, Ints] = {}
 
     def pairs(self, *, by_list: bool) -> Mapping[int, Ints]:
         """File -> positions of the keys in it."""
@@ -225,7 +228,8 @@ class _Narrowing:
             columns = list(self.pool.map(self._read_one, batch))
             self.counts.files_read += sum(column.size_bytes > 0 for column in columns)
             self.counts.bytes_read += sum(column.size_bytes for column in columns)
-            found.update(zip(batch, matches(columns, self.keys), strict=True))
+            for file, (at, rows) in zip(batch, located(columns, self.keys), strict=True):
+                found[file], self.base_rows[file] = at, rows
         return found
 
     def _read_one(self, file: int) -> KeyColumn:

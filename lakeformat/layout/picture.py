@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.layout.boxes import Boxes
-from lakeformat.layout.report import NOW, Estimate, LayoutReport
+from lakeformat.layout.estimates import NOW, Estimate, Estimates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ _TITLES: Final = {NOW: "as it lies now"}
 Extents = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
-def draw(report: LayoutReport, plane: Sequence[str] = ()) -> Any:
+def draw(report: Estimates, plane: Sequence[str] = ()) -> Any:
     """See `LayoutReport.figure`."""
     try:
         from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ def draw(report: LayoutReport, plane: Sequence[str] = ()) -> Any:
     return figure
 
 
-def _columns(report: LayoutReport, plane: Sequence[str]) -> tuple[int, ...]:
+def _columns(report: Estimates, plane: Sequence[str]) -> tuple[int, ...]:
     """Which columns of the report stand on the axes: one or two."""
     chosen = tuple(plane) or report.columns[:2]
     for name in chosen:
@@ -80,7 +80,7 @@ def _columns(report: LayoutReport, plane: Sequence[str]) -> tuple[int, ...]:
     return tuple(report.columns.index(name) for name in chosen)
 
 
-def _panel(panel: Axes, report: LayoutReport, layout: Estimate, shown: tuple[int, ...]) -> None:
+def _panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, ...]) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Rectangle
 
@@ -118,7 +118,7 @@ def _panel(panel: Axes, report: LayoutReport, layout: Estimate, shown: tuple[int
     _axes(panel, report, shown)
 
 
-def _extents(report: LayoutReport, boxes: Boxes, column: int) -> Extents:
+def _extents(report: Estimates, boxes: Boxes, column: int) -> Extents:
     axis = report.axes[column]
     return axis.share_below(boxes.low[:, column]), axis.share_up_to(boxes.high[:, column])
 
@@ -129,7 +129,7 @@ def _depth(sides: Sequence[Extents]) -> float:
     return float(np.prod(lengths, axis=0).sum())
 
 
-def _points(panel: Axes, report: LayoutReport, shown: tuple[int, ...]) -> None:
+def _points(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
     """Some of the sampled rows; those of one value are spread over its share."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, report.sampled, min(report.sampled, _MOST_POINTS))
@@ -141,7 +141,7 @@ def _points(panel: Axes, report: LayoutReport, shown: tuple[int, ...]) -> None:
     panel.scatter(at[0], at[1], s=0.6, color=_TEXT, alpha=0.35, linewidths=0, zorder=3, rasterized=True)
 
 
-def _axes(panel: Axes, report: LayoutReport, shown: tuple[int, ...]) -> None:
+def _axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
     panel.set_xlim(0, 1)
     panel.set_ylim(0, 1)
     panel.set_aspect("equal")

@@ -8,7 +8,7 @@ as many files as the table has; the table as it lies is judged by its files' own
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,19 +19,17 @@ from lakeformat.codec.html import html_rows
 from lakeformat.layout.boxes import Axis, Boxes, Ranks, Spans, around, of_files, share_read
 from lakeformat.layout.curve import Positions, Strategy, fit
 from lakeformat.layout.cut import cut
+from lakeformat.layout.estimates import NOW, Estimate, Estimates, percent
 
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["NOW", "Estimate", "LayoutReport", "Sample", "report"]
+__all__ = ["LayoutReport", "Sample", "report"]
 
-NOW: Final = "now"
 #: Filters of each kind.
 _FILTERS: Final = 200
 #: Fewer sampled rows tell too little of what a file spans.
 ROWS_A_FILE: Final = 32
-#: A rewrite that saves less than this share of the files read is not worth it.
-_WORTH: Final = 0.1
 _TICKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -51,77 +49,8 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """One layout.
-
-    Attributes:
-        name: ``now``, ``linear``, ``z-order`` or ``hilbert``.
-        files: how many were judged.
-        skipped: the mean share of files that a filter on a column alone skips, by column.
-        skipped_together: the same of a filter on all columns.
-        boxes: what the files span, in ranks.
-    """
-
-    name: str
-    files: int
-    skipped: Mapping[str, float]
-    skipped_together: float
-    boxes: Boxes = field(repr=False, compare=False)
-
-    @property
-    def read(self) -> float:
-        """Mean share of files read, over all kinds of filters."""
-        shares = [*self.skipped.values(), self.skipped_together]
-        return 1 - sum(shares) / len(shares)
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutReport:
-    """What filters skip now and in other layouts; ``str()`` is a table.
-
-    Attributes:
-        columns: the layout's columns.
-        rows, files: of the table.
-        sampled: rows judged by.
-        selectivity: the share of the rows that each filter is made to hold, were the columns independent.
-        layouts: the table as it lies first.
-        best: the layout that reads least, or ``now`` if no other saves a tenth of the files read.
-        example: a filter on all columns, in ranks: a box.
-        axes: the columns' ranks, for pictures.
-        ticks: by column, values at quarters of the sampled rows.
-    """
-
-    columns: tuple[str, ...]
-    rows: int
-    files: int
-    sampled: int
-    selectivity: float
-    layouts: tuple[Estimate, ...]
-    example: Boxes = field(repr=False, compare=False)
-    axes: tuple[Axis, ...] = field(repr=False, compare=False)
-    ticks: Mapping[str, tuple[str, ...]] = field(repr=False)
-
-    @property
-    def best(self) -> str:
-        """The name of the layout to choose."""
-        now, *others = self.layouts
-        least = min(others, key=lambda layout: layout.read)
-        return least.name if least.read < now.read * (1 - _WORTH) else NOW
-
-    @property
-    def advice(self) -> str:
-        """What to do, in one line."""
-        now, *others = self.layouts
-        if self.files < 2:
-            return "one file cannot be skipped in part: choose smaller files first"
-        if self.best == NOW:
-            return "the table lies well for these columns: leave it"
-        least = next(layout for layout in others if layout.name == self.best)
-        by = ", ".join(f'"{column}"' for column in self.columns)
-        return (
-            f"{least.name} reads {_percent(least.read)} of the files where {_percent(now.read)} are read now; run "
-            f'table.cluster(by=[{by}], curve="{least.name}")'
-        )
+class LayoutReport(Estimates):
+    """What filters skip now and in other layouts; ``str()`` is a table. Its attributes are those of `Estimates`."""
 
     def __str__(self) -> str:
         names = [*(f"on {column}" for column in self.columns)]
@@ -130,13 +59,13 @@ class LayoutReport:
         width = max(map(len, names))
         lines = [
             f"{self.rows:,} rows in {self.files:,} files, judged by {self.sampled:,} sampled rows.",
-            f"Files that a filter skips which holds {_percent(self.selectivity)} of the rows:",
+            f"Files that a filter skips which holds {percent(self.selectivity)} of the rows:",
             "",
             " ".join([" " * width, *(f"{layout.name:>9}" for layout in self.layouts)]),
         ]
         for at, name in enumerate(names):
             shares = [[*layout.skipped.values(), layout.skipped_together][at] for layout in self.layouts]
-            lines.append(" ".join([f"{name:<{width}}", *(f"{_percent(share):>9}" for share in shares)]))
+            lines.append(" ".join([f"{name:<{width}}", *(f"{percent(share):>9}" for share in shares)]))
         judged = self.layouts[-1].files
         if judged < self.files:
             lines += ["", f"The sample was cut into {judged:,} files, with fewer rows it would tell too little."]
@@ -146,10 +75,10 @@ class LayoutReport:
         """What notebooks show: the shares of files that filters skip, a column a layout, and the advice."""
         kinds = [*(f"on {column}" for column in self.columns), "on all together"]
         rows = [
-            (kind, *(_percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
+            (kind, *(percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
             for at, kind in enumerate(kinds if len(self.columns) > 1 else kinds[:1])
         ]
-        head = f"Files that a filter skips which holds {_percent(self.selectivity)} of the rows"
+        head = f"Files that a filter skips which holds {percent(self.selectivity)} of the rows"
         return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
 
     def figure(self, plane: Sequence[str] = ()) -> Any:
@@ -270,7 +199,3 @@ def _shown(value: object) -> str:
         return f"{value:,}" if abs(value) < 10**7 else f"{value:.3g}"
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text if len(text) <= 19 else text[:18] + "…"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %" if share < 0.0995 else f"{100 * share:.1f} %"

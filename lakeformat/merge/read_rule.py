@@ -37,9 +37,16 @@ class ReadRule:
         """The rule of a table with these columns: an ordering field that is not there decides nothing."""
         return replace(self, ordering=tuple(name for name in self.ordering if name.partition(".")[0] in names))
 
-    def needed_of_base(self) -> tuple[str, ...]:
-        """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct."""
-        return (RECORD_KEY, *dict.fromkeys(name.partition(".")[0] for name in self.ordering))
+    def needed_of_base(self, *, by_position: bool = False) -> tuple[str, ...]:
+        """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct.
+
+        Args:
+            by_position: the log files say which rows they change.
+        """
+        return (
+            *(() if by_position else (RECORD_KEY,)),
+            *dict.fromkeys(name.partition(".")[0] for name in self.ordering),
+        )
 
     def needed_of_logs(self) -> tuple[str, ...]:
         """The same of log blocks, as far as they have these columns."""

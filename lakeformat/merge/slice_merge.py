@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.gather import gather, gather_column, replaced
+from lakeformat.codec.gather import gather, gather_array, gather_column, replaced, replaced_among
 from lakeformat.codec.row_bytes import runs
 from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
@@ -99,6 +99,19 @@ class SliceMerge:
                 held, rows, size = [], 0, 0
         yield from self._all_merged(held)
 
+    def merge_rows(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """The same of log files that say which rows they change: nobody looks at keys.
+
+        Args:
+            batches: each behind the number of its first row in the base file.
+        """
+        order = np.argsort(self._logs.position, kind="stable")
+        places = self._logs.position[order]
+        for start, batch in batches:
+            first, end = np.searchsorted(places, [start, start + batch.num_rows])
+            met = order[first:end]
+            yield self._met_at(batch, places[first:end] - start, met) if len(met) else batch
+
     def _all_merged(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keys = pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
         matches, start = pc.index_in(keys, value_set=self._keys).combine_chunks(), 0
@@ -110,18 +123,18 @@ class SliceMerge:
         if matches.null_count == len(matches):
             return batch
         hit = np.flatnonzero(np.asarray(matches.is_valid()))
-        met = np.asarray(matches.drop_null()).astype(np.int64)
+        return self._met_at(batch, hit, np.asarray(matches.drop_null()).astype(np.int64))
+
+    def _met_at(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> pa.RecordBatch:
+        """The batch, some rows of which meet a version of their record each: rows ascending, and the versions."""
         self._met[met] = True
         base_wins = self._base_wins(batch, hit, met)
         deleted = self._logs.deleted[met]
-        pairs = _Pairs(batch.num_rows, hit[~deleted], self._logs.row[met[~deleted]], base_wins[~deleted])
-        merged = self._filled(batch, pairs) if len(pairs.base) else batch
-        gone = hit[deleted & ~base_wins]
-        if not len(gone):
-            return merged
         left = np.ones(batch.num_rows, bool)
-        left[gone] = False
-        return merged.filter(pa.array(left))
+        left[hit[deleted & ~base_wins]] = False
+        kept = None if left.all() else pa.array(np.flatnonzero(left))
+        pairs = _Pairs(batch.num_rows, hit[~deleted], self._logs.row[met[~deleted]], base_wins[~deleted], kept)
+        return self._filled(batch, pairs)
 
     def remaining(self, most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
         """The rows that no batch held, in the order in which they were written, so many rows and bytes at a time."""
@@ -139,7 +152,7 @@ class SliceMerge:
         return stored_wins(stored, written) & ~self._logs.unconditional[met]
 
     def _filled(self, batch: pa.RecordBatch, pairs: _Pairs) -> pa.RecordBatch:
-        """The batch with all that the log files say of its records, but for deletes."""
+        """What is left of the batch, with all that the log files say of its records."""
         whole = pairs.cells(None, None)
         latest = replace(pairs, base_wins=np.zeros_like(pairs.base_wins)).cells(None, None)
         opens = pairs.base_wins.any() and self._rule.partial is not None
@@ -153,7 +166,7 @@ class SliceMerge:
                 cells = latest
             else:
                 cells = whole if base_known is log_known is None else pairs.cells(base_known, log_known)
-            columns.append(column if cells is None else cells.put(column, self._logs.rows.column(name)))
+            columns.append(pairs.left(column) if cells is None else cells.put(column, self._logs.rows.column(name)))
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -166,12 +179,18 @@ class _Pairs:
         base: positions in the batch.
         log: positions of log rows.
         base_wins: which of the two wins.
+        kept: positions in the batch of rows that log files do not delete; None for all.
     """
 
     rows: int
     base: Ints
     log: Ints
     base_wins: Mask
+    kept: pa.Array | None
+
+    def left(self, column: pa.Array) -> pa.Array:
+        """The column's values that are left as they are."""
+        return column if self.kept is None else gather_array(column, self.kept)
 
     def cells(self, base_known: Mask | None, log_known: Mask | None) -> _Cells | None:
         """Where a field is the log row's; None: nowhere.
@@ -188,18 +207,27 @@ class _Pairs:
         )
         if not taken.any():
             return None
-        mask = np.zeros(self.rows, bool)
-        mask[self.base[taken]] = True
-        return _Cells(pa.array(mask), self.log[taken])
+        return _Cells(self.rows, self.base[taken], self.log[taken], self.kept)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Values of a column that log rows replace: a mask of the batch, and positions of log rows in its order."""
+    """Values of a column that log rows replace: where in the batch, and by which log rows.
 
-    mask: pa.Array
+    Attributes:
+        rows, kept: as of `_Pairs`.
+    """
+
+    rows: int
+    base: Ints
     log: Ints
+    kept: pa.Array | None
 
     def put(self, column: pa.Array, logs: pa.ChunkedArray) -> pa.Array:
-        """The column with the values of these log rows."""
-        return replaced(column, self.mask, gather_column(logs, self.log).combine_chunks())
+        """What is left of the column, with the values of these log rows."""
+        values = gather_column(logs, self.log).combine_chunks()
+        if self.kept is not None:
+            return replaced_among(column, self.base, values, self.kept)
+        mask = np.zeros(self.rows, bool)
+        mask[self.base] = True
+        return replaced(column, pa.array(mask), values)

@@ -42,6 +42,7 @@ class Versions:
         listed: deletes that stand in a delete block, and not in a row of data.
         unconditional: deletes that delete whatever was there (Hudi: ``isCommitTimeOrderingDelete``).
         row: where in ``rows`` the version's fields stand, -1 for deletes.
+        position: number of the row in the slice's base file that has the key, -1 where nobody says.
         rows: fields.
         known: by column, which of ``rows`` say something of it; a column that is not named here is known in all.
     """
@@ -52,6 +53,7 @@ class Versions:
     listed: Mask
     unconditional: Mask
     row: Ints
+    position: Ints
     rows: pa.Table
     known: Mapping[str, Mask]
 
@@ -76,6 +78,7 @@ class Versions:
             listed=np.concatenate([part.listed for part in parts]),
             unconditional=np.concatenate([part.unconditional for part in parts]),
             row=np.concatenate(rows),
+            position=np.concatenate([part.position for part in parts]),
             rows=table.combine_chunks() if table.num_rows < _FEW_ROWS * len(parts) else table,
             known={name: np.concatenate([part.knowing(name) for part in parts]) for name in open_fields},
         )
@@ -100,6 +103,7 @@ class Versions:
             listed=self.listed[at],
             unconditional=self.unconditional[at],
             row=np.where(held, np.cumsum(held) - 1, -1),
+            position=self.position[at],
             rows=rows,
             known={name: mask for name, mask in known.items() if not mask.all()},
         )
@@ -138,6 +142,7 @@ def _deletes(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored: pa.Sch
         listed=every,
         unconditional=every if rule.by_payload else _all_default(ordering, count),
         row=np.full(count, -1),
+        position=_positions(part, count),
         rows=schema.empty_table(),
         known={},
     )
@@ -157,9 +162,14 @@ def _records(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
         listed=np.zeros(len(keys), bool),
         unconditional=deleted if rule.by_payload else deleted & _all_default(ordering, len(keys)),
         row=np.where(deleted, -1, np.cumsum(~deleted) - 1),
+        position=_positions(part, len(keys)),
         rows=rows,
         known=_known(part, rows, rule),
     )
+
+
+def _positions(part: LogPart, count: int) -> Ints:
+    return np.full(count, -1) if part.positions is None else part.positions
 
 
 def _known(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, Mask]:

@@ -20,6 +20,7 @@ from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import ChangeLogging, TableConfig
 from lakeformat.read.incremental import Bounds, check_rows_tell, unhollowed
 from lakeformat.read.splits import FilePart, Part, SlicePart
+from lakeformat.read.undone import tell_undone
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_groups import list_partitions, visible_files
 from lakeformat.table_state.live import ListedFiles
@@ -131,6 +132,7 @@ def plan_changes(
 def _planned(engine: Engine, config: TableConfig, whole: Timeline, bounds: Bounds) -> ChangePlan:
     inside = whole.completed_in(bounds.since, bounds.until)
     _check_reach(engine, whole, bounds)
+    tell_undone(engine.store, whole, bounds.since)
     commits = _Commits(engine, whole)
     writes = [i for i in inside if not commits[i.time].compacted and commits[i.time].operation not in _NO_NEW_ROWS]
     range_ = _Range(engine, config, whole, commits, {i.time: commits[i.time] for i in writes})

@@ -21,6 +21,7 @@ from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import COMMIT_TIME
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
+from lakeformat.read.undone import tell_undone
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import ChangeRange, Snapshot
 from lakeformat.timeline.timeline import Timeline
@@ -83,6 +84,7 @@ def _changed(
     whole = loaded.without(unseen)
     whole = whole if as_of is None else whole.as_of(as_of)
     whole, held = unhollowed(engine, options, whole)
+    tell_undone(engine.store, whole, bounds.since)
     found = _range(engine, whole, bounds)
     wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
     later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}

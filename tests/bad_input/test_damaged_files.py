@@ -151,10 +151,10 @@ NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
         UnsupportedTableError,
         "hoodie.table.recordkey.fields",
     ),
-    "change data capture": (
-        lambda data: data.replace(b"cdc.enabled=false", b"cdc.enabled=true"),
+    "change data of a kind that is not known": (
+        lambda data: data + b"hoodie.table.cdc.enabled=true\nhoodie.table.cdc.supplemental.logging.mode=ALL\n",
         UnsupportedTableError,
-        "hoodie.table.cdc.enabled=true",
+        "hoodie.table.cdc.supplemental.logging.mode=ALL",
     ),
     "no partition fields": (
         lambda data: data.replace(b"hoodie.table.partition.fields", b"x"),

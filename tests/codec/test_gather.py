@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.gather import gather, gather_array, one_chunk, replaced
+from lakeformat.codec.gather import gather, gather_array, one_chunk, replaced, replaced_among
 
 COUNT = 200
 TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.int64()]
@@ -99,3 +99,20 @@ def test_gathers_from_many_chunks_as_arrow_does(data: st.DataObject) -> None:
     plain = column.cast(pa.string()) if pa.types.is_dictionary(kind) else column
     wanted = plain.combine_chunks().take(pa.array(at)).to_pylist()
     assert found["a"].to_pylist() == found["b"].to_pylist() == wanted
+
+
+@given(st.data())
+def test_replaces_among_what_is_left(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from([*TYPES, pa.bool_(), pa.decimal128(30, 2), pa.timestamp("us")]))
+    number = pa.array([at % 2 for at in range(COUNT)])
+    old = data.draw(columns(kind)) if kind in TYPES else number.cast(kind)
+    old = old.slice(data.draw(st.integers(0, 3)))
+    left = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=len(old), max_size=len(old))))
+    at = left[data.draw(st.lists(st.booleans(), min_size=len(left), max_size=len(left)))]
+    new = (data.draw(columns(kind)) if kind in TYPES else number.cast(kind)).slice(1, len(at))
+    before = old.to_pylist()
+    found = replaced_among(old, at, new, pa.array(left))
+    found.validate(full=True)
+    values = dict(enumerate(before)) | dict(zip(at.tolist(), new.to_pylist(), strict=True))
+    assert found.to_pylist() == [values[place] for place in left.tolist()]
+    assert old.to_pylist() == before

@@ -15,6 +15,7 @@ from lakeformat.model.instant import Action
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from tests.helpers.examples import examples
 from tests.helpers.index_tables import (
     MovedClock,
     archive,
@@ -90,7 +91,7 @@ def done(table: Table, step: tuple[Any, ...], late: list[str]) -> None:
             written(table, step)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=3, max_size=8))
 def test_the_index_says_what_a_listing_says(steps: list[tuple[Any, ...]]) -> None:
     table = new_table()

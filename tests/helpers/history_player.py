@@ -28,7 +28,15 @@ LEAVES: Final = {
     "clean": ".clean",
 }
 READ_OPTIMIZED: Final = {"hoodie.datasource.query.type": "read_optimized"}
-COMMITS: Final = re.compile(r"(\d{17})(?:_\d{17})?\.(?:commit|deltacommit|replacecommit)")
+INCREMENTAL: Final = {
+    "hoodie.datasource.query.type": "incremental",
+    # By default 1.x gives another answer where files are gone; and all refuse where a commit is pending.
+    "hoodie.datasource.read.incr.fallback.fulltablescan.enable": "false",
+    "hoodie.read.timeline.holes.resolution.policy": "BLOCK",
+}
+BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
+END: Final = "hoodie.datasource.read.end.instanttime"
+COMMITS: Final = re.compile(r"(\d{17})(?:_(\d{17}))?\.(?:commit|deltacommit|replacecommit)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class Look:
         table: a copy of the table of that time.
         as_of: instant; None for now.
         options: of the read.
+        bounds: of an incremental query, the second one "" for no end; None for any other.
         rows: what Hudi read, or said instead.
     """
 
@@ -48,6 +57,7 @@ class Look:
     as_of: str | None
     options: Mapping[str, str]
     rows: pa.Table | str
+    bounds: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +109,22 @@ class Player:
             self._look(f"{number} {name}")
         for instant in self.instants():
             self._read(f"as of {instant}", self.table, instant, {})
+        for bounds in self._ranges():
+            self._read(f"changes of {bounds}", self.table, None, INCREMENTAL, bounds)
         return Played(self._kind, self.table, tuple(self.looks))
 
     def instants(self) -> list[str]:
         """Completed commits of the active timeline."""
         folder = self._timeline()
         return sorted(match[1] for file in folder.iterdir() if (match := COMMITS.fullmatch(file.name)))
+
+    def _ranges(self) -> list[tuple[str, str]]:
+        """Begin and end of some ranges: instants, from version 8 on completion times."""
+        ends = sorted(
+            found[2] or found[1] for file in self._timeline().iterdir() if (found := COMMITS.fullmatch(file.name))
+        )
+        third = len(ends) // 3
+        return [(ends[0], ""), (ends[-2], ""), (ends[0], ends[-third]), (ends[third], ends[2 * third])]
 
     def _names_of_timeline(self) -> set[str]:
         return {file.name for file in self._timeline().iterdir()} if self.table.exists() else set()
@@ -120,13 +140,21 @@ class Player:
         if self._kind.mor:
             self._read(f"after {label}, read_optimized", copy, None, READ_OPTIMIZED)
 
-    def _read(self, label: str, copy: Path, as_of: str | None, options: Mapping[str, str]) -> None:
+    def _read(
+        self,
+        label: str,
+        copy: Path,
+        as_of: str | None,
+        options: Mapping[str, str],
+        bounds: tuple[str, str] | None = None,
+    ) -> None:
         rows: pa.Table | str
+        named = {name: bound for name, bound in zip((BEGIN, END), bounds or (), strict=False) if bound}
         try:
-            rows = self._hudi.read(self.table, as_of, options)
+            rows = self._hudi.read(self.table, as_of, {**options, **named})
         except HudiError as refusal:
             rows = str(refusal)
-        self.looks.append(Look(label, copy, as_of, options, rows))
+        self.looks.append(Look(label, copy, as_of, options, rows, bounds))
 
     def _do(self, step: Step) -> None:
         match step:

@@ -45,7 +45,6 @@ CALLS: dict[str, Callable[[Storage, str], Any]] = {
 }
 
 THREADS = 16
-RACED_NAMES = 50
 
 
 def stream(storage: Storage, path: str, data: bytes) -> None:
@@ -73,9 +72,11 @@ class StorageContract:
 
     Attributes:
         passing_sizes: sizes that a file may have, for a moment, while it is created.
+        raced_names: files that many create at once.
     """
 
     passing_sizes: frozenset[int] = frozenset()
+    raced_names: int = 50
 
     @pytest.mark.parametrize("data", [b"", b"first", b"x" * 200_000])
     def test_create_makes_whole_files(self, storage: Storage, data: bytes) -> None:
@@ -98,7 +99,7 @@ class StorageContract:
             barrier.wait()
             return [name for name in raced if created(storage, name, contents[thread])]
 
-        raced = [f"raced/{number}" for number in range(RACED_NAMES)]
+        raced = [f"raced/{number}" for number in range(self.raced_names)]
         contents = [b"" if empty else b"%d" % thread * 1000 for thread in range(THREADS)]
         with ThreadPoolExecutor(THREADS) as pool:
             won = list(pool.map(race, range(THREADS)))

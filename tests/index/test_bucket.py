@@ -25,6 +25,7 @@ from lakeformat.storage import LocalStorage, MemoryStorage
 from lakeformat.write.decide.table_settings import create_table
 from lakeformat.write.place.buckets import derive_file_id
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 from tests.helpers.faulty import Call, FaultyStorage
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.flights import open_at
@@ -74,7 +75,7 @@ BATCHES = st.dictionaries(st.tuples(st.sampled_from("pq"), IDS), st.integers(0, 
 STEPS = st.lists(st.tuples(st.sampled_from(["upsert", "delete", "insert", "bulk_insert", "overwrite"]), BATCHES))
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, buckets=st.integers(1, 5))
 def test_any_writes_keep_every_key_in_its_bucket(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Rows]], buckets: int
@@ -230,7 +231,7 @@ def test_what_opens_no_file_beside_buckets_needs_no_index(tmp_path: Path) -> Non
     assert stored(plain) == MORE | MANY
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     buckets=st.integers(2, 40),
     ids=st.lists(st.text(max_size=6), min_size=1, max_size=120, unique=True),

@@ -28,6 +28,7 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.timeline import Timeline
 from tests.helpers import hudi_rs
 from tests.helpers.base_files import FOOTERS, rewrite, write_file
+from tests.helpers.examples import examples
 
 #: Texts whose order in UTF-8 and in UTF-16, Java's, differs: beyond U+FFFF against U+E000 and up.
 KEYS = st.one_of(
@@ -86,7 +87,7 @@ STATELESS = [kind for kind in INDEXES if kind != "BUCKET"]
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("kind", STATELESS)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=FILES, wanted=WANTED, ranges=st.booleans(), tree=st.booleans())
 def test_every_key_is_found_where_it_is(
     kind: str,
@@ -107,7 +108,7 @@ def test_every_key_is_found_where_it_is(
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stored=st.dictionaries(st.sampled_from(PARTITIONS), st.sets(KEYS, max_size=20), max_size=3),
     wanted=WANTED,
@@ -130,7 +131,7 @@ def test_every_key_is_found_in_its_bucket(
 
 
 @given(before=FILES, after=FILES, wanted=WANTED)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_index_in_memory_follows_whatever_happens_to_the_files(
     before: list[tuple[str, set[str], str, bool]],
     after: list[tuple[str, set[str], str, bool]],

@@ -20,6 +20,7 @@ from lakeformat.merge import deleted_rows, latest_rows, stored_wins
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
+from tests.helpers.examples import examples
 
 NAN = math.nan
 SCHEMA = pa.schema(
@@ -208,7 +209,7 @@ OPERATIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.tuples(OPERATIONS, ROWS), max_size=6),
     st.sampled_from([EVENT, COMMIT]),

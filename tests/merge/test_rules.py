@@ -21,6 +21,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.merge import MergeRule
 from lakeformat.write.decide.job import plan_job
+from tests.helpers.examples import examples
 from tests.helpers.hudi_rs import assert_same_rows
 from tests.helpers.merge_tables import COMMIT, EVENT, SCHEMA, TYPES, contents, in_memory, on_disk, rows_of
 
@@ -226,7 +227,7 @@ RULES = [COMMIT, EVENT, FOLD, NON_DEFAULTS, COMMIT + "+partial", EVENT + "+parti
 
 
 @pytest.mark.parametrize("rule", RULES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(BATCH, max_size=5), st.sampled_from([0, 100_000_000]))
 def test_any_upserts(rule: str, batches: list[tuple[list[Row], set[str]]], small_file_limit: int) -> None:
     said = options_of(COMMIT if rule == "sum" else rule)

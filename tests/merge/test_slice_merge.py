@@ -15,6 +15,7 @@ from lakeformat.merge.fold import folded_versions
 from lakeformat.merge.log_records import LogDeletes, LogPart, LogRows
 from lakeformat.merge.versions import Versions, versions_of
 from lakeformat.model.merge_settings import PartialUpdate
+from tests.helpers.examples import examples
 from tests.helpers.log_model import UNAVAILABLE, Block, Row, merged
 
 KEY = "_hoodie_record_key"
@@ -117,7 +118,7 @@ def comparable(rows: Sequence[Row]) -> list[str]:
     return [repr(sorted(row.items())) for row in rows]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data(), st.sampled_from(RULES), BASE)
 def test_any_history_is_read_as_the_model_has_it(data: st.DataObject, rule: ReadRule, base: list[Row]) -> None:
     partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []

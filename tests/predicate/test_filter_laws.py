@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from lakeformat.files.facts import FileStats, NanCounts, collect, fold
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.predicate import ColumnComparison, Not, Predicate, bind, columns_of, mask, may_match
+from tests.helpers.examples import examples
 from tests.helpers.filter_strategies import PATHS, SCHEMA, filters, filters_on, rows
 from tests.helpers.row_oracle import cell, truth
 
@@ -33,7 +34,7 @@ def footer(table: pa.Table, row_group_size: int, store_schema: bool) -> pq.FileM
     return pq.ParquetFile(sink).metadata
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(anything, rows())
 def test_mask_selects_the_rows_that_the_evaluator_selects(predicate: Predicate, table: list[dict[str, Any]]) -> None:
     bound = bind(predicate, SCHEMA)
@@ -55,7 +56,7 @@ PAIRS = [("i", "l"), ("l", "s.a"), ("f", "d"), ("d", "f"), ("i", "d"), ("t", "s.
 PAIRS += [(name, name) for name in ("m", "b", "at", "day", "flag")]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(PAIRS), st.sampled_from(["=", "<=>", "!=", "<", "<=", ">", ">="]), st.booleans(), rows())
 def test_two_columns_compare_as_the_evaluator_says(
     pair: tuple[str, str], op: Any, negated: bool, table: list[dict[str, Any]]
@@ -70,7 +71,7 @@ def test_two_columns_compare_as_the_evaluator_says(
     assert may_match(bound, {}, pa.array([len(table), 0])).tolist() == [True, False]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     anything,
     st.lists(st.tuples(rows(), st.sets(st.sampled_from(SCHEMA.names)), st.booleans()), min_size=1, max_size=3),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import InstantNotAvailableError, InvalidInputError, Table
+from tests.helpers.examples import examples
 from tests.helpers.fixture_tables import expected, names, unpack
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -125,7 +126,7 @@ def rows_of(values: dict[str, int]) -> pa.Table:
     return pa.table({"id": list(values), "v": list(values.values())}, schema=SCHEMA)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(STEPS)
 def test_any_range_of_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
     """A model notes what each commit did to each key."""

@@ -19,6 +19,7 @@ from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import FileInfo
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from tests.helpers.examples import examples
 from tests.helpers.fixture_tables import expected, names, unpack
 from tests.read.test_hudi_fixtures import same
 
@@ -74,7 +75,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(STEPS)
 def test_any_range_of_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
     """A model holds, after each commit, which commit wrote each key last, and its value."""

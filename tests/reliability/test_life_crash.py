@@ -6,6 +6,7 @@ had happened, no instant is lost and nothing is left pending.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,9 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", Mode)
-def test_a_crash_in_cleaning_and_archiving(mode: Mode, old_table: tuple[Path, Model], tmp_path: Path) -> None:
+def test_a_crash_in_cleaning_and_archiving(
+    mode: Mode, old_table: tuple[Path, Model], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     path, before = old_table
     undisturbed = copy_of(path, tmp_path)
     recording = FaultyStorage(undisturbed)
@@ -92,6 +95,7 @@ def test_a_crash_in_cleaning_and_archiving(mode: Mode, old_table: tuple[Path, Mo
     wanted = files_of(undisturbed), len(open_at(undisturbed, "reader").history())
     assert wanted[1] == len(PAST) + 1
     assert loose_ends(undisturbed) == []
+    record_property("crashes", len(cases(recording.calls, mode)))
     for number in cases(recording.calls, mode):
         storage = copy_of(path, tmp_path)
         with pytest.raises(Crash):

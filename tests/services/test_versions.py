@@ -10,15 +10,17 @@ import pytest
 
 import lakeformat
 from lakeformat.codec.clean_files import decode_clean_plan
-from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.errors import InvalidInputError, WriteConflictError
+from lakeformat.services.versions.run import VersionSession
 from lakeformat.storage import LocalStorage, Storage
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
+from tests.helpers.clustered import as_hudi_rs_sees, seen
 from tests.helpers.crashing import worth_it
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.fixture_tables import names, unpack
-from tests.helpers.flights import NEXT, Model, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 PAYLOAD = "hoodie.datasource.write.payload.class"
@@ -26,6 +28,7 @@ PAYLOAD = "hoodie.datasource.write.payload.class"
 COPY_ON_WRITE = [
     name for name in (*names("hudi_v6"), *names("hudi_v8_v9")) if "mor" not in name and "archived" not in name
 ]
+NIGHTLY_MODES = [pytest.param(mode, marks=pytest.mark.nightly) for mode in Mode if mode is not Mode.AFTER]
 WAYS = [(6, 8, 9, 8, 6), (6, 9, 6, 8, 6), (9, 6, 9, 8, 9), (8, 6, 9, 6, 8)]
 
 
@@ -76,6 +79,15 @@ def test_a_table_of_ours_there_and_back(way: tuple[int, ...], tmp_path: Path) ->
     assert {k: v for k, v in kept.items() if k not in order} == {k: v for k, v in first.items() if k not in order}
 
 
+@pytest.mark.parametrize("way", [(6, 8), (6, 9), (9, 6)], ids=str)
+def test_an_empty_table_moves(way: tuple[int, int], tmp_path: Path) -> None:
+    options = {"hoodie.write.table.version": way[0]}
+    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="region", **options)
+    assert move(table, way[1]).after == way[1]
+    table.upsert(batch(range(4), 1))
+    assert hudi_rs.assert_same_rows(lakeformat.open(tmp_path / "t"))
+
+
 def leftover_instants(path: Path) -> list[str]:
     """Files of the layout that the table does not have."""
     is_new = lakeformat.open(path).config.version > 6
@@ -110,6 +122,17 @@ def other_version(storage: Storage) -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_a_crash_at_every_call(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     """Of the old version or of the new one, with the same rows; who comes next writes, and moves it."""
+    moved_whatever_dies(mode, template, tmp_path)
+
+
+@pytest.mark.parametrize("mode", [pytest.param(Mode.AFTER, marks=pytest.mark.slow), *NIGHTLY_MODES])
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_a_crash_at_every_call_while_log_files_stand(mode: Mode, version: str, tmp_path: Path) -> None:
+    """The compaction that comes before is a commit of its own, whose plan waits if it dies."""
+    moved_whatever_dies(mode, make_template(tmp_path, version=version, table_type="MERGE_ON_READ"), tmp_path)
+
+
+def moved_whatever_dies(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     path, before = template
     recording = FaultyStorage(copy_of(path, tmp_path))
     other_version(recording)
@@ -204,19 +227,61 @@ def test_refusals(tmp_path: Path) -> None:
     assert len(table.to_arrow()) == 8
 
 
-@pytest.mark.parametrize(
-    ("name", "to", "text"),
-    [
-        ("hudi_mor_v6/mor6_avro_event_time", 9, r"file slice\(s\) with log files, .* run compact\(\) first"),
-        ("hudi_v8_v9/v9_mor_event_time", 6, r"file slice\(s\) with log files, .* run compact\(\) first"),
-        ("hudi_v8_v9/v9_mor_compaction_pending", 6, r"is pending in .*run or cancel the plan"),
-    ],
-)
-def test_what_is_refused_is_left_alone(name: str, to: int, text: str, tmp_path: Path) -> None:
-    path = unpack(name, tmp_path)
-    table, rows = lakeformat.open(path), lakeformat.open(path).to_arrow()
-    refused(table, to, (UnsupportedTableError, WriteConflictError), text)
-    assert lakeformat.open(path).to_arrow().equals(rows)
+MERGE_ON_READ = [
+    "hudi_mor_v6/mor6_avro_event_time",
+    "hudi_mor_v6/mor6_compaction_pending",
+    "hudi_mor_v6/mor6_log_only",
+    "hudi_mor_v6/mor6_partitioned_deletes",
+    "hudi_mor_v6/mor6_rollback",
+    "hudi_v8_v9/v8_mor_compacted_partitioned",
+    "hudi_v8_v9/v9_mor_compaction_pending",
+    "hudi_v8_v9/v9_mor_log_only",
+    "hudi_v8_v9/v9_mor_parquet_logs",
+    "hudi_upgraded/up_v6_v9_mor_pending",
+]
+
+
+@pytest.mark.parametrize("name", MERGE_ON_READ)
+def test_tables_with_log_files_are_compacted_and_moved(name: str, tmp_path: Path) -> None:
+    table = lakeformat.open(unpack(name, tmp_path))
+    rows, past = seen(table), {time: seen(table, time) for time in states(table)}
+    for to in (6, 9) if table.config.version > 6 else (9, 6):
+        move(table, to)
+        assert seen(table) == as_hudi_rs_sees(table) == rows
+        assert {time: seen(table, time) for time in past} == past
+        assert table.snapshot().timeline.pending == ()
+        # Log files of before belong to slices of before; new ones to the new.
+        appended = table.upsert(table.to_arrow(meta_columns=False).slice(0, 1)).instant_time
+        rows = past[appended] = seen(table)
+        assert as_hudi_rs_sees(table) == rows
+
+
+class _Busy:
+    """A writer that appends to the table whenever its compaction is over."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.edition = storage, 0
+
+    def __call__(self, _: object) -> None:
+        self.edition += 1
+        Write("upsert", (0, 1, 2), f"busy {self.edition}").run(open_at(self.storage, f"busy {self.edition}"))
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_a_table_that_others_append_to_all_the_time_stays_what_it_is(version: str, tmp_path: Path) -> None:
+    path, _ = make_template(tmp_path, version=version, table_type="MERGE_ON_READ")
+    storage = LocalStorage(str(path))
+    table, busy = open_at(storage, "mover"), _Busy(storage)
+
+    def compact_while_others_write() -> None:
+        table.compact()
+        busy(None)
+
+    session = VersionSession(table.engine, table.options, compact_while_others_write)
+    with pytest.raises(WriteConflictError, match=r"file slice\(s\) with log files, .* let its writers rest"):
+        session.move(15 - int(version), is_upgrade=version == "6")
+    assert table.config.version == int(version)
+    assert rows_of(storage)[0] == ("r0", f"busy {busy.edition}")
 
 
 def test_merge_on_read_between_8_and_9(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.spark
 
 NAMES = [
     "hudi_mor_v6/mor6_avro_event_time",
-    "hudi_v8_v9/v9_mor_partial_update",
-    "hudi_v8_v9/v9_mor_log_only",
+    pytest.param("hudi_v8_v9/v9_mor_partial_update", marks=pytest.mark.nightly),
+    pytest.param("hudi_v8_v9/v9_mor_log_only", marks=pytest.mark.nightly),
     "hudi_v8_v9/v9_mor_compacted_partitioned",
     "hudi_v8_v9/v9_cow_insert_overwrite",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from decimal import Decimal
 from functools import partial
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -270,11 +270,20 @@ def a_global_view_of_another_session(use: Use) -> Any:
 
 USES = [
     whole_after_filtered, only_an_or, filters_in_a_union, self_join, scalar_subqueries, a_view, a_view_made_by_sql,
-    a_view_over_a_view, a_cached_frame, from_threads, collected_twice, explained_then_another_then_run,
+    a_view_over_a_view, a_cached_frame, collected_twice, explained_then_another_then_run,
     without_adaptive_execution, outer_joins, correlated_subqueries, few_columns, contradictions_and_constants,
     odd_literals, many_filters, other_ways_to_run, expressions_over_it, switched_while_in_use,
-    a_global_view_of_another_session,
+    a_global_view_of_another_session, from_threads,
 ]  # fmt: skip
+#: More filters than a frame keeps apart, each planned anew: `test_pushed_filters.py` has the rule of it.
+LONG = {(many_filters, "guarded", True)}
+
+
+def cases() -> Iterator[Any]:
+    """All uses of all ways where filters are pushed; by night where they are not, too, and what is long."""
+    for use, way, pushes in product(USES, ("guarded", "load", "toDF"), (True, False)):
+        marks = [pytest.mark.nightly] if not pushes or (use, way, pushes) in LONG else []
+        yield pytest.param(use, way, pushes, marks=marks, id=f"{use.__name__}-{way}-{'on' if pushes else 'off'}")
 
 
 @pytest.fixture(scope="module")
@@ -309,9 +318,7 @@ def judged() -> dict[Any, Any]:
     return {}
 
 
-@pytest.mark.parametrize("pushes", [True, False], ids=["on", "off"])
-@pytest.mark.parametrize("way", ["guarded", "load", "toDF"])
-@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+@pytest.mark.parametrize(("use", "way", "pushes"), cases())
 def test_a_use_gives_the_rows_that_spark_finds_itself(
     use: Callable[[Use], Any],
     way: str,

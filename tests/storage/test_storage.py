@@ -41,6 +41,8 @@ class TestMemoryStorage(StorageContract):
 
 
 class TestFsspecStorage(StorageContract):
+    raced_names = 10  # A call of S3's takes milliseconds.
+
     @pytest.fixture
     def storage(self, s3: Mapping[str, Any]) -> FsspecStorage:
         return new_folder(s3)

@@ -19,6 +19,7 @@ from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.transaction.batch_ids import BATCHES_KEY
 from lakeformat.write.decide.table_settings import create_table
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 OPERATIONS = [Operation.UPSERT, Operation.INSERT, Operation.BULK_INSERT, Operation.DELETE]
@@ -55,7 +56,7 @@ SENT = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(SENT)
 def test_each_apps_batches_are_written_once_in_order(sent: list[tuple[str | None, int, Operation]]) -> None:
     storage = MemoryStorage()

@@ -20,6 +20,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("w", pa.binary())]
@@ -229,7 +230,7 @@ LISTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LISTS, st.sampled_from([("n",), ("n", "x"), ("x",), ("id",)]), st.integers(1, 7))
 def test_merged_runs_are_the_sorted_input(
     values: list[tuple[int, int | None, float]], columns: tuple[str, ...], at_once: int

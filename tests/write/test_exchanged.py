@@ -21,6 +21,7 @@ from lakeformat.write.exchanged import ExchangedSession, RouteTasks
 from lakeformat.write.place.route import bundle, key_ranges
 from lakeformat.write.session import Written
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 from tests.helpers.here_exchange import HereExchange, exchanged
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("part", pa.string()), ("ts", pa.int64()), ("x", pa.float64())])
@@ -95,7 +96,7 @@ def apart(batches: Sequence[Sequence[Row]], numbers: Iterator[int]) -> list[list
     "sizes", ["many files", *(pytest.param(n, marks=pytest.mark.slow) for n in ("one file", "no small files"))]
 )
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(writes=WRITES, last=st.sampled_from([Operation.UPSERT, Operation.DELETE, Operation.INSERT_OVERWRITE_TABLE]))
 def test_both_ways_leave_the_same_table(
     kind: str, sizes: str, writes: list[list[list[Row]]], last: Operation, tmp_path_factory: pytest.TempPathFactory

@@ -21,6 +21,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.binary()), ("word", pa.string())])
 KINDS = ("random", "constant", "few words")
@@ -66,7 +67,7 @@ BATCHES = st.builds(Batch, st.integers(1, 600), st.integers(0, 300), st.sampled_
 BETWEEN = [Batch(138, 247, "random"), Batch(158, 163, "few words"), Batch(590, 284, "random")]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(batches=BETWEEN, most=102_035, operation=Operation.UPSERT)
 @given(
     batches=st.lists(BATCHES, min_size=1, max_size=8),

@@ -19,6 +19,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 
 SCHEMA = pa.schema([("p", pa.string()), ("v", pa.int64())])
 KEY = re.compile(r"(\d{17})_(\d+)_(\d+)")
@@ -133,7 +134,7 @@ BATCHES = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(BATCHES)
 def test_no_sequence_of_writes_makes_a_key_twice(batches: list[tuple[str, int]]) -> None:
     storage = MemoryStorage()

@@ -19,6 +19,7 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.errors import DuplicateKeyError, InvalidOptionError
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 
 SCHEMA = pa.schema(
     [
@@ -229,7 +230,7 @@ def upserted(model: Model, rows: list[Row], *, moves: bool, by_event: bool) -> M
 
 @pytest.mark.parametrize("by_event", [True, False])
 @pytest.mark.parametrize(("kind", "moves"), GLOBALS)
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_any_writes_follow_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory,

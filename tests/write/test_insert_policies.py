@@ -18,6 +18,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.decide.table_settings import create_table
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
 POLICY = "hoodie.datasource.insert.dup.policy"
@@ -110,7 +111,7 @@ def test_bulk_insert_looks_no_key_up_and_says_so(tmp_path: Path) -> None:
 KEYS = st.lists(st.integers(0, 12), max_size=12)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["drop", "fail"]), KEYS), min_size=1, max_size=4))
 def test_no_policy_lets_a_key_in_twice(batches: list[tuple[str, list[int]]]) -> None:
     storage = MemoryStorage()

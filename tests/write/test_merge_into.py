@@ -23,6 +23,7 @@ from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import merge_into, plan_merge
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 from tests.helpers.refusal import refused
 from tests.helpers.row_oracle import truth
 
@@ -164,7 +165,7 @@ def as_model(rows: dict[tuple[str, int], tuple[Any, ...]], names: list[str]) -> 
     return {(p, id_): {"id": id_, "p": p, **dict(zip(names, values, strict=True))} for (p, id_), values in rows.items()}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(ROWS, SOURCES, clauses(), st.booleans())
 def test_any_merge_does_what_it_does_pair_by_pair(
     rows: dict[tuple[str, int], tuple[Any, ...]],

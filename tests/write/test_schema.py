@@ -46,7 +46,14 @@ TYPES = st.recursive(
     ),
     max_leaves=4,
 )
-SCHEMAS = fields(TYPES).map(pa.schema)
+WHOLE, FRACTIONS = st.sampled_from([pa.int32(), pa.int64()]), st.sampled_from([pa.float32(), pa.float64()])
+#: Of three columns all types fit, so that few examples are passed over; any type may meet any in the fourth.
+COLUMNS = {"a": WHOLE, "b": fields(WHOLE).map(pa.struct), "c": FRACTIONS.map(pa.list_), "d": TYPES}
+SCHEMAS = st.lists(st.sampled_from("abcd"), min_size=1, unique=True).flatmap(
+    lambda names: st.tuples(*(COLUMNS[name].map(lambda kind, name=name: pa.field(name, kind)) for name in names)).map(
+        pa.schema
+    )
+)
 
 
 def grown(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:

@@ -19,6 +19,7 @@ import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, SchemaMismatchError, Table, UnsupportedTableError
 from lakeformat.predicate import parse_where
 from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
 from tests.helpers.refusal import refused
 from tests.helpers.row_oracle import truth
 
@@ -122,7 +123,7 @@ def random_table(folder: Path, rows: list[tuple[Any, ...]]) -> tuple[Table, Mode
 STEPS = st.lists(st.tuples(CONDITIONS, st.none() | st.sampled_from(sorted(SETS))), min_size=1, max_size=3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(ROWS, STEPS)
 def test_any_updates_and_deletes_do_what_they_do_row_by_row(
     rows: list[tuple[Any, ...]], steps: list[tuple[str, str | None]]

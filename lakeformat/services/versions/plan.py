@@ -58,7 +58,7 @@ def completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
     """
     times = sorted(stamps)
     ends: dict[str, str] = {}
-    for time, following in zip(times, [*times[1:], None], strict=True):
+    for time, following in zip(times, [*times, None][1:], strict=True):
         first = next_instant_time(0, time, timezone.utc)
         end = max(first, stamps[time])
         if following is not None:

@@ -3,12 +3,14 @@
 The timeline is copied to where the other layout has it, where nobody looks yet; then one replacement of
 ``hoodie.properties`` makes it the table's; then the old files go. Whoever dies on the way leaves the one or the other,
 and the next change of version clears up. All of it happens under the table's lock, and only while no instant is
-pending. Memory: one file of the timeline; of an archive that moves, 500 commits.
+pending. Log files are named otherwise in the other layout: before it moves, a table that has some is compacted, which
+is a commit of its own. Memory: one file of the timeline; of an archive that moves, 500 commits.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -43,6 +45,14 @@ _AT_A_TIME: Final = 500
 _PER_BLOCK: Final = 10
 
 
+#: Looks at a table that others go on writing log files to, before it is left as it is.
+_TRIES: Final = 3
+
+
+class _UncompactedError(WriteConflictError):
+    """There are log files, or a compaction of them is pending."""
+
+
 @dataclass(frozen=True, slots=True)
 class VersionChange:
     """What became of a table's version.
@@ -60,10 +70,14 @@ class VersionChange:
 
 
 class VersionSession:
-    """Moves one table between table versions."""
+    """Moves one table between table versions.
 
-    def __init__(self, engine: Engine, options: Options) -> None:
-        self.engine, self.options = engine, options
+    Args:
+        compact: runs the compactions that wait, and merges all log files.
+    """
+
+    def __init__(self, engine: Engine, options: Options, compact: Callable[[], object]) -> None:
+        self.engine, self.options, self._compact = engine, options, compact
         self.storage, self.store = engine.storage, engine.store
 
     def move(self, to: int, *, is_upgrade: bool) -> VersionChange:
@@ -71,30 +85,42 @@ class VersionSession:
 
         Raises:
             InvalidInputError: no such version, or one in the other direction.
-            WriteConflictError: an instant is pending.
+            WriteConflictError: an instant is pending, or others append log files all the time.
             UnsupportedTableError: it cannot be carried over as it is.
         """
         if to not in VERSIONS:
             raise InvalidInputError(f"table version {to!r} is not one of {', '.join(map(str, VERSIONS))}; name one")
-        with self.storage.lock(self.options.lock_seconds):
-            config = self.store.config()
-            config.check_readable(self.storage.location)
-            self._clear_up(config)
-            before = config.version
-            if before == to:
-                return VersionChange(before, to, skipped=f"the table is of version {to} already")
-            if (to > before) is not is_upgrade:
-                verbs = ("downgrade", "upgrade") if is_upgrade else ("upgrade", "downgrade")
-                raise InvalidInputError(
-                    f"{self.storage.location} is of table version {before}: to {to} it is {verbs[0]}({to}), "
-                    f"not {verbs[1]}({to})"
-                )
-            moved_properties(config, to, key_settings(config, self.options))  # What refuses does so before all else.
-            self._settle(config, to)
-            values = moved_properties(self.store.config(), to, key_settings(config, self.options))
-            files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
-            write_properties(self.store, values, self.engine.clock)
-            self._clear_up(self.store.config())
+        left = _TRIES
+        while True:
+            left -= 1
+            with self.storage.lock(self.options.lock_seconds):
+                try:
+                    return self._moved(to, is_upgrade=is_upgrade)
+                except _UncompactedError:
+                    if not left:
+                        raise
+            self._compact()
+
+    def _moved(self, to: int, *, is_upgrade: bool) -> VersionChange:
+        """Under the lock."""
+        config = self.store.config()
+        config.check_readable(self.storage.location)
+        self._clear_up(config)
+        before = config.version
+        if before == to:
+            return VersionChange(before, to, skipped=f"the table is of version {to} already")
+        if (to > before) is not is_upgrade:
+            verbs = ("downgrade", "upgrade") if is_upgrade else ("upgrade", "downgrade")
+            raise InvalidInputError(
+                f"{self.storage.location} is of table version {before}: to {to} it is {verbs[0]}({to}), "
+                f"not {verbs[1]}({to})"
+            )
+        moved_properties(config, to, key_settings(config, self.options))  # What refuses does so before all else.
+        self._settle(config, to)
+        values = moved_properties(self.store.config(), to, key_settings(config, self.options))
+        files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
+        write_properties(self.store, values, self.engine.clock)
+        self._clear_up(self.store.config())
         _LOG.info("%s is of table version %d now, and was of %d", self.storage.location, to, before)
         return VersionChange(before, to, files)
 
@@ -103,9 +129,11 @@ class VersionSession:
     def _settle(self, config: TableConfig, to: int) -> None:
         """Undo what dead writers left, refuse what cannot be carried over, and let go of a metadata table."""
         recover(self.store, config, self.engine.clock)
-        pending = self.store.load().pending
+        # Compactions come last: the others are no use waiting for.
+        pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
         if pending:
-            raise WriteConflictError(
+            kind = _UncompactedError if pending[0].action is Action.COMPACTION else WriteConflictError
+            raise kind(
                 f"{self.store.path(pending[0])} is pending in {self.storage.location}: a table changes its version "
                 "only at rest; run or cancel the plan, or write to the table, which rolls back what has died"
             )
@@ -122,9 +150,9 @@ class VersionSession:
         live = snapshot.live
         with_logs = sum(bool(piece.logs) for piece in live.slices) if isinstance(live, ListedSlices) else 0
         if with_logs:
-            raise UnsupportedTableError(
+            raise _UncompactedError(
                 f"{self.storage.location} has {with_logs} file slice(s) with log files, whose names differ between "
-                "versions; run compact() first"
+                "versions, and others write new ones while these are compacted; let its writers rest"
             )
 
     # --- the timeline ---------------------------------------------------------------------------------

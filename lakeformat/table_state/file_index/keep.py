@@ -37,7 +37,7 @@ from lakeformat.table_state.file_index.columns import (
 from lakeformat.table_state.file_index.live import IndexedFiles, ShardPart
 from lakeformat.table_state.file_index.load import changes_of, deltas_in, rolled_back
 from lakeformat.table_state.file_index.replay import Changes, covered_by, replaced_keys, to_replay
-from lakeformat.table_state.file_index.stored import FOLDER, Covered, IndexName, read_manifest, write_file
+from lakeformat.table_state.file_index.stored import FOLDER, Covered, IndexName, read_manifest, remove_files, write_file
 from lakeformat.table_state.live import FILE_COLUMNS, file_columns, file_objects
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -231,11 +231,12 @@ class IndexWriter:
             """Whether no kept snapshot asks for the delta of a commit; of one that it misses the commit tells."""
             return bool(covered) and all(time in commits or time < min(commits) for commits in covered)
 
+        unused: set[str] = set()
         for entry, name in named:
             is_old = now - entry.modified_ms > _GRACE_MS
-            unused = is_told(name.instant_time) if name.kind == "delta" else is_old or entry.path in gone
-            if unused and entry.path not in used:
-                self._storage.delete(entry.path)
+            if is_told(name.instant_time) if name.kind == "delta" else is_old or entry.path in gone:
+                unused.add(entry.path)
+        remove_files(self._storage, unused - used)
 
 
 def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -17,7 +17,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ __all__ = [
     "read_columns",
     "read_delta",
     "read_manifest",
+    "remove_files",
     "write_file",
 ]
 
@@ -48,6 +49,8 @@ _FORMAT: Final = 1
 _FACTS: Final = b"lakeformat.index"
 _NAME: Final = re.compile(r"(delta|manifest|shard)-(?:(\d{14}|\d{17})-)?([0-9a-f]{32})\.parquet")
 _CACHED_BYTES: Final = 256 << 20
+#: What Arrow holds of a column beside its values: of small files that is nearly all.
+_COLUMN_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +115,20 @@ class _Cache:
         with self._guard:
             if key not in self._entries:
                 self._entries[key] = value
-                self._bytes += value.nbytes
+                self._bytes += _weight(value)
             while self._bytes > _CACHED_BYTES:
-                self._bytes -= self._entries.popitem(last=False)[1].nbytes
+                self._bytes -= _weight(self._entries.popitem(last=False)[1])
+
+    def forget(self, location: str, paths: Collection[str]) -> None:
+        """Nobody will ask for these files again: they are gone."""
+        with self._guard:
+            for key in [key for key in self._entries if key[0] == location and key[1] in paths]:
+                self._bytes -= _weight(self._entries.pop(key))
+
+
+def _weight(value: pa.Table | pa.Array) -> int:
+    columns: int = value.num_columns if isinstance(value, pa.Table) else 1
+    return int(value.nbytes) + _COLUMN_BYTES * columns
 
 
 #: Location, file and column -> the column; the facts of a file as a table of no rows.
@@ -161,6 +175,13 @@ def _facts(schema: pa.Schema) -> dict[str, Any] | None:
         return found if found["format"] == _FORMAT else None
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def remove_files(storage: Storage, paths: Collection[str]) -> None:
+    """Delete files of the index that no snapshot asks for any more."""
+    for path in paths:
+        storage.delete(path)
+    _CACHE.forget(storage.location, paths)
 
 
 def _whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from lakeformat.files.base_file import (
     stamped_with,
     stored_schema,
 )
-from lakeformat.files.log_writer import delete_block, parquet_block
+from lakeformat.files.log_writer import BaseRows, delete_block, parquet_block
 from lakeformat.keys.record_keys import field_column
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.model.commit import WriteStat
@@ -39,6 +39,11 @@ from lakeformat.write.place.buckets import Bucket, LogPlace
 from lakeformat.write.rows.incoming import Incoming
 
 __all__ = ["append", "log_file_name"]
+
+Ints = npt.NDArray[np.int64]
+
+#: Hudi's readers hold row numbers of a base file in 31 bits.
+_LAST_ROW: Final = (1 << 31) - 1
 
 
 def log_file_name(bucket: Bucket, place: LogPlace, task: int, settings: HandleSettings) -> str:
@@ -81,17 +86,39 @@ def _append_rows(
     kept = np.flatnonzero(~deleted)
     if not len(kept) and not len(gone):
         return None
+    kept, gone = _in_base_order(kept, bucket), _in_base_order(gone, bucket)
     numbers = pa.chunked_array([seqnos(settings.instant_time, task, 0, len(deleted))])
     with _log_file(storage, bucket, place, task, settings) as file:
         for part in incoming.runs(kept, ROW_GROUP_ROWS):
             rows = stamped_with(
                 incoming.taken(part), settings.files.schema, settings.instant_time, gather_column(numbers, part)
             )
-            file.add(inserted(rows, settings))
+            file.add(inserted(rows, settings), _base_rows(part, bucket, place))
         if len(gone):
-            file.delete(*_to_delete(incoming, gone, bucket, settings))
+            file.delete(*_to_delete(incoming, gone, bucket, settings), _base_rows(gone, bucket, place))
     updates = int((kept < bucket.lookups).sum())
     return file.written(updates=updates, inserts=len(kept) - updates, deletes=len(gone))
+
+
+def _in_base_order(rows: Ints, bucket: Bucket) -> Ints:
+    """Rows of a bucket in the order in which their records stand in the base file, where that is known of all."""
+    if bucket.base_rows is None or (rows >= bucket.lookups).any():
+        return rows
+    return rows[np.argsort(bucket.base_rows[rows], kind="stable")]
+
+
+def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
+    """What a block of these rows may tell of the base file."""
+    base = place.piece.base if place.piece is not None else None
+    if base is None or base != bucket.base or bucket.base_rows is None or (rows >= bucket.lookups).any():
+        return None
+    instant = base.name.instant_time
+    if place.named_after not in {None, instant}:
+        return None  # A pending compaction's: its base file will be another.
+    numbers = bucket.base_rows[rows]
+    if not len(numbers) or numbers[0] < 0 or (np.diff(numbers) <= 0).any() or numbers[-1] > _LAST_ROW:
+        return None
+    return BaseRows(numbers, instant, place.named_after is None)
 
 
 def _append_changes(
@@ -121,11 +148,11 @@ class _LogFile:
         self._sink, self._target, self._bucket, self._place, self._settings = sink, target, bucket, place, settings
         self._size = 0
 
-    def add(self, rows: pa.Table) -> None:
+    def add(self, rows: pa.Table, base_rows: BaseRows | None = None) -> None:
         """A block of rows; of a log file's row the file name is that of its group, as in Hudi's."""
-        self._put(_data(rows, self._bucket, self._settings))
+        self._put(_data(rows, self._bucket, self._settings, base_rows))
 
-    def delete(self, keys: pa.Array, ordering: Sequence[pa.Array]) -> None:
+    def delete(self, keys: pa.Array, ordering: Sequence[pa.Array], base_rows: BaseRows | None = None) -> None:
         """A block of deletes."""
         settings = self._settings
         block = delete_block(
@@ -134,6 +161,7 @@ class _LogFile:
             instant_time=settings.instant_time,
             schema=settings.files.avro_schema,
             ordering=ordering,
+            base_rows=base_rows,
         )
         self._put(block)
 
@@ -170,7 +198,7 @@ def _log_file(
         yield _LogFile(sink, target, bucket, place, settings)
 
 
-def _data(rows: pa.Table, bucket: Bucket, settings: HandleSettings) -> bytes:
+def _data(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_rows: BaseRows | None) -> bytes:
     """A block of rows; of a log file's row the file name is that of its group, as in Hudi's."""
     schema = stored_schema(settings.files.schema)
     columns = {
@@ -178,18 +206,20 @@ def _data(rows: pa.Table, bucket: Bucket, settings: HandleSettings) -> bytes:
         FILE_NAME: constant(bucket.file_id, rows.num_rows),
     }
     arrays = [columns[name] if name in columns else rows.column(name) for name in schema.names]
-    return _block(pa.Table.from_arrays(arrays, schema=schema), settings.files, settings.instant_time)
+    return _block(pa.Table.from_arrays(arrays, schema=schema), settings.files, settings.instant_time, base_rows)
 
 
-def _block(rows: pa.Table, files: FileSettings, instant_time: str) -> bytes:
+def _block(rows: pa.Table, files: FileSettings, instant_time: str, base_rows: BaseRows | None) -> bytes:
     sink = pa.BufferOutputStream()
     with parquet_writer(sink, rows.schema, files, rows) as writer:
         writer.write_table(rows)
-    return parquet_block(sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema)
+    return parquet_block(
+        sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema, base_rows=base_rows
+    )
 
 
 def _to_delete(
-    incoming: Incoming, gone: npt.NDArray[np.int64], bucket: Bucket, settings: HandleSettings
+    incoming: Incoming, gone: Ints, bucket: Bucket, settings: HandleSettings
 ) -> tuple[pa.Array, Sequence[pa.Array]]:
     """Keys, and how new their deletes are: those that rows bring are as new as their ordering value says."""
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), gone).combine_chunks()

@@ -144,6 +144,8 @@ class Bucket:
         rows: positions of its rows among the partition's; the first ``lookups`` may be in the base file.
         leaving: the first so many move to another partition: here they are deletes.
         onto: where the rows are appended; None writes a base file.
+        base_rows: of each of the first ``lookups`` rows the number of the row in the base file, -1 where it is not
+            known; None where none is.
     """
 
     partition_path: str
@@ -153,6 +155,7 @@ class Bucket:
     lookups: int
     leaving: int = 0
     onto: LogPlace | None = None
+    base_rows: Ints | None = None
 
     @property
     def changes(self) -> str | None:
@@ -209,6 +212,7 @@ def assign(
     *,
     closed: frozenset[FileGroupId] = frozenset(),
     leaving: npt.NDArray[np.bool_] | None = None,
+    base_rows: Ints | None = None,
 ) -> tuple[Bucket, ...]:
     """Update buckets for files that hold keys, with inserts topped up; insert buckets for the rest.
 
@@ -217,6 +221,7 @@ def assign(
         new: rows without a file, in key order: each file gets a run, so that ranges stay narrow.
         closed: file groups that take no inserts.
         leaving: for each pair whether the row moves to another partition; None for no.
+        base_rows: for each pair the number of the row in the base file; see `Tagged`.
     """
     rows, owners = located
     if leaving is None:
@@ -251,6 +256,7 @@ def assign(
             np.concatenate([updates.get(at, none), inserts.get(at, none)]),
             len(updates.get(at, none)),
             int(left[at]),
+            base_rows=None if base_rows is None else base_rows[order[bounds[at] : bounds[at + 1]]],
         )
         for at in sorted({*updates, *inserts})
     )

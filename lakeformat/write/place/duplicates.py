@@ -79,7 +79,7 @@ def _again(found: Tagged, stored: Ints) -> Tagged:
     left = np.flatnonzero(~np.isin(found.keys, stored))
     left = left[np.unique(found.keys[left], return_index=True)[1]]
     gone = None if found.gone is None else found.gone[left]
-    return replace(found, keys=found.keys[left], files=found.files[left], gone=gone)
+    return replace(found, keys=found.keys[left], files=found.files[left], gone=gone, base_rows=None)
 
 
 def _within(partition: str) -> str:

@@ -242,7 +242,17 @@ def _buckets(
             mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_file_id)
         else:
             full = closed | appending.closed(slices, job.options[_SMALL], len(new) * size.row_bytes)
-            mine = assign(path, slices, located, new, size, next_file_id, closed=full, leaving=found.leaving)
+            mine = assign(
+                path,
+                slices,
+                located,
+                new,
+                size,
+                next_file_id,
+                closed=full,
+                leaving=found.leaving,
+                base_rows=found.base_rows,
+            )
         buckets += appending.placed(mine, slices)
     return tuple(buckets)
 

@@ -132,7 +132,7 @@ def _without_gone(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
     kept = ~tagged.gone | (is_own & ~live[tagged.keys])
     left = np.setdiff1d(tagged.keys, tagged.keys[kept])
     new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
-    return replace(tagged, keys=tagged.keys[kept], files=tagged.files[kept], new=new, gone=None)
+    return replace(tagged, keys=tagged.keys[kept], files=tagged.files[kept], new=new, gone=None, base_rows=None)
 
 
 def _merged(

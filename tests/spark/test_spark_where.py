@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession, functions
 
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.predicate import bind, mask, may_match, parse_where
@@ -181,24 +182,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def judged(file: Path) -> dict[str, list[int]]:
+def judged(spark: SparkSession, file: Path) -> dict[str, list[int]]:
     """What Spark selects, by filter."""
-    from pyspark.sql import SparkSession, functions
-
-    running = SparkSession.getActiveSession()
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    session = running or builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
-    zone_before = session.conf.get("spark.sql.session.timeZone")
+    session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", ZONE)
-    try:
-        # As columns, not as `where`: one job for all, and Parquet's own row-group filter, which loses NaN to
-        # ``>`` and -0.0 to ``=``, has no say.
-        answers = [functions.expr(text).alias(f"_{i}") for i, text in enumerate(FILTERS)]
-        rows = session.read.parquet(str(file)).select("id", *answers).collect()
-    finally:
-        session.conf.set("spark.sql.session.timeZone", zone_before)
-        if running is None:
-            session.stop()
+    # As columns, not as `where`: one job for all, and Parquet's own row-group filter, which loses NaN to
+    # ``>`` and -0.0 to ``=``, has no say.
+    answers = [functions.expr(text).alias(f"_{i}") for i, text in enumerate(FILTERS)]
+    rows = session.read.parquet(str(file)).select("id", *answers).collect()
     return {text: sorted(row["id"] for row in rows if row[f"_{i}"]) for i, text in enumerate(FILTERS)}
 
 

@@ -1,0 +1,1 @@
+"""A folder of plain Parquet becomes a table."""

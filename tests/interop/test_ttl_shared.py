@@ -1,0 +1,58 @@
+"""Partitions expire as Apache Hudi's own ``run_ttl`` has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.table_state.engine import Engine
+from tests.helpers.hudi_spark import Hudi
+
+pytestmark = pytest.mark.interop
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+DAY_MS = 86_400_000
+
+
+class Earlier:
+    """The clock of a process that wrote some days ago."""
+
+    def __init__(self, clock: Any, days: int) -> None:
+        self.clock, self.behind = clock, days * DAY_MS
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms() - self.behind  # type: ignore[no-any-return]
+
+    def seconds(self) -> float:
+        return self.clock.seconds()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("strategy", ["KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"])
+def test_both_find_the_same_partitions(strategy: str, hudi: Hudi, tmp_path: Path) -> None:
+    if hudi.version == "0.15.0":
+        pytest.skip("0.15.0 expires no partitions")
+    path = tmp_path / "t"
+    # More than 24 days overflow in Hudi.
+    settings = {
+        "hoodie.partition.ttl.management.strategy.type": strategy,
+        "hoodie.partition.ttl.strategy.days.retain": "20",
+    }
+    table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="day", **settings)
+    now = table.engine
+    for days, day in ((60, "a"), (50, "b"), (30, "c"), (10, "d"), (0, "b"), (0, "e")):
+        table.engine = Engine(now.storage, Earlier(now.clock, days), now.ids, True)
+        table.upsert(pa.table([[ord(day)], [day]], schema=SCHEMA))
+    told = {each.path for each in table.expire_partitions(dry_run=True).partitions}
+    assert told == ({"a", "c"} if strategy == "KEEP_BY_TIME" else {"a", "b", "c"})
+    name = f"ttl_{strategy.lower()}"
+    hudi.run(f"create table {name} using hudi location '{path}'")
+    call = f"call run_ttl(table => '{name}', ttl_policy => '{strategy}', retain_days => 20)"
+    hudi.run(call, settings={"hoodie.metadata.enable": "false", "hoodie.write.table.version": "6"})
+    left = set(hudi.read(path).column("day").to_pylist())
+    assert left == {"a", "b", "c", "d", "e"} - told
+    assert set(lakeformat.open(path).to_arrow().column("day").to_pylist()) == left
+    assert table.expire_partitions().skipped == "no partition has expired"

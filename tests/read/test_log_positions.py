@@ -1,0 +1,139 @@
+"""Log files that say which rows of the base file they change: what is read, against a dict, and what they say."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakeformat import Table
+from lakeformat.codec.log_block import HeaderKey
+from lakeformat.codec.roaring import decode_positions
+from lakeformat.config.resolve import resolve
+from lakeformat.files.log_reader import decode_blocks, read_blocks
+from lakeformat.merge.log_records import LogRows
+from lakeformat.storage import MemoryStorage, SystemClock
+from lakeformat.write.decide.table_settings import create_table
+
+KEY = "_hoodie_record_key"
+SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("part", pa.string()), ("v", pa.int64())])
+Model = dict[str, tuple[int, str, int]]
+
+
+def new_table(version: int, **options: Any) -> Table:
+    settings = {
+        "recordkey": "id",
+        "name": "t",
+        "hoodie.write.table.version": version,
+        "hoodie.datasource.write.precombine.field": "ts",
+        "hoodie.datasource.write.partitionpath.field": "part",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "lakeformat.parquet.row.group.rows": 7,
+        "hoodie.compact.inline": False,
+    }
+    found = Table(MemoryStorage(), resolve({**settings, **options}))
+    create_table(found.engine.store, found.options, SCHEMA, SystemClock())
+    return found
+
+
+def rows(values: Model) -> pa.Table:
+    listed = [{"id": key, "ts": ts, "part": part, "v": v} for key, (ts, part, v) in values.items()]
+    return pa.Table.from_pylist(listed, SCHEMA)
+
+
+def check_rows(table: Table, model: Model) -> None:
+    """All columns, and those for which neither keys nor ordering values are asked."""
+    whole = {row["id"]: (row["ts"], row["part"], row["v"]) for row in table.to_arrow().to_pylist()}
+    assert whole == model
+    assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == sorted(v for _, _, v in model.values())
+    assert table.scan(columns=["part"]).to_arrow().num_rows == len(model)
+    some = sorted(table.to_arrow(["v"], "v > 500")["v"].to_pylist())
+    assert some == sorted(v for _, _, v in model.values() if v > 500)
+
+
+def positioned_blocks(table: Table) -> int:
+    """Blocks that point to rows of their base file; each row has the key of its record."""
+    storage, count = table.engine.storage, 0
+    for piece in table.snapshot().each_slice():
+        if piece.base is None:
+            continue
+        with storage.open_input(piece.base.path) as source:
+            stored = pq.read_table(source, columns=[KEY])[KEY].to_pylist()
+        blocks = [block for log in piece.logs for block in read_blocks(storage, log)]
+        for block, part in zip(blocks, decode_blocks(storage, blocks, base_instant=piece.base_instant), strict=True):
+            if part.positions is None:
+                continue
+            count += 1
+            found = decode_positions(block.header[HeaderKey.RECORD_POSITIONS])
+            assert found is not None
+            assert found.rows.tolist() == part.positions.tolist()
+            keys = part.rows[KEY] if isinstance(part, LogRows) else part.keys
+            assert [stored[at] for at in part.positions.tolist()] == keys.to_pylist()
+    return count
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("seed", range(3))
+def test_histories(version: int, seed: int) -> None:
+    """Updates with greater, equal and smaller ordering values, deletes, new keys and keys that come back."""
+    chosen, model = random.Random(seed), Model()
+    table = new_table(version, **{"hoodie.index.type": chosen.choice(["BLOOM", "SIMPLE", "AUTO"])})
+    model = {f"k{at:03d}": (10, f"p{at % 2}", at) for at in range(60)}
+    table.bulk_insert(rows(model))
+    voided = set[str]()
+    for step in range(1, 7):
+        keys = chosen.sample(sorted(model), 8)
+        changed = {
+            key: (10 + chosen.choice([-3, 0, step]), model[key][1], 100 * step + at) for at, key in enumerate(keys)
+        }
+        table.upsert(rows(changed))
+        for key, row in changed.items():
+            if row[0] >= model[key][0]:
+                model[key] = row
+        gone = chosen.sample(sorted(model), 4)
+        table.delete(pa.table({"id": gone, "part": [model[key][1] for key in gone]}))
+        voided.update(gone)
+        for key in gone:
+            del model[key]
+        if step == 4:
+            back = {key: (50, f"p{int(key[1:]) % 2}", 900) for key in sorted(voided)[:2] if key not in model}
+            fresh = {f"n{at:03d}": (50, "p0", 901) for at in range(3)}
+            table.upsert(rows(back | fresh))
+            model |= back | fresh
+        check_rows(table, model)
+    assert positioned_blocks(table) > 6
+    table.compact()
+    check_rows(table, model)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_rows_written_while_a_compaction_is_pending_point_to_no_other_base_file(version: int) -> None:
+    model: Model = {f"k{at:03d}": (0, "p", at) for at in range(40)}
+    table = new_table(version)
+    table.bulk_insert(rows(model))
+    table.delete(pa.table({"id": ["k000", "k001", "k020"], "part": ["p"] * 3}))
+    for key in ("k000", "k001", "k020"):
+        del model[key]  # In the compaction's base file all rows behind them move up.
+    table.schedule_compaction()
+    changed: Model = {f"k{at:03d}": (5, "p", 700 + at) for at in (2, 19, 21, 39)}
+    table.upsert(rows(changed))
+    model |= changed
+    check_rows(table, model)
+    table.run_compaction()
+    check_rows(table, model)
+    assert positioned_blocks(table) == 0
+    later: Model = {f"k{at:03d}": (6, "p", 800 + at) for at in (3, 19, 22)}
+    table.upsert(rows(later))
+    check_rows(table, model | later)
+    assert positioned_blocks(table) == 1
+
+
+def test_a_key_that_a_base_file_holds_twice_is_changed_in_both_places() -> None:
+    table = new_table(6)
+    table.insert(pa.concat_tables([rows({"a": (0, "p", 1), "b": (0, "p", 2)}), rows({"a": (0, "p", 3)})]))
+    table.upsert(rows({"a": (1, "p", 9), "b": (1, "p", 8)}))
+    assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == [8, 9, 9]
+    assert positioned_blocks(table) == 0

@@ -1,0 +1,133 @@
+"""``RELIABILITY.md`` from reports of test runs: ``python tools/reliability.py build/ci/*.xml``.
+
+What is promised, which tests show it, and what their last run counted. Tests tell figures by pytest's
+``record_property``; a number of one name is added up over all cases. Tests that no report names keep no figure.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+__all__ = ["PROMISES", "Promise", "Ran", "page", "read_reports"]
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "RELIABILITY.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is promised, the test modules that show it, and the target that runs them."""
+
+    text: str
+    modules: tuple[str, ...]
+    target: str
+
+
+@dataclass
+class Ran:
+    """What the reports say of one module."""
+
+    passed: int = 0
+    failed: int = 0
+    figures: Counter[str] = field(default_factory=Counter)
+
+
+_R: Final = "tests/reliability"
+PROMISES: Final[Sequence[Promise]] = (
+    Promise(
+        "A write that dies at any call to storage leaves the table as it was or as the write made it",
+        (f"{_R}/test_crash.py", f"{_R}/test_crash_layout_2.py", f"{_R}/test_crash_merge_on_read.py"),
+        "test-slow",
+    ),
+    Promise(
+        "Cleaning and archiving may die at any call: readers see the same rows, nothing is lost",
+        (f"{_R}/test_life_crash.py",),
+        "test-slow",
+    ),
+    Promise(
+        "Restore and rollback may die at any call: readers see the table before or after",
+        (f"{_R}/test_restore_crash.py",),
+        "test",
+    ),
+    Promise("Repair may die at any call", (f"{_R}/test_repair_crash.py",), "test"),
+    Promise("Compaction may die at any call", (f"{_R}/test_compaction_crash.py",), "test-slow"),
+    Promise(
+        "Clustering may die at any call, or be killed",
+        (f"{_R}/test_cluster_crash.py", f"{_R}/test_killed_cluster.py"),
+        "test-slow",
+    ),
+    Promise(
+        "Converting a folder of Parquet may die at any call: its files are untouched until the table is there",
+        ("tests/write/test_adopt.py",),
+        "test-slow",
+    ),
+    Promise(
+        "Processes that write, clean, archive, cluster and compact at once lose nothing and leave nothing",
+        (f"{_R}/test_long_lives.py", f"{_R}/test_two_writers.py"),
+        "test-slow",
+    ),
+    Promise(
+        "Planted damage is found, and mended only where that is proven", ("tests/services/test_doctor.py",), "test"
+    ),
+    Promise("Tables that Apache Hudi made raise no alarm", ("tests/services/test_doctor_fixtures.py",), "test"),
+    Promise("Any order of verbs gives what a dict gives", (f"{_R}/test_stateful.py",), "test-slow"),
+    Promise(
+        "Apache Hudi reads, restores and goes on with what we have cleaned, archived and restored, and we with its",
+        ("tests/interop/test_life_shared.py", "tests/interop/test_savepoints_shared.py"),
+        "interop",
+    ),
+)
+
+
+def read_reports(reports: Iterable[Path]) -> dict[str, Ran]:
+    """Module -> what ran of it, of JUnit reports as pytest writes them."""
+    found: dict[str, Ran] = {}
+    for report in reports:
+        for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314  Our own reports.
+            if case.find("skipped") is not None:
+                continue
+            ran = found.setdefault(case.get("classname", "").replace(".", "/") + ".py", Ran())
+            if case.find("failure") is not None or case.find("error") is not None:
+                ran.failed += 1
+                continue
+            ran.passed += 1
+            for one in case.iter("property"):
+                ran.figures[one.get("name", "")] += int(one.get("value", "0"))
+    return found
+
+
+def page(found: Mapping[str, Ran]) -> str:
+    """The whole page."""
+    lines = [
+        "# Reliability",
+        "",
+        "What is promised, which tests show it, and what their last run counted. Made by `python tools/reliability.py",
+        "REPORT.xml ...` from the reports of test runs (`pytest --junitxml`); nothing here is written by hand.",
+        "",
+        "| promised | shown by | last run | command |",
+        "| --- | --- | --- | --- |",
+    ]
+    for promise in PROMISES:
+        shown = "<br>".join(f"[{Path(each).name}]({each})" for each in promise.modules)
+        told = "<br>".join(_told(found.get(each)) for each in promise.modules)
+        command = f'`make {promise.target} ARGS="{" ".join(promise.modules)}"`'
+        lines.append(f"| {promise.text} | {shown} | {told} | {command} |")
+    return "\n".join(lines) + "\n"
+
+
+def _told(ran: Ran | None) -> str:
+    if ran is None:
+        return "not in this run"
+    counted = [f"{count:,} {name}" for name, count in sorted(ran.figures.items())]
+    failed = [f"**{ran.failed} failed**"] if ran.failed else []
+    return ", ".join([f"{ran.passed} passed", *failed, *counted])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(read_reports(map(Path, sys.argv[1:]))), encoding="utf-8")
