@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.merge import MergeFunction
@@ -130,7 +131,8 @@ def exists(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
 
 def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     given = dict(options)
-    storage_options = given.pop("storage_options", None) or {}
+    said = given.pop("storage_options", None) or {}
+    storage_options = {**storage_options_of(os.fspath(path), given), **said}
     resolved = resolve(given, table=os.fspath(path))
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"], **storage_options)
     return Table(storage, resolved)

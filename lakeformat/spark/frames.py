@@ -11,6 +11,7 @@ from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.option import fields
 from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES, QUERY_TYPE
 from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.instant import AsOf
 from lakeformat.predicate import column_path, refused_where
@@ -18,6 +19,7 @@ from lakeformat.read.query import ReadQuery, question, readable_schema
 from lakeformat.spark.columns import implied
 from lakeformat.spark.conditions import column_of
 from lakeformat.spark.guarded import guarded_frame
+from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.native import check_skipping, native_scan, plan_native
 from lakeformat.spark.register import PUSHDOWN
 from lakeformat.table import Table
@@ -102,6 +104,7 @@ def read(
     *,
     meta_columns: bool = False,
     via: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> DataFrame:
     """The table at a path as a DataFrame of one instant: that of this call, whenever the frame is used.
@@ -120,6 +123,8 @@ def read(
         meta_columns: whether Hudi's five columns come first. A filter can name them only then.
         via: ``"native"``, Spark's own scan, or ``"source"``, ``format("lakehouse")``. By default the first, unless
             files are many or Spark cannot read them; the choice is logged (``lakeformat.spark``, INFO).
+        storage_options: for fsspec, here and in tasks; never shown. Spark's own scan has Hadoop's configuration
+            instead, so with these the table is read by the source unless ``via`` says otherwise.
         options: Hudi's read options or the short aliases, as for ``load()``.
 
     Raises:
@@ -129,7 +134,7 @@ def read(
         SkippingError: with the option ``verify``, which first reads the table through the source.
     """
     resolved = resolve(options)
-    engine = open_engine(path, resolved)
+    engine = open_engine(path, resolved, **{**storage_options_of(path, options), **(storage_options or {})})
     resolved = resolved.with_values(meta_columns=meta_columns)
     return read_table(spark, engine, resolved, where=where, columns=columns, as_of=as_of, via=via)
 
@@ -171,10 +176,11 @@ def _frame(
     where: str | None,
     via: str | None,
 ) -> DataFrame:
-    location = engine.storage.location
+    location, secrets = engine.storage.location, storage_secrets(engine)
+    via = SOURCE if via is None and secrets else via
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
-    given |= {"where": where, **_pinned(snapshot)}
+    given |= {"where": where, **_pinned(snapshot), **secrets}
     unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
         return _by_source(spark, location, query, given, choose_way(unplanned))
@@ -184,7 +190,7 @@ def _frame(
     if way.name == SOURCE:
         return _by_source(spark, location, query, given, way)
     if options["lakeformat.read.verify"]:
-        check_skipping(spark, location, snapshot, where)
+        check_skipping(spark, location, snapshot, where, secrets)
     _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
     return native_scan(spark, engine.storage, plan, split_bytes=options["lakeformat.read.split.bytes"])
 

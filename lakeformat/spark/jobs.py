@@ -48,7 +48,7 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 ANSWER: Final = "answer string"
 #: Masters ``local`` and ``local[2]``; ``local-cluster`` has executors of its own.
 _LOCAL: Final = re.compile(r"local(\[.*\])?")
-_OURS: Final = re.compile(r"^lakeformat\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OURS: Final = re.compile(r"(?:^|: )lakeformat\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 @contextmanager

@@ -183,14 +183,21 @@ def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield from _floats(field.dataType, (*above, field.name))
 
 
-def check_skipping(spark: SparkSession, location: str, snapshot: Snapshot, where: str | None) -> None:
+def check_skipping(
+    spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, secrets: Mapping[str, str]
+) -> None:
     """Have the table read through the data source, whose tasks compare a read with skipping and one without.
+
+    Args:
+        secrets: options of the file system.
 
     Raises:
         SkippingError: skipping would lose rows; names the files.
     """
     if where and snapshot.instant_time:
-        frame = spark.read.format("lakehouse").options(**{"as.of.instant": snapshot.instant_time}, where=where)
+        frame = spark.read.format("lakehouse").options(
+            **{"as.of.instant": snapshot.instant_time}, where=where, **secrets
+        )
         with task_errors():
             frame.option("lakeformat.read.verify", "true").load(location).count()
 

@@ -8,10 +8,11 @@ Python is asked. Spark Connect is not concerned.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from lakeformat.config.storage_options import spark_storage_options
 from lakeformat.spark.jobs import context_of, task_errors
 
 if TYPE_CHECKING:
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["active_session", "write"]
 
 
-def write(df: DataFrame, path: str | os.PathLike[str], mode: str = "append", **options: Any) -> None:
+def write(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    mode: str = "append",
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
     """``df.write.format("lakehouse").options(**options).mode(mode).save(path)``, from any thread.
 
     >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
@@ -30,6 +38,7 @@ def write(df: DataFrame, path: str | os.PathLike[str], mode: str = "append", **o
         df: the rows, of classic Spark or Spark Connect.
         path: folder or URL of the table.
         mode: ``append`` runs the operation, ``overwrite`` replaces the contents by one atomic commit.
+        storage_options: for fsspec, in tasks, too; never shown.
         options: Hudi's option names or the short aliases; lists of names are as good as text, None is not given.
 
     Raises:
@@ -39,6 +48,7 @@ def write(df: DataFrame, path: str | os.PathLike[str], mode: str = "append", **o
         key: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value for key, value in options.items()
     }
     given = {key: value for key, value in texts.items() if value is not None}
+    given |= spark_storage_options(storage_options)
     with active_session(df.sparkSession), task_errors():
         df.write.format("lakehouse").options(**given).mode(mode).save(os.fspath(path))
 

@@ -56,13 +56,15 @@ class LakehouseSource(DataSource):
     def schema(self) -> StructType:
         """Columns of a read without a user schema. A table of Spark's catalog is refused: it would find no path."""
         from lakeformat.errors import UnsupportedTableError
+        from lakeformat.spark.host import plain_errors
         from lakeformat.spark.reader import table_schema
 
         if "provider" in self.options:  # Spark says it of its own tables alone.
-            raise UnsupportedTableError(
-                "a table in Spark's catalog gives a Python source no path when it is read; write create temporary view "
-                "... using lakehouse options (path '...'), or read by spark.read.format(\"lakehouse\")"
-            )
+            with plain_errors():
+                raise UnsupportedTableError(
+                    "a table in Spark's catalog gives a Python source no path when it is read; write create temporary "
+                    "view ... using lakehouse options (path '...'), or read by spark.read.format(\"lakehouse\")"
+                )
         return table_schema(dict(self.options), self._settle())
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -82,13 +84,15 @@ class LakehouseSource(DataSource):
     def _refuse_catalog(self) -> None:
         """Of a table in its catalog Spark hands over nothing at all; ``load()`` without a path ends in `schema`."""
         from lakeformat.errors import InvalidOptionError
+        from lakeformat.spark.host import plain_errors
 
         if not any(self.options.get(name) for name in ("path", "paths")):
-            raise InvalidOptionError(
-                "no path given; Spark gives a Python source none of a table in its catalog, which can be neither read "
-                "nor written: drop that table (its files stay), and write .load(path), .save(path) or create temporary "
-                "view ... using lakehouse options (path '...')"
-            )
+            with plain_errors():
+                raise InvalidOptionError(
+                    "no path given; Spark gives a Python source none of a table in its catalog, which can be neither "
+                    "read nor written: drop that table (its files stay), and write .load(path), .save(path) or create "
+                    "temporary view ... using lakehouse options (path '...')"
+                )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name.
         """A reader of a stream."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
@@ -31,6 +32,7 @@ from lakeformat.spark.cluster import rewriter_for
 from lakeformat.spark.compact import compactor_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.facts import Facts
+from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
 from lakeformat.table import HistoryEntry, Table
@@ -81,13 +83,16 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
 
         Args:
             path: folder or URL, as executors see it too.
-            options: Hudi's option names or the short aliases, as for ``df.write``.
+            options: Hudi's option names or the short aliases, as for ``df.write``; ``storage_options`` goes to
+                fsspec, here and in tasks, and is never shown.
 
         Raises:
             InvalidOptionError: an option is unknown or bad.
         """
-        resolved = resolve(options, table=path)
-        return cls(spark, open_engine(path, resolved), resolved)
+        given = dict(options)
+        said = given.pop("storage_options", None) or {}
+        resolved = resolve(given, table=path)
+        return cls(spark, open_engine(path, resolved, **{**storage_options_of(path, given), **said}), resolved)
 
     @classmethod
     def create(cls, spark: SparkSession, path: str, schema: StructType | DataFrame, **options: Any) -> LakehouseTable:
@@ -254,7 +259,11 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
             raise refused_where(where, "Spark SQL text where Spark computes the values")
         condition(where, table)  # Refused here, in plain words, and not in a task.
         fields = {name: settable(name, table, config) for name in values}
-        frame = self._spark.read.format("lakehouse").option("meta_columns", "false")
+        frame = (
+            self._spark.read.format("lakehouse")
+            .option("meta_columns", "false")
+            .options(**storage_secrets(self._engine))
+        )
         frame = frame.option("where", where) if where is not None else frame
         frame = frame.option("as.of.instant", snapshot.instant_time) if snapshot.instant_time else frame
         keys = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}

@@ -11,6 +11,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError
 from lakeformat.config.resolve import resolve
+from lakeformat.config.storage_options import spark_storage_options, storage_options_of
 from lakeformat.storage import open_storage
 from tests.helpers.refusal import ROWS, SCHEMA, named, new_table
 
@@ -64,6 +65,16 @@ def test_users_and_passwords_of_urls_are_not_shown() -> None:
     storage = open_storage(f"s3://user:{SECRET}@bucket/table", secret=SECRET)
     assert storage.location == "s3://bucket/table"
     assert SECRET not in f"{storage.location}"
+
+
+@pytest.mark.parametrize("name", ["fs.secret", "FS.S3A.SECRET.KEY"])
+def test_options_of_the_file_system_reach_it_and_are_not_shown(name: str, tmp_path: Path) -> None:
+    assert storage_options_of(f"{tmp_path}/t", {name: SECRET}) == {}
+    assert storage_options_of("s3a://bucket/t", {name: SECRET, "fs.anon": "True"}) == {"secret": SECRET, "anon": True}
+    assert storage_options_of("gs://bucket/t", {"fs.s3a.secret.key": SECRET, "fs.gs.auth.type": SECRET}) == {}
+    given = {"key": "k", "anon": False, "client_kwargs": {"region_name": "eu"}}
+    assert storage_options_of("s3://bucket/t", spark_storage_options(given)) == given
+    assert spark_storage_options({}) == spark_storage_options(None) == {}
 
 
 def test_storage_options_are_neither_shown_nor_stored(tmp_path: Path) -> None:

@@ -64,8 +64,12 @@ def refusal(act: Callable[[], object]) -> Refusal:
     with pytest.raises(PySparkException) as caught:
         act()
     text = re.sub(r"\s+SQLSTATE: \w+$", "", str(caught.value).rstrip())
-    found = re.fullmatch(r"lakeformat\.errors\.(\w+): (.+)", text.splitlines()[-1])
+    found = re.fullmatch(
+        r"(?:\[PYTHON_DATA_SOURCE_ERROR\] .*?: )?lakeformat\.errors\.(\w+): (.+)", text.splitlines()[-1]
+    )
     assert found, text
+    assert len(text.splitlines()) <= 2, text
+    assert "Traceback" not in text, text
     assert "During handling of the above exception" not in text
     return Refusal(found[1], found[2])
 

@@ -8,9 +8,24 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
-from tests.helpers.lakehouse import FLIGHT_COLUMNS, Refusal, commits, contents, flights, leftovers, read, refusal, write
+import lakeformat
+import lakeformat.spark
+from lakeformat.spark import LakehouseTable
+from tests.helpers.lakehouse import (
+    FLIGHT_COLUMNS,
+    FLIGHTS,
+    Refusal,
+    commits,
+    contents,
+    flights,
+    leftovers,
+    read,
+    refusal,
+    write,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +89,7 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
         (writing(precombine="x"), "InvalidOptionError", r"options .* mean the same and differ; give one of them"),
         (writing("overwrite", operation="delete"), "InvalidOptionError", r".*contradict each other; use mode append"),
         (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*contradicts .false.*fixed at.*"),
-        (writing_rows("id", "ts", "x"), "SchemaMismatchError", r"the input has no column 'part'.*"),
+        (writing_rows("id", "ts", "x"), "SchemaMismatchError", r".*no column 'part'.*"),
         (writing_rows("part", "ts", "x"), "SchemaMismatchError", r".*'id'.*"),
         (writing_rows("id", "part", "ts", "'x' x"), "SchemaMismatchError", r"column 'x' is string in the input.*"),
         (writing_rows("id", "part", "ts", "x", "x X"), "SchemaMismatchError", r"columns 'x' and 'X' have one name.*"),
@@ -122,6 +137,50 @@ def test_a_table_that_cannot_be_made_is_not_begun(
     refused = refusal(lambda: writer.save(str(tmp_path / "t")))
     assert re.fullmatch(text, refused.text), refused.text
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "text"),
+    [
+        (lambda s, p: lakeformat.spark.read(s, p, wher="id = 1"), "InvalidOptionError", r"unknown option 'wher'; .*"),
+        (lambda s, p: lakeformat.spark.read(s, p, "idd = 1"), "InvalidInputError", r"column 'idd' is not in .*"),
+        (lambda s, p: lakeformat.spark.read(s, p, columns=["y"]), "InvalidInputError", r"unknown column 'y'.*"),
+        (lambda s, p: lakeformat.spark.read(s, p + "x"), "TableNotFoundError", r"no table at .*x .*check the path.*"),
+        (lambda s, p: lakeformat.spark.write(bad_rows(s), p), "SchemaMismatchError", r".*no column 'part'.*"),
+        (lambda s, p: LakehouseTable.forPath(s, p).upsert(bad_rows(s)), "SchemaMismatchError", r".*no column 'part'.*"),
+        (lambda s, p: LakehouseTable.forPath(s, p).delete(where="idd = 1"), "InvalidInputError", r".*'idd'.*"),
+        (lambda s, p: LakehouseTable.forPath(s, p).update({"y": 1}), "SchemaMismatchError", r".*'y'.*"),
+        (lambda s, p: LakehouseTable.forPath(s, p, ordring="ts"), "InvalidOptionError", r".*mean 'ordering'.*"),
+        (lambda s, p: lakeformat.spark.sql(s, "delete from nowhere"), "TableNotFoundError", r".*'nowhere'; say .*"),
+    ],
+    ids=lambda value: "" if callable(value) else value,
+)  # fmt: skip
+def test_our_own_calls_raise_our_own_classes(
+    act: Callable[[SparkSession, str], object], error: str, text: str, spark: SparkSession, table: Path
+) -> None:
+    with pytest.raises(lakeformat.LakeformatError) as caught:
+        act(spark, str(table))
+    assert type(caught.value).__name__ == error
+    assert re.fullmatch(text, str(caught.value)), str(caught.value)
+
+
+def bad_rows(spark: SparkSession) -> DataFrame:
+    return flights(spark, ROWS).select("id", "ts", "x")
+
+
+@pytest.mark.parametrize("mode", ["ignore", "error", None])
+def test_modes_that_spark_refuses_before_us_are_named(mode: str | None, spark: SparkSession, table: Path) -> None:
+    """What docs/spark-writing.md quotes."""
+    writer = flights(spark, ROWS).write.format("lakehouse").options(**FLIGHTS)
+    with pytest.raises(PySparkException, match=r'either the "Append" or "Overwrite" mode instead'):
+        (writer.mode(mode) if mode else writer).save(str(table))
+
+
+def test_partition_by_is_an_option(spark: SparkSession, table: Path) -> None:
+    """Spark compares the columns with a catalog's, and has none of ours; docs/spark-writing.md quotes it."""
+    writer = flights(spark, ROWS).write.format("lakehouse").partitionBy("part").mode("append")
+    with pytest.raises(PySparkException, match="partitioning or clustering columns do not match"):
+        writer.save(str(table))
 
 
 def test_no_table(session: SparkSession, tmp_path: Path) -> None:
