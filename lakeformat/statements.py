@@ -116,7 +116,7 @@ def _rewritten(
     job = rewrite_job(snapshot, options, operation, engine.ids)
     session = _session(engine, job, snapshot, change.schema, hooks)
     handle = runner(session.job) if runner else None
-    skipping = options["hoodie.enable.data.skipping"]
+    skipping = options.read.skipping
     try:
         with reused_memory():
             return rewrite(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError
@@ -145,7 +144,7 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
         self, storage: Storage, options: Options | None = None, *, clock: Clock | None = None, ids: Ids | None = None
     ) -> None:
         self.options = options if options is not None else resolve({})
-        use_index = self.options[FILE_INDEX]
+        use_index = self.options.write.file_index
         self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds(), use_index)
 
     def __repr__(self) -> str:

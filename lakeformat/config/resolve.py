@@ -6,11 +6,14 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from lakeformat.config.answers import BY_NAME, TIMESTAMP_PREFIXES, Kind, answer_to
 from lakeformat.config.hudi import hudi_names
 from lakeformat.config.option import WRITE, Effect
+from lakeformat.config.read_settings import ReadOptions
+from lakeformat.config.write_settings import WriteOptions
 from lakeformat.errors import InvalidOptionError, nearest
 
 __all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve"]
@@ -36,7 +39,7 @@ _TOLD_AT_MOST: Final = 10_000
 
 @dataclass(frozen=True)
 class Options:
-    """Parsed options. ``options["where"]`` is the value or the default; `given` tells which were said."""
+    """Parsed options: `read` and `write`, typed; any by its key, said or its default; `given` tells which were said."""
 
     values: Mapping[str, Any]
     extra_metadata: Mapping[str, str]
@@ -46,6 +49,16 @@ class Options:
         if key in self.values:
             return self.values[key]
         return BY_NAME[key.lower()].default
+
+    @cached_property
+    def read(self) -> ReadOptions:
+        """How a read works."""
+        return ReadOptions.of(self.__getitem__)
+
+    @cached_property
+    def write(self) -> WriteOptions:
+        """How a write works."""
+        return WriteOptions.of(self.__getitem__)
 
     @property
     def lock_seconds(self) -> float:

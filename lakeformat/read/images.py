@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform, read_schema
-from lakeformat.config.read_options import BEGIN, END
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
 from lakeformat.files.footers import open_parquet, vanished
@@ -112,7 +111,7 @@ def change_images(
 ) -> ChangeImages:
     """The changes of a range; arguments and errors as of `lakeformat.Table.changes`."""
     config = engine.store.config()
-    since, until = options[BEGIN] if since is None else since, options[END] if until is None else until
+    since, until = options.read.begin if since is None else since, options.read.end if until is None else until
     plan = plan_changes(engine, options, config, bounds_of(since, until, config))
     return ChangeImages(engine.storage, plan, options)
 

@@ -64,7 +64,8 @@ def changed_snapshot(
     """
     config = engine.store.config()
     check_rows_tell(config, engine.storage.location)
-    bounds = bounds_of(options[BEGIN] if since is None else since, options[END] if until is None else until, config)
+    asked = options.read
+    bounds = bounds_of(asked.begin if since is None else since, asked.end if until is None else until, config)
     try:
         return _changed(engine, options, config, bounds, as_of, unseen)
     except FileNotFoundError as error:
@@ -93,7 +94,7 @@ def _changed(
         _check_reach(engine, whole, bounds)
         snapshot = engine.snapshot(as_of, config, hidden, wanted, loaded)
     except InstantNotAvailableError as error:
-        if not options[FULL_SCAN]:
+        if not options.read.full_scan:
             raise InstantNotAvailableError(
                 f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
             ) from None
@@ -128,7 +129,7 @@ def unhollowed(engine: Engine, options: Options, whole: Timeline) -> tuple[Timel
     hollow = whole.hollow_commit(plans)
     if hollow is None:
         return whole, frozenset()
-    if options[HOLES] == "FAIL":
+    if options.read.fails_at_holes:
         raise InstantNotAvailableError(
             f"commit {hollow.time} of {engine.storage.location} is pending, and later ones have completed; wait for "
             f"it, or set {HOLES}=BLOCK to read up to it"

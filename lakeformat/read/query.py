@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
-from lakeformat.config.read_options import CHANGE_DATA, END, FORMAT, INCREMENTAL, QUERY_TYPE
+from lakeformat.config.read_options import END, FORMAT
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.model.instant import AsOf, parse_as_of
@@ -61,13 +61,13 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
         InvalidOptionError: what is named is no instant.
         TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
     """
-    asked = options["as.of.instant"] if as_of is None else as_of
+    asked = options.read.as_of if as_of is None else as_of
     if asks_for_images(options):
         raise InvalidOptionError(
             f"{FORMAT}=cdc gives changes, not rows: call changes(images=True) of the table, or read it by "
             'spark.read.format("lakehouse")'
         )
-    if options[QUERY_TYPE] == INCREMENTAL:
+    if options.read.incremental:
         if asked is not None:
             raise InvalidOptionError(f"as.of.instant={asked} beside an incremental query; end its range by {END}")
         return changed_snapshot(engine, options)
@@ -81,12 +81,12 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
 
 def asks_for_images(options: Options) -> bool:
     """Whether an incremental query wants every change with its images; other queries have no such format."""
-    return bool(options[QUERY_TYPE] == INCREMENTAL and options[FORMAT] == CHANGE_DATA)
+    return options.read.images
 
 
 def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
     """What of the snapshot the query type wants read: all of it, or its base files alone."""
-    return snapshot.read_optimized() if options[QUERY_TYPE] == "read_optimized" else snapshot
+    return snapshot.read_optimized() if options.read.optimized else snapshot
 
 
 def _shown(options: Options, snapshot: Snapshot) -> Options:
@@ -137,20 +137,20 @@ def resolve_query(
         InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
     """
     full = readable_schema(table, meta_columns=True)
-    wanted = columns if columns is not None else options["columns"]
+    wanted = columns if columns is not None else options.read.columns
     if wanted is None:
-        schema = readable_schema(table, meta_columns=options["meta_columns"])
+        schema = readable_schema(table, meta_columns=options.read.meta_columns)
     else:
         schema = pa.schema([full.field(_exact(name, full)) for name in wanted])
         if len(set(schema.names)) < len(schema.names):
             raise InvalidInputError(f"columns={','.join(wanted)} names a column twice; name each once")
-    asked = where if where is not None else options["where"]
+    asked = where if where is not None else options.read.where
     blank = asked is None or (isinstance(asked, str) and not asked.strip())
     parts = [] if blank else [bind_where(asked, full)]
     if pushed is not None:
         parts.append(bind_lenient(pushed, full))
     predicate = parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Always(True)
-    return ReadQuery(schema, predicate, options["hoodie.enable.data.skipping"])
+    return ReadQuery(schema, predicate, options.read.skipping)
 
 
 def _exact(name: str, schema: pa.Schema) -> str:

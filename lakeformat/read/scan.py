@@ -155,8 +155,8 @@ def scan_of(
         options = options.with_values(meta_columns=bool(meta_columns))
     wanted = [columns] if isinstance(columns, str) else columns
     query = question(snapshot, storage.location, options, columns=wanted, where=where)
-    verified = options["lakeformat.read.verify"] if verify is None else verify
-    return Scan(storage, snapshot, query, options["lakeformat.read.split.bytes"], limit, verified)
+    verified = options.read.verify if verify is None else verify
+    return Scan(storage, snapshot, query, options.read.split_bytes, limit, verified)
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

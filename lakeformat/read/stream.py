@@ -13,7 +13,7 @@ from typing import Final
 
 from lakeformat.config.read_options import BEGIN, END
 from lakeformat.config.resolve import Options
-from lakeformat.config.stream_options import MAX_BYTES, MAX_COMMITS, MAX_FILES, START_OFFSET
+from lakeformat.config.stream_options import START_OFFSET
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.instant import Action, State, parse_as_of
 from lakeformat.read.incremental import EVERYTHING, unhollowed
@@ -39,7 +39,7 @@ class Limits:
     @classmethod
     def of(cls, options: Options) -> Limits:
         """As options say."""
-        return cls(options[MAX_COMMITS], options[MAX_FILES], options[MAX_BYTES])
+        return cls(options.read.batch_commits, options.read.batch_files, options.read.batch_bytes)
 
     @property
     def any(self) -> bool:
@@ -79,10 +79,11 @@ def last_of_batch(start: str, offers: Sequence[Offer], limits: Limits, kept_from
 
 def check_stream_options(options: Options) -> None:
     """Refuse what has no meaning in a stream. Raises `InvalidOptionError`."""
-    for name in ("as.of.instant", BEGIN, END):
-        if options[name] is not None:
-            raise InvalidOptionError(f"{name}={options[name]} has no meaning in a stream; begin it by {START_OFFSET}")
-    if options["hoodie.datasource.query.type"] == "read_optimized":
+    asked = options.read
+    for name, value in (("as.of.instant", asked.as_of), (BEGIN, asked.begin), (END, asked.end)):
+        if value is not None:
+            raise InvalidOptionError(f"{name}={value} has no meaning in a stream; begin it by {START_OFFSET}")
+    if asked.optimized:
         raise InvalidOptionError(
             "a stream gives the rows that commits wrote, so hoodie.datasource.query.type=read_optimized is not taken; "
             "leave it out"
@@ -98,11 +99,11 @@ class StreamPositions:
     @property
     def begins_now(self) -> bool:
         """Whether a stream without a checkpoint is to begin with what comes."""
-        return str(self._options[START_OFFSET]).lower() == _LATEST
+        return self._options.read.start.lower() == _LATEST
 
     def first(self) -> str:
         """Where a stream without a checkpoint begins."""
-        asked = str(self._options[START_OFFSET])
+        asked = self._options.read.start
         if self.begins_now:
             return self.newest()
         if asked.lower() == EVERYTHING or not asked.strip("0"):

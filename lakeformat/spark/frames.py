@@ -158,11 +158,11 @@ def read_table(
     snapshot = Table(engine.storage, options).snapshot(as_of)
     if not isinstance(where, Column):
         query = question(snapshot, engine.storage.location, options, columns=columns, where=where)
-        return _frame(spark, engine, options, snapshot, query, options["where"] if where is None else where, via)
+        return _frame(spark, engine, options, snapshot, query, options.read.where if where is None else where, via)
     plain = options.with_values(where=None)
     names = question(snapshot, engine.storage.location, plain, columns=columns).schema.names
     full = readable_schema(snapshot.columns(engine.storage.location), meta_columns=True)
-    whole = ReadQuery(full, implied(where, full), options["hoodie.enable.data.skipping"]).within(snapshot)
+    whole = ReadQuery(full, implied(where, full), options.read.skipping).within(snapshot)
     frame = _frame(spark, engine, plain, snapshot, whole, None, via).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
 
@@ -189,10 +189,10 @@ def _frame(
     way = choose_way(Known(len(plan.files) + merged, len(plan.foreign) + merged, pushes, via))
     if way.name == SOURCE:
         return _by_source(spark, location, query, given, way)
-    if options["lakeformat.read.verify"]:
+    if options.read.verify:
         check_skipping(spark, location, snapshot, where, secrets)
     _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
-    return native_scan(spark, engine.storage, plan, split_bytes=options["lakeformat.read.split.bytes"])
+    return native_scan(spark, engine.storage, plan, split_bytes=options.read.split_bytes)
 
 
 def _pinned(snapshot: Snapshot) -> dict[str, str | None]:

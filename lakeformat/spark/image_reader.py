@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructType
 
-from lakeformat.config.read_options import BEGIN, END
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
 from lakeformat.model.instant import AsOf
@@ -66,14 +65,14 @@ def image_partitions(
     config = engine.store.config()
     known: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "unseen": relation.unseen}
     plan: ChangePlan = plan_changes(engine, options, config, bounds_of(since, until, config), **known)
-    columns = image_columns(plan, options["columns"])
-    portions = plan.packed(options["lakeformat.read.split.bytes"])
+    columns = image_columns(plan, options.read.columns)
+    portions = plan.packed(options.read.split_bytes)
     return [ImagePartition(portion, plan.table, columns) for portion in portions]
 
 
 def check_image_options(options: Options) -> None:
     """Refuse what would be passed over. Raises `InvalidOptionError`."""
-    if options["where"]:
+    if options.read.where:
         raise InvalidOptionError("where selects rows, and change data has images of them; filter the frame instead")
 
 
@@ -99,7 +98,7 @@ class ImageReader(DataSourceReader):
             return []
         with plain_errors():
             options = self._options
-            found = image_partitions(self._engine, options, options[BEGIN], options[END], self._relation)
+            found = image_partitions(self._engine, options, options.read.begin, options.read.end, self._relation)
             return found or [ImagePartition((), pa.schema([]), pa.schema([]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

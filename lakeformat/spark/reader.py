@@ -110,8 +110,8 @@ class LakehouseReader(DataSourceReader):
             again: makes the same reader in a task, which has no snapshot.
         """
         self._storage, self._query = storage, query
-        self._split_bytes: int = options["lakeformat.read.split.bytes"]
-        self._verify: bool = options["lakeformat.read.verify"]
+        self._split_bytes = options.read.split_bytes
+        self._verify = options.read.verify
         self._snapshot: Snapshot | None = snapshot
         self._few = False  # Fewer splits than cores: then each task decodes columns side by side.
         self._table = snapshot.columns(storage.location)

@@ -103,7 +103,7 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         table = Table(self._storage, options)
         engine = table.engine
         config = open_or_create(engine.store, options, incoming_schema(rows), engine.clock)
-        said = options[_OPERATION] if options.given(_OPERATION) else None
+        said = options.write.operation if options.given(_OPERATION) else None
         operation = chosen_operation(said, options, has_key=bool(config.record_fields), overwrite=self._overwrite)
         identifier = options[SINK_IDENTIFIER] or query
         stream = {"id": query, "name": self._query_name, "batch": batch_id}

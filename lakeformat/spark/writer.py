@@ -106,7 +106,7 @@ class StagedWriter(DataSourceArrowWriter):
         with plain_errors(), reused_memory():
             task, attempt = _task()
             path = f"{stage_folder(self._job.write_id)}/{task}-{attempt}.arrow"
-            buffer: int = self._job.options["lakeformat.write.buffer.bytes"]
+            buffer = self._job.options.write.buffer_bytes
             settings, combined = self._job.prepare, self._job.combine
             with StageWriter(self._engine.storage, path, settings, combined=combined, buffer_bytes=buffer) as stage:
                 for batch in iterator:
@@ -197,7 +197,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
             task=task,
             write_token=write_token,
             tail_bytes=tail_bytes(job, tasks=True),
-            buffer_bytes=job.options["lakeformat.write.buffer.bytes"],
+            buffer_bytes=job.options.write.buffer_bytes,
             closed=self._closed,
         )
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.resolve import Options
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage import RandomIds, SystemClock, open_storage
@@ -82,4 +81,4 @@ def open_engine(path: str, options: Options, **storage_options: Any) -> Engine:
         InvalidOptionError: there is no such file system, or its package is missing.
     """
     storage = open_storage(path, sync=options["lakeformat.storage.sync"], **storage_options)
-    return Engine(storage, SystemClock(), RandomIds(), options[FILE_INDEX])
+    return Engine(storage, SystemClock(), RandomIds(), options.write.file_index)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeformat.config.file_index_options import (
-    FILE_INDEX,
     INDEX_COLUMNS,
     INDEX_COLUMNS_LIMIT,
     INDEX_COMMITS,
@@ -87,7 +86,7 @@ def purpose_of(operation: Operation, config: TableConfig, options: Options, writ
         batch=batch_of(options),
         wait_seconds=options.lock_seconds,
         retries=options["hoodie.write.num.retries.on.conflict.failures"],
-        keeps_index=options[FILE_INDEX] and not config.takes_logs,
+        keeps_index=options.write.file_index and not config.takes_logs,
         index=IndexUpkeep(
             columns=None if wanted is None else tuple(wanted),
             columns_limit=options[INDEX_COLUMNS_LIMIT],

@@ -45,7 +45,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
                 task=0,
                 write_token="0-0-0",  # noqa: S106  A file name's part, no secret.
                 tail_bytes=tail_bytes(job, tasks=False),
-                buffer_bytes=job.options["lakeformat.write.buffer.bytes"] * 2,
+                buffer_bytes=job.options.write.buffer_bytes * 2,
                 closed=closed,
             )
             writer = DirectWriter(engine.storage, job.prepare, job.files(schema), settings, pool)

@@ -40,7 +40,7 @@ def taken_in(
     Raises:
         SchemaMismatchError, InvalidInputError: rows that cannot be written.
     """
-    buffer: int = job.options["lakeformat.write.buffer.bytes"]
+    buffer = job.options.write.buffer_bytes
     waiting: list[pa.RecordBatch] = []
     size = 0
     batches = iter(rows)

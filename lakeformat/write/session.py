@@ -284,8 +284,8 @@ class WriteSession:
                 written,
                 tails,
                 snapshot,
-                small_bytes=options["hoodie.parquet.small.file.limit"],
-                at_most_bytes=options["lakeformat.write.buffer.bytes"],
+                small_bytes=options.write.small_bytes,
+                at_most_bytes=options.write.buffer_bytes,
             )
             counted.update(files=len(chosen), bytes=sum(file.stat.size_bytes for file in chosen))
             tails = read_back(self.storage, chosen, tails, self.job.prepare.prepared_schema)

@@ -108,7 +108,7 @@ def request_of(
 
 def rows_are_bound(options: Options, snapshot: Snapshot) -> bool:
     """Whether the table's index knows rows by their files, which clustering would change."""
-    return options[_INDEX] == "BUCKET" or has_bucket_files(snapshot.each_slice())
+    return options.write.index == "BUCKET" or has_bucket_files(snapshot.each_slice())
 
 
 class ClusterSession:

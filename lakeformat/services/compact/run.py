@@ -181,7 +181,7 @@ class CompactSession:
             stage_folder(session.job.write_id),
             session.job.files(schema),
             names_base=not self._by_name,
-            buffer_bytes=self.options["lakeformat.write.buffer.bytes"],
+            buffer_bytes=self.options.write.buffer_bytes,
         )
         visible = _visible_to(snapshot.timeline, None if self._by_name else commit.time)
         slices = [

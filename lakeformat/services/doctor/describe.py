@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from lakeformat.config.resolve import Options
 from lakeformat.model.files import FileSlice
@@ -18,7 +17,6 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Description", "describe"]
 
-_SMALL: Final = "hoodie.parquet.small.file.limit"
 #: From these shares on something is worth doing.
 _MANY_SMALL, _MUCH_LOGGED, _MUCH_DEAD = 0.5, 0.3, 2.0
 _FEW_FILES = 8
@@ -117,7 +115,7 @@ def describe(engine: Engine, options: Options) -> Description:
     timeline, listing = snapshot.timeline, list_files(engine.storage)
     sizes = [*(base.size_bytes for base in listing.bases), *(log.size_bytes for log in listing.logs)]
     slices = _slices(snapshot)
-    limit: int = options[_SMALL]
+    limit = options.write.small_bytes
     plans = frozenset(store.pending_clustering(timeline).values())
     archived = store.archived().columns.column("time")
     return Description(

@@ -30,14 +30,14 @@ _HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
 def index_settings(config: TableConfig, options: Options) -> IndexSettings:
     """The index that the options name, and how it works."""
-    kind = options[_TYPE]
+    asked = options.write
     return IndexSettings(
-        kind,
-        options["hoodie.bloom.index.prune.by.ranges"],
-        options["hoodie.bloom.index.use.treebased.filter"],
-        update_partition=options[_UPDATE_PARTITION["BLOOM" if kind == "GLOBAL_BLOOM" else "SIMPLE"]],
-        buckets=options[_BUCKETS],
-        hash_fields=options[_HASH_FIELD] or config.record_fields,
+        asked.index,
+        asked.by_ranges,
+        asked.by_tree,
+        update_partition=asked.update_partition,
+        buckets=asked.buckets,
+        hash_fields=asked.hash_fields or config.record_fields,
     )
 
 
@@ -70,11 +70,12 @@ def with_buckets_kept(storage: Storage, snapshot: Snapshot, options: Options) ->
         InvalidOptionError: another index is asked for, or the number must be given.
     """
     keys = snapshot.config.record_fields
-    if options[_TYPE] == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
+    asked = options.write
+    if asked.index == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
         return options
-    asks_nothing = options[_TYPE] == "AUTO"
-    found = only_bucket_count(storage, snapshot, options[_HASH_FIELD] or keys) if asks_nothing else None
-    if found is None or (options[_BUCKETS] != found and options.given(_BUCKETS)):
+    asks_nothing = asked.index == "AUTO"
+    found = only_bucket_count(storage, snapshot, asked.hash_fields or keys) if asks_nothing else None
+    if found is None or (asked.buckets != found and options.given(_BUCKETS)):
         raise InvalidOptionError(
             f"the files of {storage.location} are buckets, and new ones must be, too; set {_TYPE}=BUCKET with the "
             f"{_BUCKETS} and {_HASH_FIELD} that it was written with"

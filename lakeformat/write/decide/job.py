@@ -40,9 +40,7 @@ __all__ = [
     "spelt_columns",
 ]
 
-_OPERATION: Final = "hoodie.datasource.write.operation"
 _CODEC: Final = "hoodie.parquet.compression.codec"
-_PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 _COMBINE: Final = "hoodie.combine.before.insert"
 _DUP_POLICY: Final = "hoodie.datasource.insert.dup.policy"
 _RECONCILE: Final = "hoodie.datasource.write.reconcile.schema"
@@ -70,13 +68,12 @@ class WriteJob:
     @property
     def named_partitions(self) -> tuple[str, ...]:
         """What ``delete_partition`` is told to delete; empty for the partitions of the rows."""
-        named: tuple[str, ...] = self.options[_PARTITIONS_TO_DELETE]
-        return named if self.operation is Operation.DELETE_PARTITION else ()
+        return self.options.write.partitions if self.operation is Operation.DELETE_PARTITION else ()
 
     @property
     def dup_policy(self) -> str:
         """``drop`` or ``fail`` if an insert looks for keys that are there already, else ``none``."""
-        return self.options[_DUP_POLICY] if self.operation is Operation.INSERT else "none"
+        return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
 
     @property
     def tags(self) -> bool:
@@ -129,24 +126,24 @@ class WriteJob:
             return snapshot.schema if snapshot.schema is not None else self.prepare.schema
         if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
             return _overwritten(snapshot.schema, self.prepare.schema)
-        fill = self.options["hoodie.write.set.null.for.missing.columns"] or self.options[_RECONCILE]
+        fill = self.options.write.fill_missing or self.options[_RECONCILE]
         partial = self.rule.columns is not None
         return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill, partial=partial)
 
     def files(self, schema: pa.Schema) -> FileSettings:
         """Settings of base files with this schema."""
-        purpose = self.purpose
+        purpose, asked = self.purpose, self.options.write
         return FileSettings(
             schema,
             to_avro(with_meta(schema), table_name=self.config.name),
-            self.options[_CODEC],
+            asked.codec,
             not self.options.given(_CODEC),
             (RECORD_KEY, *self._key_copy(schema)),
-            self.options["hoodie.index.bloom.fpp"],
-            self.options["hoodie.parquet.max.file.size"],
+            asked.bloom_fpp,
+            asked.file_bytes,
             purpose.index.indexed(schema) if purpose.keeps_index else purpose.index.partition_columns(schema),
-            self.options["lakeformat.parquet.row.group.rows"],
-            self.options["hoodie.parquet.block.size"],
+            asked.row_group_rows,
+            asked.row_group_bytes,
         )
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
@@ -197,9 +194,9 @@ def _check_keyless(operation: Operation, options: Options, location: str) -> Non
 def chosen_operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
     """The operation meant, from the option and Spark's save mode."""
     operation = Operation(said or ("upsert" if has_key else "insert"))
-    if operation is Operation.BULK_INSERT and options[_DUP_POLICY] != "none":
+    if operation is Operation.BULK_INSERT and options.write.dup_policy != "none":
         raise InvalidOptionError(
-            f"{_DUP_POLICY}={options[_DUP_POLICY]} needs every key looked up, which bulk_insert does not do; use "
+            f"{_DUP_POLICY}={options.write.dup_policy} needs every key looked up, which bulk_insert does not do; use "
             "operation insert"
         )
     if not overwrite or operation.overwrites:
@@ -208,12 +205,11 @@ def chosen_operation(said: str | None, options: Options, *, has_key: bool, overw
         raise InvalidOptionError(
             f"mode overwrite and operation {operation.value} contradict each other; use mode append"
         )
-    dynamic = options["hoodie.datasource.overwrite.mode"] == "dynamic"
-    return Operation.INSERT_OVERWRITE if dynamic else Operation.INSERT_OVERWRITE_TABLE
+    return Operation.INSERT_OVERWRITE if options.write.dynamic else Operation.INSERT_OVERWRITE_TABLE
 
 
 def _drops(operation: Operation, options: Options) -> bool:
-    return operation is Operation.INSERT and options[_DUP_POLICY] == "drop"
+    return operation is Operation.INSERT and options.write.dup_policy == "drop"
 
 
 def _keys_of(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
@@ -267,11 +263,11 @@ def plan_job(
     """
     config = snapshot.config
     snapshot.check_writable(store.storage.location)
-    said = options[_OPERATION]
-    operation = chosen_operation(said, options, has_key=bool(config.record_fields), overwrite=overwrite)
-    combine = operation.tags or options[_COMBINE] or _drops(operation, options)
+    asked, has_key = options.write, bool(config.record_fields)
+    operation = chosen_operation(asked.operation, options, has_key=has_key, overwrite=overwrite)
+    combine = operation.tags or asked.combine or _drops(operation, options)
     _check_operation(operation, config, options, store.storage.location)
-    if operation is Operation.DELETE_PARTITION and options[_PARTITIONS_TO_DELETE]:
+    if operation is Operation.DELETE_PARTITION and asked.partitions:
         # The partitions are named: of the rows, not even the columns count.
         nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
         return WriteJob(operation, config, options, nothing, combine=False, write_id=ids.token())
@@ -289,7 +285,7 @@ def plan_job(
         options = with_buckets_kept(store.storage, snapshot, options)
     index = index_settings(config, options)
     check_index(index, config, rule)
-    looks = operation.tags or combine or (operation is Operation.INSERT and options[_DUP_POLICY] != "none")
+    looks = operation.tags or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
     whole = index.is_global and looks
     search_all = operation is Operation.DELETE and (whole or not has_partitions)
     job = WriteJob(

@@ -87,7 +87,7 @@ def append_in_task(
         attempt: a number that no other attempt has.
     """
     arrived, written = 0, list[Written]()
-    for turn, rows in enumerate(_filled(batches, job.options["lakeformat.write.buffer.bytes"])):
+    for turn, rows in enumerate(_filled(batches, job.options.write.buffer_bytes)):
         arrived += rows.num_rows
         named = replace(handles, write_token=f"{task:010d}-{turn:06d}-{attempt}")
         for path, part in prepare(rows, job.prepare).items():

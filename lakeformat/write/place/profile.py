@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,6 @@ __all__ = ["BucketPlan", "appending_of", "check_opened", "false_positives", "pla
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
-_SMALL: Final = "hoodie.parquet.small.file.limit"
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def _open_files(
 ) -> tuple[FileSlice, ...]:
     """Slices of a partition that may be topped up: a pending clustering is going to replace the others."""
     slices = snapshot.slices.get(path, ()) if job.joins else ()
-    closed |= appending.closed(slices, job.options[_SMALL], float("inf"))
+    closed |= appending.closed(slices, job.options.write.small_bytes, float("inf"))
     return tuple(piece for piece in slices if piece.group not in closed)
 
 
@@ -204,7 +203,7 @@ def _sizing(
     job: WriteJob, rows: pa.Table, new: np.ndarray, files: Sequence[FileSlice], settings: FileSettings
 ) -> FileSizing:
     """How the inserts of a partition are spread. Few rows, that fit into one file in any case, are not measured."""
-    small, most = job.options[_SMALL], job.options["hoodie.parquet.max.file.size"]
+    small, most = job.options.write.small_bytes, job.options.write.file_bytes
     smallest = min((file.size_bytes for file in files if file.size_bytes < small), default=0)
     at_most = most_bytes(rows, len(new), len(settings.schema))
     if not len(new) or smallest + at_most <= most:
@@ -241,7 +240,7 @@ def _buckets(
         if found.new_buckets is not None:
             mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_file_id)
         else:
-            full = closed | appending.closed(slices, job.options[_SMALL], len(new) * size.row_bytes)
+            full = closed | appending.closed(slices, job.options.write.small_bytes, len(new) * size.row_bytes)
             mine = assign(
                 path,
                 slices,

@@ -45,9 +45,9 @@ def file_sizing(options: Options, row_bytes: float, empty_bytes: int = 0) -> Fil
         empty_bytes: of a file without rows.
     """
     per_file = None
-    if not options["hoodie.copyonwrite.insert.auto.split"]:
-        per_file = max(1, options["hoodie.copyonwrite.insert.split.size"])
-    most, small = options["hoodie.parquet.max.file.size"], options["hoodie.parquet.small.file.limit"]
+    if not options.write.auto_split:
+        per_file = options.write.split_rows
+    most, small = options.write.file_bytes, options.write.small_bytes
     return FileSizing(row_bytes, most, small, empty_bytes, per_file)
 
 

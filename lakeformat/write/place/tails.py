@@ -24,7 +24,7 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
     Args:
         tasks: several tasks write the rows.
     """
-    small: int = job.options["hoodie.parquet.small.file.limit"]
+    small = job.options.write.small_bytes
     if job.layout is not None:
         return 0
     if job.operation is Operation.INSERT:

@@ -129,10 +129,10 @@ def plan_merge(
     unmatched = tuple(clause for clause in bound if clause.kind is Kind.INSERT)
     if unmatched:
         shared = pa.schema([field for field in columns if field.name in table.names])
-        evolve(table, shared, fill_missing=options["hoodie.write.set.null.for.missing.columns"])
+        evolve(table, shared, fill_missing=options.write.fill_missing)
         options = with_buckets_kept(store.storage, snapshot, options)
     names_partitions = all(field.name.partition(".")[0] in source.names for field in keys.partition_fields)
-    anywhere = options["hoodie.index.type"].startswith("GLOBAL_")
+    anywhere = options.write.index.startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)
     prepare = PrepareSettings(columns, keys, MergeRule(), search_all=search_all, whole=anywhere)
     job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, write_id=ids.token())
