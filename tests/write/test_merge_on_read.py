@@ -236,6 +236,21 @@ def test_a_change_that_log_files_cannot_tell_makes_a_base_file(version: int, tmp
     assert read(table) == model | {("y", "k2"): (3, 1)}
 
 
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_merge_inserts_what_deleted_versions_of_greater_values_would_hide(version: int, tmp_path: Path) -> None:
+    table, model = opened(tmp_path, version)
+    table.merge(rows({("x", "k3"): (4, 1)})).when_not_matched_insert().execute()  # The base file has (0, 5).
+    model |= {("x", "k3"): (4, 1)}
+    assert read(table) == model
+    marked = rows({("x", "k5"): (0, 8)}).append_column("_hoodie_is_deleted", pa.array([True]))
+    table.upsert(marked)
+    del model["x", "k5"]
+    assert read(table) == model
+    fresh = rows({("x", "k5"): (1, 7)}).append_column("_hoodie_is_deleted", pa.array([False]))
+    table.merge(fresh).when_not_matched_insert().execute()
+    assert read(table) == model | {("x", "k5"): (1, 7)}
+
+
 def test_named_columns_and_mergers_are_merged_before_they_are_written(tmp_path: Path) -> None:
     table, model = opened(tmp_path, 6)
     table.upsert(rows({("x", "k1"): (9, 9), ("x", "k5"): (9, 9)}).drop_columns(["v"]), partial_update=["ts"])

@@ -10,8 +10,9 @@ Memory: what the log files say, one batch of stored rows, and the rows changed i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -55,8 +56,14 @@ class Changed:
         deleted: keys of rows that go; complete when ``rows`` is through.
     """
 
-    def __init__(self, merger: Merger, batches: Iterator[pa.RecordBatch], settings: HandleSettings) -> None:
-        self.merger, self._batches, self._settings = merger, batches, settings
+    def __init__(
+        self,
+        merger: Merger,
+        batches: Iterator[pa.RecordBatch],
+        settings: HandleSettings,
+        is_outlived: Callable[[pa.Table], bool],
+    ) -> None:
+        self.merger, self._batches, self._settings, self._is_outlived = merger, batches, settings, is_outlived
         self.deleted: list[pa.Array] = []
         self.inserts = 0
 
@@ -78,6 +85,8 @@ class Changed:
         for rows in self.merger.rest():
             self.inserts += rows.num_rows
             if rows.num_rows:
+                if self._is_outlived(rows):
+                    raise NotAppendableError
                 yield rows
 
     def _check(self, stored: pa.RecordBatch, changed: pa.Table) -> None:
@@ -99,7 +108,9 @@ def changed_rows(
     """What a bucket's rows, or the settings' merger, make of the slice's rows."""
     with _merged(storage, place, settings) as merged:
         merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
-        yield Changed(merger, _batches(merged, settings), settings)
+        yield Changed(
+            merger, _batches(merged, settings), settings, lambda rows: _is_outlived(storage, place, rows, settings)
+        )
 
 
 def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray) -> bool:
@@ -110,6 +121,46 @@ def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray) -
         if isinstance(part, LogDeletes) and pc.any(pc.is_in(keys, value_set=part.keys)).as_py():
             return True
     return False
+
+
+def _is_outlived(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
+    """Whether a version that the slice no longer shows, of a key that comes anew, would win over the new one.
+
+    A row of the base file whose delete stands in the log files, or the delete itself where it brings a value.
+    """
+    if place.piece is None or place.merging is None or not place.deleting:
+        return False
+    ordering, keys = settings.ordering, _text(rows, RECORD_KEY)
+    known = [RECORD_KEY] if ordering is None else [RECORD_KEY, ordering.partition(".")[0]]
+    found = False
+    for part in read_parts(storage, place.piece.logs, is_committed=place.merging.visible, columns=known):
+        theirs = part.keys if isinstance(part, LogDeletes) else _text(part.rows, RECORD_KEY)
+        at = pc.index_in(theirs, value_set=keys)
+        if at.null_count == len(at):
+            continue
+        if ordering is None or settings.fills:
+            return True
+        found = True
+        if isinstance(part, LogDeletes):
+            before = part.ordering[0] if part.ordering else None
+        else:
+            before = field_column(part.rows, ordering, "ordering") if known[1] in part.rows.column_names else None
+        if before is not None and _any_wins(before, at, rows, ordering):
+            return True
+    if not found or ordering is None or place.piece.base is None:
+        return False
+    with _merged(storage, replace(place, piece=replace(place.piece, logs=())), settings) as base:
+        for batch in _batches(base, settings):
+            at = pc.index_in(_text(pa.Table.from_batches([batch]), RECORD_KEY), value_set=keys)
+            if _any_wins(field_column(batch, ordering, "ordering"), at, rows, ordering):
+                return True
+    return False
+
+
+def _any_wins(before: Any, at: Any, rows: pa.Table, ordering: str) -> bool:
+    """Whether a stored value is greater than that of the row at its position; a null position is of no row."""
+    hit, after = pc.is_valid(at), field_column(rows, ordering, "ordering")
+    return bool(stored_wins(_one(before.filter(hit)).cast(after.type), _one(after.take(at.filter(hit)))).any())
 
 
 def rewrite_slice(
