@@ -180,8 +180,6 @@ def test_a_bad_value(name: str, value: str, advice: str) -> None:
         ("hoodie.write.record.merge.custom.implementation.classes", "org.example.Merger"),
         ("hoodie.merge.allow.duplicate.on.inserts", False),
         ("hoodie.parquet.encryption.footer.key", "k"),
-        ("hoodie.partition.ttl.inline", True),
-        ("hoodie.partition.ttl.strategy.days.retain", 30),
         ("hoodie.errortable.enable", True),
         ("hoodie.bootstrap.base.path", "/old"),
         ("hoodie.table.ro.file.format", "ORC"),

@@ -20,7 +20,7 @@ _LEFT_OUT = ("_hoodie_commit_seqno", "_hoodie_file_name")
 
 def rows_of(table: lakeformat.Table, **asked: Any) -> list[dict[str, Any]]:
     """As the fixtures list them."""
-    rows = table.to_arrow(**asked).drop_columns(list(_LEFT_OUT)).to_pylist()
+    rows = table.to_arrow(**asked, meta_columns=True).drop_columns(list(_LEFT_OUT)).to_pylist()
     return sorted(rows, key=lambda row: (row["_hoodie_partition_path"], row["_hoodie_record_key"]))
 
 
