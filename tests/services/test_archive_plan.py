@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from typing import Final
+
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakeformat.model.instant import Action, Instant, State
@@ -32,6 +34,13 @@ def without(timeline: Timeline, gone: set[Instant]) -> Timeline:
     return Timeline(tuple(instant for instant in timeline.instants if instant not in gone))
 
 
+#: Fewer commits than stay, and many cleans beside them.
+CLEANED: Final = Timeline(
+    tuple(Instant(time_of(at), Action.CLEAN if at % 3 else Action.COMMIT, State.COMPLETED) for at in range(9))
+)
+
+
+@example(CLEANED, 5, 1, False, frozenset(), frozenset())
 @given(
     timelines(),
     st.integers(1, 6),

@@ -104,7 +104,7 @@ def leaving(
     if _done(timeline) > limits.most:
         stop = min(_stop(timeline, limits, begun), counted_from, limits.before)
         saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
-        for commit in commits[: len(commits) - limits.least]:
+        for commit in commits[: max(0, len(commits) - limits.least)]:
             if commit.time >= stop or len(going) == at_once:
                 break
             if commit.action is Action.REPLACE_COMMIT and hides_files(commit):
