@@ -93,7 +93,7 @@ try:
 except Exception as error:
     text = str(error)
 spark.stop()
-refusals = [line for line in text.splitlines() if line.startswith("lakeformat.errors.")]
+refusals = [line[at:] for line in text.splitlines() if (at := line.find("lakeformat.errors.")) >= 0]
 seen = {"answers": answers, "counts": counts, "threads": threads}
 print(json.dumps({**seen, "clustered": clustered, "refusals": refusals}))
 """
