@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from lakeformat.cli.arguments import AsJson, Columns, Given, StorageGiven, TablePath, Where, listed, pairs, table_at
-from lakeformat.cli.output import human_bytes, remark, show_json, show_pairs, show_rows
+from lakeformat.cli.output import remark, show_json, show_rows
 from lakeformat.errors import InvalidInputError
 
 __all__ = ["describe", "history", "layout_report", "plan", "read"]
@@ -19,7 +19,7 @@ _SHOWN: Final = 20
 def describe(
     path: TablePath, as_json: AsJson = False, option: Given = None, storage_option: StorageGiven = None
 ) -> None:
-    """What a table is: kind, keys, partitions, size, columns. No data file is opened.
+    """What a table is: kind, keys, size, services, what to do next, columns. No data file is opened.
 
     [bold]lakeformat describe /data/flights[/bold]
     """
@@ -30,10 +30,9 @@ def describe(
     facts = overview(table.engine, snapshot)
     schema = [{"name": field.name, "type": str(field.type)} for field in snapshot.schema or ()]
     if as_json:
-        show_json({**facts, "columns": schema})
+        show_json({**facts, "columns": schema, "state": table.describe()})
         return
-    show_pairs({**facts, "bytes": human_bytes(facts["bytes"]), "log_files": facts["log_files"] or None})
-    print()
+    print(table.describe(), end="\n\n")
     show_rows(("column", "type"), [(each["name"], each["type"]) for each in schema])
 
 

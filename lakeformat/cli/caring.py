@@ -10,7 +10,7 @@ from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, lis
 from lakeformat.cli.output import human_bytes, plain, remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
-__all__ = ["archive", "clean", "cluster", "compact", "upgrade"]
+__all__ = ["archive", "clean", "cluster", "compact", "expire_partitions", "upgrade"]
 
 _Schedule = Annotated[bool, typer.Option("--schedule", help="Only plan it; the plan waits on the timeline.")]
 _Run = Annotated[str | None, typer.Option("--run", help="Carry out the plan of this instant time.")]
@@ -113,6 +113,22 @@ def archive(
     [bold]lakeformat archive /data/flights --min-commits 20[/bold]
     """
     result = table_at(path, option, storage_option).archive(min_commits=min_commits, max_commits=max_commits)
+    show_json(result) if as_json else print(result)
+
+
+def expire_partitions(
+    path: TablePath,
+    days: Annotated[int | None, typer.Option(help="Partitions older than these; by default by the options.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell which would go.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Delete the partitions that are older than they may become.
+
+    [bold]lakeformat expire-partitions /data/flights --days 365 --dry-run[/bold]
+    """
+    result = table_at(path, option, storage_option).expire_partitions(days=days, dry_run=dry_run)
     show_json(result) if as_json else print(result)
 
 

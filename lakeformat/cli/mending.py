@@ -1,4 +1,4 @@
-"""Commands that keep a table, take it back and look it over: savepoint, restore, check, repair."""
+"""Commands that keep a table, take it back and look it over: savepoint, restore, rollback, check, repair."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakeformat.errors import CorruptTableError
 if TYPE_CHECKING:
     from lakeformat.services.savepoint.run import Savepoint
 
-__all__ = ["check", "repair", "restore", "savepoint"]
+__all__ = ["check", "repair", "restore", "rollback", "savepoint"]
 
 
 def savepoint(
@@ -59,6 +59,24 @@ def restore(
     if not yes:
         typer.confirm(f"undo all commits of {path} after {to}, for good?", abort=True, err=True)
     result = table.restore(to)
+    show_json(result) if as_json else print(result)
+
+
+def rollback(
+    path: TablePath,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without being asked.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Undo the newest commit, for good.
+
+    [bold]lakeformat rollback /data/flights --yes[/bold]
+    """
+    table = table_at(path, option, storage_option)
+    if not yes:
+        typer.confirm(f"undo the newest commit of {path}, for good?", abort=True, err=True)
+    result = table.rollback()
     show_json(result) if as_json else print(result)
 
 

@@ -10,7 +10,7 @@ from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, Whe
 from lakeformat.cli.output import remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
-__all__ = ["create", "delete", "insert", "overwrite", "upsert"]
+__all__ = ["convert", "create", "delete", "insert", "overwrite", "upsert"]
 
 _Source = Annotated[str, typer.Argument(help="Rows: Parquet, CSV, JSON or Arrow, a path, a URL or - for stdin.")]
 _Format = Annotated[str | None, typer.Option("--format", "-f", help="Of the rows; the file's ending tells.")]
@@ -42,6 +42,28 @@ def create(
     )
     location = table.engine.storage.location
     show_json({"location": location}) if as_json else print(f"made an empty table at {location}")
+
+
+def convert(
+    path: TablePath,
+    record_key: Annotated[str, typer.Option(help="Columns that identify a row, commas between them.")] = "",
+    partition_by: Annotated[str | None, typer.Option(help="Columns that make the folders; those that do now.")] = None,
+    ordering: Annotated[str | None, typer.Option(help="Column that tells the newer of two rows.")] = None,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Make a table of a folder of plain Parquet files, in place. The files are put aside, not deleted.
+
+    [bold]lakeformat convert /data/flights --record-key id[/bold]
+    """
+    import lakeformat
+
+    named: dict[str, Any] = {"record_key": listed(record_key) or (), "partition_by": listed(partition_by)}
+    named["storage_options"] = pairs(storage_option)
+    table = lakeformat.adopt(path, ordering=ordering, **named, **pairs(option))
+    facts = {"location": table.engine.storage.location, "files": len(table.snapshot().files)}
+    show_json(facts) if as_json else print(f"{facts['location']} is a table now: {facts['files']:,} files")
 
 
 def upsert(

@@ -346,3 +346,21 @@ def test_a_table_is_kept_taken_back_and_looked_over(run: Any, path: Path) -> Non
     assert found.code == 5
     assert str(base.relative_to(path)) in found.out
     assert run("repair", path).code == 0
+
+
+def test_a_folder_of_parquet_becomes_a_table_and_goes_back_a_commit(run: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    for day in ("2025-01-01", "2025-01-02"):
+        (folder / f"day={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1, 2]}), folder / f"day={day}" / "a.parquet")
+    assert run("convert", folder, "--record-key", "id").out == f"{folder} is a table now: 2 files\n"
+    assert run("convert", folder, "--record-key", "id").code == 2
+    lakeformat.open(folder).delete(where="id = 1")
+    assert lakeformat.open(folder).count() == 2
+    assert run("rollback", folder, "--yes").code == 0
+    assert lakeformat.open(folder).count() == 4
+    told = run("describe", folder).out
+    assert "copy-on-write" in told
+    assert "day" in told
+    assert run("expire-partitions", folder, "--days", "30", "--dry-run").code == 0
+    assert lakeformat.open(folder).count() == 4
