@@ -230,8 +230,8 @@ def of_range(table: lakeformat.Table, begin: str, end: str, theirs: pa.Table | s
     """
     ours = by_key(table.changes(begin, end or None).to_arrow(meta_columns=True))
     told = by_key(theirs) if isinstance(theirs, pa.Table) else {}
-    last = next((i.time for i in table.snapshot().timeline.commits if i.completed_at == end), None)
     whole = lakeformat.open(table.engine.storage.location)
+    last = next((i.time for i in whole.snapshot().timeline.commits if end in {i.time, i.completed_at}), None)
     standing = by_key(whole.to_arrow(as_of=last, meta_columns=True))
     commit = "_hoodie_commit_time"
     return {key: row for key, row in ours.items() if key in told or standing.get(key, row)[commit] == row[commit]}
