@@ -43,9 +43,11 @@ PLAIN_REGIONS: Final = (
 #: Only where partition paths are escaped: some are refused as folder names, others mean something in a URL.
 ESCAPED_REGIONS: Final = (*PLAIN_REGIONS, "100%", "%2F", "a/b", "a:b", "q?x", "[ab]*", "#tag", '"', "back\\slash", "^")
 
+#: hudi-rs takes a null ordering value for 0, which therefore does not come; here null is less than all values.
+ORDERING: Final = st.none() | st.integers(1, 4)
 VALUES: Final = st.fixed_dictionaries(
     {
-        "ts": st.none() | st.integers(0, 3),
+        "ts": ORDERING,
         "v": st.sampled_from([None, "", "a", "b", "ü", "x" * 300]),
         "more": st.none() | st.integers(-1, 1).map(float),
         "tags": st.none() | st.lists(st.sampled_from(["t", None]), max_size=2),
@@ -126,13 +128,18 @@ def wins(stored: Row, incoming: Row) -> bool:
 
 
 def assert_hudi_rs_agrees(table: lakeformat.Table, as_of: str | None) -> None:
-    """The same rows, meta columns included; hudi-rs shows the past with the columns of the present, empty."""
+    """The same rows, meta columns included; hudi-rs shows the past with the columns of the present, empty.
+
+    From log files it gives a row that is older than a column that column's value of a version that lost.
+    """
     ours = hudi_rs.rows_by_key(table.to_arrow(as_of=as_of, meta_columns=True))
     theirs = hudi_rs.rows_by_key(hudi_rs.read(table.engine.storage.location, as_of))
     columns = {*ADDED, *(ours[0] if ours else ())}
-    assert [{name: row.get(name) for name in columns} for row in theirs] == [
-        {name: row.get(name) for name in columns} for row in ours
-    ]
+    unsure = ADDED.keys() if table.config.takes_logs else ()
+    assert len(theirs) == len(ours)
+    for their, our in zip(theirs, ours, strict=True):
+        compared = [name for name in columns if name not in unsure or our.get(name) is not None]
+        assert {name: their.get(name) for name in compared} == {name: our.get(name) for name in compared}
 
 
 class WrittenTable(RuleBasedStateMachine):
@@ -356,7 +363,7 @@ class WrittenTable(RuleBasedStateMachine):
 
         self.write(lambda: self.table.upsert(some, partial_update=True), then)
 
-    @rule(least=st.integers(0, 11), ts=st.none() | st.integers(0, 3), v=st.sampled_from([None, "set"]))
+    @rule(least=st.integers(0, 11), ts=ORDERING, v=st.sampled_from([None, "set"]))
     def update_where(self, least: int, ts: int | None, v: str | None) -> None:
         def then() -> None:
             self.model = {k: {**row, "ts": ts, "v": v} if k[1] >= least else row for k, row in self.model.items()}
