@@ -340,7 +340,7 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
             elif job.staged:
                 known = snapshot.timeline.commit_times
                 with taken_in(self.engine.storage, job, reader) as (prepared, arrived):
-                    result = session.run_staged(prepared, arrived, known)
+                    result = session.run_staged(prepared, arrived, known, snapshot)
             else:
                 result = write_direct(session, reader)
         return with_services(result, self.engine, resolved)

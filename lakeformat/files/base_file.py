@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import decoded_bytes, pieces
+from lakeformat.files.dictionaries import SAMPLE_ROWS, dictionary_columns, leaf_columns
 from lakeformat.files.facts import FileStats, NanCounts, collect
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
 from lakeformat.files.key_range import KeyRange
@@ -51,16 +51,10 @@ ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 _ZEROS: Final = pa.Array.from_buffers(pa.int32(), ROW_GROUP_ROWS, [None, pa.py_buffer(bytes(4 * ROW_GROUP_ROWS))])
 #: Meta columns with a handful of values each: handed to Parquet as dictionaries, never hashed.
 _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
-_SAMPLE_ROWS: Final = 8192
 _SAMPLE_BYTES: Final = 4 << 20
 #: A page of values longer than usual is finished after this many bytes: Parquet looks at its size now and then.
 _PAGE_BYTES: Final = 1 << 20
 _PAGE_LOOKS: Final = 1024
-_DICTIONARY_SHARE: Final = 0.5
-#: Fewer rows repeat values by chance.
-_LEAST_JOINING: Final = 32
-#: Parts of a file's rows that are looked at, each by itself: rows of several writes stand one behind the other.
-_STRETCHES: Final = 16
 _HEADROOM: Final = 1.2
 #: What the footer says of one column of one row group, about: offsets, encodings, least and greatest value.
 _COLUMN_FOOTER_BYTES: Final = 160
@@ -261,14 +255,14 @@ def parquet_writer(
         sample: rows that tell what compresses, and which values repeat; None where there are none.
         joins: whether the sample may end with rows that join others.
     """
-    leaves = [path for field in schema for path in _leaves(field, field.name)]
+    leaves = [path for field in schema for path in leaf_columns(field, field.name)]
     plain = [field for field in schema if not pa.types.is_dictionary(field.type)]
     encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     return pq.ParquetWriter(
         sink,
         schema,
         compression=_codecs(leaves, plain, sample, settings),
-        use_dictionary=[*encoded, *_dictionary_columns(plain, sample, joins)],
+        use_dictionary=[*encoded, *dictionary_columns(plain, sample, joins)],
         write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
         store_schema=False,
         write_page_checksum=True,
@@ -334,54 +328,6 @@ def _values_at_a_time(sample: pa.Table | None) -> int:
 
 def _share_left(column: pa.ChunkedArray, codec: str) -> float:
     """What a sample of a column shrinks to, as a share of its size."""
-    some = next(pieces(pa.table([column.slice(0, _SAMPLE_ROWS)], ["sample"]), _SAMPLE_ROWS, _SAMPLE_BYTES))
+    some = next(pieces(pa.table([column.slice(0, SAMPLE_ROWS)], ["sample"]), SAMPLE_ROWS, _SAMPLE_BYTES))
     some = pa.record_batch([some.column(0).combine_chunks()], ["sample"]).serialize()
     return len(pa.Codec(codec).compress(some)) / len(some)
-
-
-def _dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, joins: bool) -> list[str]:
-    """Leaf columns for which a dictionary pays: values repeat in a sample. Nested leaves get one.
-
-    Args:
-        joins: whether rows of the sample have joined others: they were measured with their own dictionaries.
-    """
-    chosen: list[str] = []
-    for field in fields:
-        if pa.types.is_nested(field.type):
-            chosen += _leaves(field, field.name)
-        elif sample is not None and field.name not in META_COLUMNS:
-            column = sample.column(field.name)
-            stretches = (column.slice(*each) for each in _stretches(len(column) if joins else 0))
-            if _repeats(column.slice(0, _SAMPLE_ROWS)) or any(map(_repeats, stretches)):
-                chosen.append(field.name)
-    return chosen
-
-
-def _stretches(rows: int) -> Iterator[tuple[int, int]]:
-    """Where parts of a sample begin, and their rows: those of one write may be any that others joined since."""
-    for share in (2, 4, 8, 16):
-        if _LEAST_JOINING <= rows // share <= _SAMPLE_ROWS:
-            yield rows - rows // share, rows // share
-    parts = min(_STRETCHES, rows // _LEAST_JOINING)
-    for part in range(parts):
-        yield part * rows // parts, min(rows // parts, _SAMPLE_ROWS // _STRETCHES)
-
-
-def _repeats(values: pa.ChunkedArray) -> bool:
-    return bool(pc.count_distinct(values, mode="all").as_py() <= len(values) * _DICTIONARY_SHARE)
-
-
-def _leaves(field: pa.Field, path: str) -> Iterator[str]:
-    kind = field.type
-    children: Sequence[tuple[str, pa.Field]]
-    if pa.types.is_struct(kind):
-        children = [(f"{path}.{child.name}", child) for child in kind]
-    elif pa.types.is_map(kind):
-        children = [(f"{path}.key_value.key", kind.key_field), (f"{path}.key_value.value", kind.item_field)]
-    elif pa.types.is_list(kind):
-        children = [(f"{path}.list.element", kind.value_field)]
-    else:
-        yield path
-        return
-    for below, child in children:
-        yield from _leaves(child, below)

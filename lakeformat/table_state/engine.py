@@ -58,6 +58,17 @@ class Engine:
             use_index=self.use_index,
         )
 
+    def snapshot_since(self, seen: Snapshot | None) -> Snapshot:
+        """The table now: the snapshot of it that was seen before, where no instant has come, gone or moved since.
+
+        Whatever changes the files of a table is announced on its timeline, so the folders need not be listed again.
+        """
+        if seen is not None:
+            config = self.store.config()
+            if config == seen.config and self.timeline(config) == seen.timeline:
+                return seen
+        return self.snapshot()
+
     def timeline(self, config: TableConfig) -> Timeline:
         """All active instants, with what `snapshot` wants to know of the archive."""
         return self.store.load(config.archive_folder if self.use_index else None)

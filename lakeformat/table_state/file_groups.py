@@ -8,7 +8,7 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName, join_path
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.timeline.timeline import Timeline
 
@@ -16,6 +16,7 @@ __all__ = [
     "PARTITION_MARKER",
     "Listing",
     "check_complete",
+    "is_partition",
     "list_base_files",
     "list_files",
     "list_partitions",
@@ -55,10 +56,11 @@ def _listing(folders: Iterable[tuple[str, Sequence[FileInfo]]]) -> Listing:
     change_data: list[LogFile] = []
     for partition, entries in folders:
         for entry in entries:
-            if (name := BaseFileName.match(entry.name)) is not None:
-                bases.append(BaseFile(partition, name, entry.size_bytes))
-            elif (log := LogFileName.match(entry.name)) is not None:
+            name = entry.name
+            if name.startswith(".") and (log := LogFileName.match(name)) is not None:
                 (change_data if log.is_cdc else logs).append(LogFile(partition, log, entry.size_bytes))
+            elif (base := BaseFileName.match(name)) is not None:
+                bases.append(BaseFile(partition, base, entry.size_bytes))
     return Listing(tuple(bases), tuple(logs), tuple(change_data))
 
 
@@ -67,9 +69,15 @@ def list_base_files(storage: Storage) -> tuple[BaseFile, ...]:
     return list_files(storage).bases
 
 
+def is_partition(folder: str, entries: Iterable[FileInfo]) -> bool:
+    """Whether a folder with these entries is a partition's."""
+    marker = join_path(folder, PARTITION_MARKER)
+    return any(entry.path.startswith(marker) for entry in entries)
+
+
 def _walk(storage: Storage, folder: str) -> Iterator[tuple[str, list[FileInfo]]]:
     entries = storage.list(folder)
-    if any(entry.name.startswith(PARTITION_MARKER) for entry in entries):
+    if is_partition(folder, entries):
         yield folder, [entry for entry in entries if not entry.is_folder]
     for entry in entries:
         if entry.is_folder and entry.path != HOODIE:
@@ -125,7 +133,7 @@ def check_complete(
     promised: dict[FileGroupId, tuple[str, str, int]] = {}
     for time, metadata in commits:
         for stat in metadata.all_stats():
-            if BaseFileName.match(stat.path.rpartition("/")[2]) is not None:
+            if stat.path.endswith(".parquet") and stat.is_base:
                 group = FileGroupId(stat.partition_path, stat.file_id)
                 promised[group] = max(promised.get(group, ("", "", 0)), (time, stat.path, stat.size_bytes))
     for group, (time, path, size_bytes) in promised.items():

@@ -36,10 +36,11 @@ def slices_of(
     base_of = {base.group: base for base in bases}
     logs_of: dict[FileGroupId, list[LogFile]] = {}
     for log in logs:
-        instant = None if log.group in replaced else counts_from(log)
-        base = base_of.get(log.group)
+        group = log.group
+        instant = None if group in replaced else counts_from(log)
+        base = base_of.get(group)
         if instant is not None and (base is None or base.name.instant_time <= instant):
-            logs_of.setdefault(log.group, []).append(log)
+            logs_of.setdefault(group, []).append(log)
     return tuple(_slice(group, base_of.get(group), logs_of.get(group, ())) for group in sorted({*base_of, *logs_of}))
 
 
@@ -66,6 +67,8 @@ def check_logs(
     sizes = {log.path: log.size_bytes for each in of_group.values() for log in each.logs}
     for time, metadata in commits:
         for stat in metadata.all_stats():
+            if sizes.get(stat.path, -1) >= stat.size_bytes:
+                continue
             name = LogFileName.match(stat.path.rpartition("/")[2])
             live = of_group.get(FileGroupId(stat.partition_path, stat.file_id))
             if name is None or name.is_cdc or live is None:

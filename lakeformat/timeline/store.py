@@ -58,12 +58,13 @@ _COMMITS: Final = CommitCache(_CACHED_BYTES)
 
 
 class TimelineStore:
-    """Reads and moves instants of one table. Holds no state but the storage, the layout, and one listing's stamps."""
+    """Reads and moves instants of one table. Holds no state but the storage, the layout, and the last listing."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._layout: TimelineLayout | None = None
         self._stamps: dict[str, tuple[int, int]] = {}
+        self._last: tuple[tuple[tuple[str, ...], str | None, TimelineLayout], Timeline] | None = None
 
     def config(self) -> TableConfig:
         """The table's properties; the backup stands in while Hudi rewrites them.
@@ -122,8 +123,15 @@ class TimelineStore:
         entries = [entry for entry in found if not entry.is_folder]
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
-        timeline = Timeline.of_file_names((entry.name for entry in entries), archive, self.layout)
+        timeline = self._of_names(tuple(self._stamps), archive)
         return timeline if as_stored else timeline.without(self._being_undone(timeline))
+
+    def _of_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
+        """What file names say; one write looks at them often, and mostly finds what it found before."""
+        found = (names, archive, self.layout)
+        if self._last is None or self._last[0] != found:
+            self._last = (found, Timeline.of_file_names(*found))
+        return self._last[1]
 
     def _being_undone(self, timeline: Timeline) -> frozenset[str]:
         """Times of the instants that running restores undo."""

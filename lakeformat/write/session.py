@@ -56,7 +56,11 @@ class WriteSession:
         self._threads = max(1, pa.cpu_count())
 
     def run_staged(
-        self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None = None
+        self,
+        rows: Mapping[str, pa.Table],
+        arrived: int,
+        known: frozenset[str] | None = None,
+        planned: Snapshot | None = None,
     ) -> WriteResult:
         """Merge prepared rows into the table and publish.
 
@@ -64,6 +68,7 @@ class WriteSession:
             rows: partition path -> prepared rows; taken from memory or from mapped stage files.
             arrived: rows of the input before anything was combined, for the report.
             known: commits completed when the user's write began; only overwrites look at it.
+            planned: what the job was planned on, which is taken again if it still is the table.
 
         Raises:
             WriteConflictError: after as many tries as the options allow.
@@ -73,7 +78,7 @@ class WriteSession:
         def attempt() -> WriteResult:
             nonlocal once
             seen, once = known if once else None, False  # A second try starts from what is there then.
-            return self._staged(rows, arrived, seen)
+            return self._staged(rows, arrived, seen, planned)
 
         return self.transaction.retried_under_lock(attempt)
 
@@ -113,8 +118,10 @@ class WriteSession:
             self.transaction.publish(commit, outcome)
         return self.transaction.closed(commit)
 
-    def _staged(self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None) -> WriteResult:
-        snapshot = self.engine.snapshot()
+    def _staged(
+        self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None, planned: Snapshot | None
+    ) -> WriteResult:
+        snapshot = self.engine.snapshot_since(planned)
         if (skipped := self.transaction.skipped(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)

@@ -12,7 +12,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.services.clean.memo import LastLook
 from lakeformat.services.clean.plan import CleanedFile, PartitionFiles, Pins, Slice
 from lakeformat.storage.port import HOODIE, FileInfo
-from lakeformat.table_state.file_groups import PARTITION_MARKER
+from lakeformat.table_state.file_groups import PARTITION_MARKER, is_partition
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -90,7 +90,7 @@ def partition_files(
     else:
         listed = ((path, store.storage.list(path)) for path in sorted(partitions))
     for path, entries in listed:
-        if any(entry.name.startswith(PARTITION_MARKER) for entry in entries):
+        if is_partition(path, entries):
             yield sort.partition(path, entries)
 
 
@@ -120,7 +120,9 @@ class _Sorter:
         others = 0
         for entry in entries:
             file = CleanedFile(entry.path, entry.size_bytes)
-            base, log = BaseFileName.match(entry.name), LogFileName.match(entry.name)
+            name = entry.name
+            log = LogFileName.match(name) if name.startswith(".") else None
+            base = BaseFileName.match(name) if log is None else None
             if entry.is_folder:
                 others += entry.path != HOODIE
             elif base is not None and self._counts(base):
@@ -128,7 +130,7 @@ class _Sorter:
             elif log is not None:
                 logs.setdefault(log.file_id, []).append((log, file))
             else:
-                others += not entry.name.startswith(PARTITION_MARKER) and not entry.name.endswith(".crc")
+                others += not name.startswith(PARTITION_MARKER) and not name.endswith(".crc")
         for file_id, of_group in logs.items():
             others += self._add_logs(found.setdefault(file_id, {}), of_group)
         groups = {
