@@ -5,6 +5,7 @@ Spark computes queries, conditions and values; the rows that change go through `
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -16,22 +17,27 @@ from lakeformat.codec.conform import read_schema
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from lakeformat.spark.frames import read
 from lakeformat.spark.table import LakehouseTable
-from lakeformat.spark.types import spark_schema
+from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.sql_statements.calls import called_table, run_call
+from lakeformat.sql_statements.care import run_on
 from lakeformat.sql_statements.changes import changed_rows, clauses_of, joined_rows
+from lakeformat.sql_statements.define import create_table, drop_table
+from lakeformat.sql_statements.definitions import CreateTable, DropTable
+from lakeformat.sql_statements.known import KnownTable
 from lakeformat.sql_statements.parse import (
     Call,
     Delete,
     Insert,
     MergeInto,
     Query,
-    Statement,
     TableName,
     Update,
     When,
-    parse_statement,
     path_tables,
 )
+from lakeformat.sql_statements.past import as_of, past_tables
+from lakeformat.sql_statements.understand import AnyStatement, understand
+from lakeformat.sql_statements.upkeep import ShowTables
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.result import WriteResult
 
@@ -42,6 +48,7 @@ __all__ = ["sql", "view"]
 
 #: Where a session keeps the path of a view: it is the session's own, on classic Spark and over Connect.
 _VIEW: Final = "lakeformat.view."
+_OPTIONS: Final = "lakeformat.options.of.view."
 
 
 def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame:
@@ -60,7 +67,33 @@ def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame
     frame = read(spark, path, **options)
     frame.createOrReplaceTempView(name)
     spark.conf.set(_VIEW + name.lower(), path)
+    spark.conf.unset(_OPTIONS + name.lower())
     return frame
+
+
+class _Views:
+    """Names that the session knows, as `KnownTables`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def get(self, name: str) -> KnownTable | None:
+        """What `view` or ``create table`` gave the name to."""
+        path = self.spark.conf.get(_VIEW + name.lower(), None)
+        if path is None:
+            return None
+        return KnownTable(str(path), json.loads(self.spark.conf.get(_OPTIONS + name.lower(), None) or "{}"))
+
+    def put(self, name: str, table: KnownTable) -> None:
+        """Give a name, as `view` does, with options for all that is done by it."""
+        view(self.spark, name, table.path)
+        self.spark.conf.set(_OPTIONS + name.lower(), json.dumps(dict(table.options)))
+
+    def forget(self, name: str) -> None:
+        """Take a name back."""
+        self.spark.conf.unset(_VIEW + name.lower())
+        self.spark.conf.unset(_OPTIONS + name.lower())
+        self.spark.catalog.dropTempView(name)
 
 
 def sql(spark: SparkSession, text: str) -> DataFrame:
@@ -70,19 +103,22 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'")  # doctest: +SKIP
 
     ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables made
-    known by `view` or named by their path (``lakehouse.`/data/flights```); whatever else goes to ``spark.sql``, with
-    such tables in it at their newest commit. Conditions and values are Spark's own expressions. A merge may join on
-    any condition; a row of the table that two rows of the source match is refused.
+    known by `view` or named by their path (``lakehouse.`/data/flights```); ``create table ... using lakehouse`` makes
+    them, in the session's warehouse if it says no location, and ``describe``, ``show partitions``, ``alter table``,
+    ``optimize``, ``vacuum``, ``restore`` and ``truncate`` take them, too. Whatever else goes to ``spark.sql``, with
+    such tables in it at their newest commit, or as they were (``flights version as of 3``). Conditions and values are
+    Spark's own expressions. A merge may join on any condition; a row of the table that two rows of the source match is
+    refused.
 
     Raises:
         InvalidInputError: a clause that is not taken, or a table that nobody has named.
         WriteConflictError: another writer was in the way; a retry is safe.
     """
     said = text.strip().rstrip(";")
-    statement = parse_statement(said)
     runner = _Runner(spark)
+    statement = understand(said, lambda name: runner.views.get(name) is not None)
     try:
-        return runner.run(statement)
+        return runner.run(statement, said)
     finally:
         runner.close()
 
@@ -91,7 +127,7 @@ class _Runner:
     """Carries statements out in one session."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
+        self.spark, self.views = spark, _Views(spark)
         self._views: list[str] = []
 
     def _named(self, frame: DataFrame) -> str:
@@ -105,8 +141,10 @@ class _Runner:
         for name in self._views:
             self.spark.catalog.dropTempView(name)
 
-    def run(self, statement: Statement) -> DataFrame:
-        """One statement."""
+    def run(self, statement: AnyStatement, text: str) -> DataFrame:
+        """One statement; what it changes may be a table of Spark's own catalog."""
+        if isinstance(statement, MergeInto | Update | Delete | Insert) and self._is_sparks(statement.target):
+            return self.query(text)
         match statement:
             case MergeInto():
                 return self.merge(statement)
@@ -120,37 +158,67 @@ class _Runner:
                 return self.call(statement)
             case Query():
                 return self.query(statement.text)
+            case ShowTables():
+                return self.spark.sql(text)
+            case CreateTable():
+                made = create_table(statement, self.views, self)
+                return self._rows(made) if isinstance(made, pa.Table) else self._told(made)
+            case DropTable():
+                return self._rows(drop_table(statement, self.views))
+            case _:
+                return self._rows(run_on(statement, self._table(statement.target)[0]))
 
-    def _path(self, name: str) -> str | None:
-        path = self.spark.conf.get(_VIEW + name.lower(), None)
-        return None if path is None else str(path)
+    def _is_sparks(self, target: TableName) -> bool:
+        is_ours = target.path is not None or self.views.get(target.name) is not None
+        return not is_ours and self.spark.catalog.tableExists(target.name)
+
+    def _rows(self, answer: pa.Table) -> DataFrame:
+        return self.spark.createDataFrame(answer.to_pylist(), spark_schema(answer.schema))
+
+    # --- as `Host` of `create_table` -------------------------------------------------------------------
+
+    def default_path(self, name: str) -> str:
+        """In the session's warehouse, as Spark's own tables."""
+        return f"{str(self.spark.conf.get('spark.sql.warehouse.dir')).rstrip('/')}/{name.lower()}"
+
+    def selected(self, query: str) -> tuple[DataFrame, pa.Schema]:
+        """The rows of a query, not computed yet."""
+        rows = self.query(query)
+        return rows, arrow_schema(rows.schema)
+
+    def overwritten(self, table: KnownTable, rows: DataFrame) -> WriteResult:
+        """Put rows in place of those of a table."""
+        return LakehouseTable.forPath(self.spark, table.path, **table.options).overwrite(rows)
 
     def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
-        path = named.path or self._path(named.name)
-        if path is None:
+        known = KnownTable(named.path) if named.path is not None else self.views.get(named.name)
+        if known is None:
             raise TableNotFoundError(
                 f"no table is known as {named.name!r}; say lakeformat.spark.view(spark, {named.name!r}, path), or "
                 "write lakehouse.`/its/path`"
             )
-        return LakehouseTable.forPath(self.spark, path), path
+        return LakehouseTable.forPath(self.spark, known.path, **known.options), known.path
 
     def query(self, text: str) -> DataFrame:
         """A query of the newest commits."""
-        plain, paths = path_tables(text)
+        now, past = past_tables(text, lambda name: self.views.get(name) is not None)
+        for name, each in past.items():
+            table, path = self._table(each.target)
+            read(self.spark, path, as_of=as_of(table.engine.store, each.kind, each.said)).createOrReplaceTempView(name)
+        plain, paths = path_tables(now)
         for name, path in paths.items():
             read(self.spark, path).createOrReplaceTempView(name)
         for word in set(re.findall(r"\w+", plain)):
-            known = self._path(word)
+            known = self.views.get(word)
             if known is not None:
-                read(self.spark, known).createOrReplaceTempView(word)
+                read(self.spark, known.path).createOrReplaceTempView(word)
         return self.spark.sql(plain)
 
     def call(self, call: Call) -> DataFrame:
         """A procedure."""
         said = called_table(call)
-        table = LakehouseTable.forPath(self.spark, self._path(said) or said)
-        answer = run_call(call, table)
-        return self.spark.createDataFrame(answer.to_pylist(), spark_schema(answer.schema))
+        known = self.views.get(said) or KnownTable(said)
+        return self._rows(run_call(call, LakehouseTable.forPath(self.spark, known.path, **known.options)))
 
     def insert(self, said: Insert) -> DataFrame:
         """Rows by position, or by the names given."""
