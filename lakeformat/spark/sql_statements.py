@@ -49,6 +49,7 @@ __all__ = ["sql", "view"]
 #: Where a session keeps the path of a view: it is the session's own, on classic Spark and over Connect.
 _VIEW: Final = "lakeformat.view."
 _OPTIONS: Final = "lakeformat.options.of.view."
+_ROW_NUMBER: Final = "monotonically_increasing_id()"
 
 
 def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame:
@@ -261,9 +262,10 @@ class _Runner:
         table, path = self._table(target)
         snapshot = table.engine.writable()
         columns = _columns(table, snapshot)
-        stored = self._named(self._at(path, snapshot.instant_time))
+        stored = self._named(self._at(path, snapshot))
         clauses = clauses_of(table.config, columns.names, whens, None)
-        rows = self.spark.sql(changed_rows(columns.names, whens, target, stored, None))
+        numbers = None if table.config.record_fields else _ROW_NUMBER
+        rows = self.spark.sql(changed_rows(columns.names, whens, target, stored, None, row_number=numbers))
         return self._told(table.merge_rows(self._fitted(rows, columns), clauses, snapshot))
 
     def merge(self, said: MergeInto) -> DataFrame:
@@ -273,12 +275,15 @@ class _Runner:
         columns = _columns(table, snapshot)
         clauses = clauses_of(table.config, columns.names, said.whens, said)
         source = self.query(f"select * from {said.source}")
-        joined = joined_rows(said, self._named(source), self._named(self._at(path, snapshot.instant_time)))
-        text = changed_rows(columns.names, said.whens, said.target, joined, (said.source_name, source.columns))
+        joined = joined_rows(said, self._named(source), self._named(self._at(path, snapshot)))
+        numbers = None if table.config.record_fields else _ROW_NUMBER
+        given = (said.source_name, source.columns)
+        text = changed_rows(columns.names, said.whens, said.target, joined, given, row_number=numbers)
         return self._told(table.merge_rows(self._fitted(self.spark.sql(text), columns), clauses, snapshot))
 
-    def _at(self, path: str, instant_time: str | None) -> DataFrame:
-        return read(self.spark, path, as_of=instant_time) if instant_time else read(self.spark, path)
+    def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
+        """The table as it stood; without a record key the stored ones beside its columns."""
+        return read(self.spark, path, as_of=snapshot.instant_time, meta_columns=not snapshot.config.record_fields)
 
     def _fitted(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:
         """With the table's types, where Spark's casts fail rather than lose a value (ANSI mode)."""

@@ -9,12 +9,13 @@ import fnmatch
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, TableNotFoundError
 from lakeformat.model.instant import AsOf
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.sql_statements.calls import called_table, run_call
 from lakeformat.sql_statements.care import run_on
 from lakeformat.sql_statements.changes import changed_rows, clauses_of, joined_rows
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 __all__ = ["sql"]
+
+_ROW_NUMBER: Final = "row_number() over ()"
 
 
 def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
@@ -232,7 +235,8 @@ class _Runner:
         seen = table.engine.writable()
         columns = table.schema
         clauses = clauses_of(table.config, columns.names, whens, None)
-        text = changed_rows(columns.names, whens, target, "lakeformat_stored", None)
+        numbers = None if table.config.record_fields else _ROW_NUMBER
+        text = changed_rows(columns.names, whens, target, "lakeformat_stored", None, row_number=numbers)
         rows = self.query(text, lakeformat_stored=_stored(table, seen.instant_time))
         return self._merged(table, rows, columns, clauses, seen)
 
@@ -244,7 +248,9 @@ class _Runner:
         clauses = clauses_of(table.config, columns.names, said.whens, said)
         source = self.query(f"select * from {said.source}")  # noqa: S608
         joined = joined_rows(said, "lakeformat_source", "lakeformat_stored")
-        text = changed_rows(columns.names, said.whens, said.target, joined, (said.source_name, source.column_names))
+        numbers = None if table.config.record_fields else _ROW_NUMBER
+        given = (said.source_name, source.column_names)
+        text = changed_rows(columns.names, said.whens, said.target, joined, given, row_number=numbers)
         rows = self.query(text, lakeformat_source=source, lakeformat_stored=_stored(table, seen.instant_time))
         return self._merged(table, rows, columns, clauses, seen)
 
@@ -253,7 +259,10 @@ class _Runner:
 
 
 def _stored(table: Table, instant_time: str | None) -> pa.Table:
-    return table.to_arrow(as_of=instant_time, meta_columns=False) if instant_time else table.schema.empty_table()
+    key = [] if table.config.record_fields else [RECORD_KEY]
+    if instant_time:
+        return table.to_arrow([*table.schema.names, *key], as_of=instant_time)
+    return pa.schema([*table.schema, *(pa.field(name, pa.string()) for name in key)]).empty_table()
 
 
 def _fitted(rows: pa.Table, columns: pa.Schema) -> pa.Table:
@@ -287,12 +296,26 @@ def _computed(text: str, sources: Mapping[str, Any]) -> pa.Table:
         wanted = {str(node.name).lower() for node in tree.find_all(sqlglot.exp.Identifier)}
         has_star = any(not isinstance(node.parent, sqlglot.exp.Count) for node in tree.find_all(sqlglot.exp.Star))
         with duckdb.connect() as connection:
+            for node in tree.find_all(sqlglot.exp.Values):
+                _name_columns(node)
             for node in tree.find_all(sqlglot.exp.Table):
                 _register(connection, str(node.name), sources, None if has_star else wanted)
             return connection.sql(tree.sql("duckdb")).to_arrow_table()
     except (sqlglot.errors.SqlglotError, duckdb.Error) as error:
         said = " ".join(str(error).split("LINE ")[0].split())
         raise InvalidInputError(f"the query cannot be computed: {said}") from None
+
+
+def _name_columns(values: Any) -> None:
+    """Columns of ``from values ...`` are col1, col2 ... in Spark."""
+    from sqlglot import exp
+
+    alias = values.args.get("alias")
+    if isinstance(values.parent, exp.From | exp.Join) and not (alias is not None and alias.columns):
+        width = len(values.expressions[0].expressions or [None])
+        name = alias.this if alias is not None else exp.to_identifier("lakeformat_values")
+        columns = [exp.to_identifier(f"col{at}") for at in range(1, width + 1)]
+        values.set("alias", exp.TableAlias(this=name, columns=columns))
 
 
 def _register(connection: DuckDBPyConnection, name: str, sources: Mapping[str, Any], wanted: set[str] | None) -> None:

@@ -15,6 +15,7 @@ from lakeformat import InvalidInputError, UnsupportedTableError
 from lakeformat.spark import LakehouseTable, sql, view
 from tests.helpers import hudi_rs
 from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
+from tests.helpers.sql_guides import DELTA, HUDI, Step, play
 
 pytestmark = pytest.mark.spark
 
@@ -98,3 +99,10 @@ def test_a_table_tells_of_itself_without_a_job(flights: Any, spark: SparkSession
     assert (table.exists(), table.count(), table.count("id > 3"), table.files().num_rows) == (True, 6, 2, 2)
     assert [field.name for field in table.schema.fields] == ["id", "part", "price", "ts"]
     assert not LakehouseTable.forPath(spark, f"{path}-nowhere").exists()
+
+
+@pytest.mark.parametrize("guide", [HUDI, pytest.param(DELTA, marks=pytest.mark.slow)], ids=["hudi", "delta"])
+def test_a_quick_start_runs_as_it_stands(guide: list[Step], spark: SparkSession, tmp_path: Path) -> None:
+    play(guide, lambda text: [tuple(row) for row in sql(spark, text).collect()], str(tmp_path), next(_NUMBER))
+    for table in tmp_path.iterdir():
+        hudi_rs.assert_same_rows(lakeformat.open(table))
