@@ -87,7 +87,7 @@ class _Views:
 
     def put(self, name: str, table: KnownTable) -> None:
         """Give a name, as `view` does, with options for all that is done by it."""
-        view(self.spark, name, table.path)
+        view(self.spark, name, table.path, **table.options)
         self.spark.conf.set(_OPTIONS + name.lower(), json.dumps(dict(table.options)))
 
     def forget(self, name: str) -> None:
@@ -212,7 +212,7 @@ class _Runner:
         for word in set(re.findall(r"\w+", plain)):
             known = self.views.get(word)
             if known is not None:
-                read(self.spark, known.path).createOrReplaceTempView(word)
+                read(self.spark, known.path, **known.options).createOrReplaceTempView(word)
         return self.spark.sql(plain)
 
     def call(self, call: Call) -> DataFrame:

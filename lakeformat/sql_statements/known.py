@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 __all__ = ["GIVEN", "KnownTable", "KnownTables", "Names"]
 
@@ -14,7 +14,7 @@ class KnownTable:
     """Where a table is; ``options``: those it was made with, which writes and reads by its name are given, too."""
 
     path: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class KnownTables(Protocol):

@@ -31,7 +31,9 @@ from lakeformat.sql_statements.parse import (
     TableName,
     Update,
     When,
+    first_word,
     path_tables,
+    shortened,
 )
 from lakeformat.sql_statements.past import as_of, past_tables
 from lakeformat.sql_statements.understand import AnyStatement, understand
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["sql"]
 
 _ROW_NUMBER: Final = "row_number() over ()"
+#: First words of what duckdb computes; "" is a parenthesis.
+_QUERIES: Final = frozenset({"select", "with", "values", "from", "table", ""})
 
 
 def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
@@ -91,6 +95,9 @@ class _Runner:
         """One statement."""
         match statement:
             case Query():
+                if (word := first_word(statement.text)) not in _QUERIES:
+                    cure = "; write create table ... using lakehouse" * (word == "create")
+                    raise InvalidInputError(f"{shortened(statement.text)} is not taken without Spark{cure}")
                 return self.query(statement.text)
             case Call():
                 said = called_table(statement)

@@ -239,6 +239,9 @@ REFUSED = {
     "describe detail {t} limit 3": (InvalidInputError, "limit is for describe history"),
     "show partitions {t} partition (city = 'sf')": (InvalidInputError, "is not taken"),
     "describe history nowhere": (TableNotFoundError, "nowhere"),
+    "create table {t}x (id int)": (InvalidInputError, "write create table ... using lakehouse"),
+    "create temporary view v as select 1": (InvalidInputError, "not taken without Spark"),
+    "set hoodie.x = 1": (InvalidInputError, "not taken without Spark"),
     "vacuum nowhere": (TableNotFoundError, "nowhere"),
 }
 
