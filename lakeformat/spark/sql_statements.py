@@ -14,6 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
+from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from lakeformat.spark.frames import read
 from lakeformat.spark.table import LakehouseTable
@@ -35,7 +36,7 @@ from lakeformat.sql_statements.parse import (
     When,
     path_tables,
 )
-from lakeformat.sql_statements.past import as_of, past_tables
+from lakeformat.sql_statements.past import ChangedTable, PastTable, as_of, past_tables
 from lakeformat.sql_statements.understand import AnyStatement, understand
 from lakeformat.sql_statements.upkeep import ShowTables
 from lakeformat.table_state.snapshot import Snapshot
@@ -204,8 +205,7 @@ class _Runner:
         """A query of the newest commits."""
         now, past = past_tables(text, lambda name: self.views.get(name) is not None)
         for name, each in past.items():
-            table, path = self._table(each.target)
-            read(self.spark, path, as_of=as_of(table.engine.store, each.kind, each.said)).createOrReplaceTempView(name)
+            self._past(each).createOrReplaceTempView(name)
         plain, paths = path_tables(now)
         for name, path in paths.items():
             read(self.spark, path).createOrReplaceTempView(name)
@@ -214,6 +214,16 @@ class _Runner:
             if known is not None:
                 read(self.spark, known.path, **known.options).createOrReplaceTempView(word)
         return self.spark.sql(plain)
+
+    def _past(self, past: PastTable | ChangedTable) -> DataFrame:
+        """A table as it was, or what has changed since."""
+        table, path = self._table(past.target)
+        if isinstance(past, PastTable):
+            return read(self.spark, path, as_of=as_of(table.engine.store, past.kind, past.said))
+        asked = {QUERY_TYPE: "incremental", BEGIN: past.since}
+        asked |= {END: past.until} if past.until is not None else {}
+        asked |= {FORMAT: "cdc"} if past.images else {"meta_columns": "false"}
+        return self.spark.read.format("lakehouse").options(**asked).load(path)
 
     def call(self, call: Call) -> DataFrame:
         """A procedure."""
@@ -265,7 +275,7 @@ class _Runner:
         stored = self._named(self._at(path, snapshot))
         clauses = clauses_of(table.config, columns.names, whens, None)
         numbers = None if table.config.record_fields else _ROW_NUMBER
-        rows = self.spark.sql(changed_rows(columns.names, whens, target, stored, None, row_number=numbers))
+        rows = self.query(changed_rows(columns.names, whens, target, stored, None, row_number=numbers))
         return self._told(table.merge_rows(self._fitted(rows, columns), clauses, snapshot))
 
     def merge(self, said: MergeInto) -> DataFrame:
@@ -279,7 +289,7 @@ class _Runner:
         numbers = None if table.config.record_fields else _ROW_NUMBER
         given = (said.source_name, source.columns)
         text = changed_rows(columns.names, said.whens, said.target, joined, given, row_number=numbers)
-        return self._told(table.merge_rows(self._fitted(self.spark.sql(text), columns), clauses, snapshot))
+        return self._told(table.merge_rows(self._fitted(self.query(text), columns), clauses, snapshot))
 
     def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
         """The table as it stood; without a record key the stored ones beside its columns."""

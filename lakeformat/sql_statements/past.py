@@ -1,4 +1,5 @@
-"""Time travel in SQL: ``t version as of 3``, ``t timestamp as of '2026-01-01'``. What stands in the text is pure.
+"""Time travel in SQL: ``t version as of 3``, ``t timestamp as of '2026-01-01'``; what has changed since, by Hudi's
+``hudi_table_changes('t', 'latest_state', 'earliest')``. What stands in the text is pure.
 
 Version n is the n-th commit, from 0, as ``describe history`` numbers them; an instant time is a version, too.
 """
@@ -11,13 +12,13 @@ from dataclasses import dataclass
 from hashlib import sha1
 from typing import Final
 
-from lakeformat.errors import InstantNotAvailableError
+from lakeformat.errors import InstantNotAvailableError, InvalidInputError
 from lakeformat.model.instant import AsOf
 from lakeformat.sql_statements.parse import TableName
 from lakeformat.sql_statements.words import NAME, named_in
 from lakeformat.timeline.store import TimelineStore
 
-__all__ = ["PastTable", "as_of", "commit_times", "past_tables"]
+__all__ = ["ChangedTable", "PastTable", "as_of", "commit_times", "past_tables"]
 
 _SKIPPED: Final = r"(?P<skip>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/)"
 _PAST: Final = re.compile(
@@ -27,6 +28,8 @@ _PAST: Final = re.compile(
     "union|except|minus|intersect|limit|offset|having|window|qualify|pivot|unpivot|tablesample|when|then",
     re.IGNORECASE | re.DOTALL,
 )
+_CHANGES: Final = re.compile(r"\bhudi_table_changes\s*\((?P<arguments>[^()]*)\)", re.IGNORECASE)
+_EARLIEST: Final = "000"
 #: Above this a number is an instant time.
 _MOST_VERSIONS: Final = 10**9
 
@@ -40,13 +43,31 @@ class PastTable:
     said: str
 
 
-def past_tables(text: str, is_known: Callable[[str], bool]) -> tuple[str, dict[str, PastTable]]:
-    """The text with plain names in the place of tables of the past, and what they stand for.
+@dataclass(frozen=True, slots=True)
+class ChangedTable:
+    """Rows that commits after ``since`` wrote, up to and with ``until``; with ``images`` every change instead."""
+
+    target: TableName
+    images: bool
+    since: str
+    until: str | None
+
+
+def past_tables(text: str, is_known: Callable[[str], bool]) -> tuple[str, dict[str, PastTable | ChangedTable]]:
+    """The text with plain names in the place of tables of the past and of changes, and what they stand for.
 
     Args:
         is_known: whether a name is that of a table of ours; others are left to whoever computes the query.
+
+    Raises:
+        InvalidInputError: arguments of ``hudi_table_changes`` that cannot be read.
     """
-    found: dict[str, PastTable] = {}
+    found: dict[str, PastTable | ChangedTable] = {}
+
+    def named(what: PastTable | ChangedTable) -> str:
+        name = f"lakeformat_past_{sha1(repr(what).encode(), usedforsecurity=False).hexdigest()[:12]}"
+        found[name] = what
+        return name
 
     def replaced(match: re.Match[str]) -> str:
         if match["skip"] is not None:
@@ -55,13 +76,24 @@ def past_tables(text: str, is_known: Callable[[str], bool]) -> tuple[str, dict[s
         if target.path is None and not is_known(target.name):
             return match[0]
         kind = "version" if "version" in match["kind"].lower() else "timestamp"
-        past = PastTable(target, kind, match["said"].strip("'\""))
-        name = f"lakeformat_past_{sha1(repr(past).encode(), usedforsecurity=False).hexdigest()[:12]}"
-        found[name] = past
         alias = match["alias"] or ("" if target.path else f" as {target.called}")
-        return f"{name}{alias}"
+        return named(PastTable(target, kind, match["said"].strip("'\""))) + alias
 
-    return _PAST.sub(replaced, text), found
+    changes = _CHANGES.sub(lambda match: named(_changed(match["arguments"], is_known)), text)
+    return _PAST.sub(replaced, changes), found
+
+
+def _changed(arguments: str, is_known: Callable[[str], bool]) -> ChangedTable:
+    """Of Hudi's function: table or path, ``latest_state`` or ``cdc``, begin, and an end if there is one."""
+    said = [each.strip().strip("'\"") for each in arguments.split(",")]
+    if len(said) not in {3, 4} or said[1].lower() not in {"latest_state", "cdc"}:
+        raise InvalidInputError(
+            f"hudi_table_changes({arguments}) cannot be read; write hudi_table_changes('table or path', 'latest_state' "
+            "or 'cdc', 'earliest' or an instant[, an instant])"
+        )
+    target = TableName(said[0], None if is_known(said[0]) else said[0])
+    since = _EARLIEST if said[2].lower() == "earliest" else said[2]
+    return ChangedTable(target, said[1].lower() == "cdc", since, said[3] if len(said) == 4 else None)
 
 
 def commit_times(store: TimelineStore) -> list[str]:

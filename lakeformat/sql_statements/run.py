@@ -35,7 +35,7 @@ from lakeformat.sql_statements.parse import (
     path_tables,
     shortened,
 )
-from lakeformat.sql_statements.past import as_of, past_tables
+from lakeformat.sql_statements.past import PastTable, as_of, past_tables
 from lakeformat.sql_statements.understand import AnyStatement, understand
 from lakeformat.sql_statements.upkeep import ShowTables
 from lakeformat.statements import merge_rows
@@ -205,7 +205,12 @@ class _Runner:
         sources |= {**self.tables, **{name: KnownTable(path) for name, path in paths.items()}, **more}
         for name, each in past.items():
             table = self.table(each.target)
-            sources[name] = _Past(table, as_of(table.engine.store, each.kind, each.said))
+            if isinstance(each, PastTable):
+                sources[name] = _Past(table, as_of(table.engine.store, each.kind, each.said))
+            elif each.images:
+                sources[name] = table.changes(each.since, each.until, images=True).to_arrow()
+            else:
+                sources[name] = table.changes(each.since, each.until).to_arrow()
         return _computed(plain, sources)
 
     def insert(self, said: Insert) -> WriteResult:

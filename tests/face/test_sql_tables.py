@@ -151,6 +151,16 @@ def test_the_past_by_version_and_by_time(trips: Shell) -> None:
         trips("select * from {t} version as of 9")
 
 
+def test_what_has_changed_since(trips: Shell) -> None:
+    first, second, _ = (row["instant_time"] for row in reversed(trips("describe history {t}")))
+    changed = f"select id, fare from hudi_table_changes('{{t}}', 'latest_state', '{first}') order by id"
+    assert trips(changed) == [{"id": 1, "fare": 0.5}, {"id": 3, "fare": 30.5}]
+    asked = f"hudi_table_changes('{{path}}', 'cdc', 'earliest', '{second}')"
+    assert trips(f"select c.op, count(*) as n from {asked} as c group by op") == [{"op": "i", "n": 3}]
+    with pytest.raises(InvalidInputError, match="'latest_state' or 'cdc'"):
+        trips("select * from hudi_table_changes('{t}', 'newest')")
+
+
 def test_a_table_goes_back(trips: Shell) -> None:
     then = trips("describe history {t}")[-1]["timestamp"]
     trips("restore table {t} to version as of 1")

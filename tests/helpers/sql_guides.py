@@ -109,6 +109,10 @@ WHEN NOT MATCHED THEN INSERT *
     ),
     Step("SELECT rider, fare FROM hudi_table{n} TIMESTAMP AS OF '{then}' WHERE rider < 'rider-D';", FARES[:2]),
     Step(
+        "SELECT rider FROM hudi_table_changes('{folder}/hudi_table', 'latest_state', '{then}') WHERE fare > 50;",
+        [("rider-H",)],
+    ),
+    Step(
         "insert overwrite table hudi_table{n} partition(city = 'chennai') select 1, 'u', 'rider-Z', 'driver-Z', 1.5D;",
         [("rider-Z", 1.5)],
         "select rider, fare from hudi_table{n} where city = 'chennai'",
