@@ -163,6 +163,8 @@ class _Runner:
             case ShowTables():
                 return self.spark.sql(text)
             case CreateTable():
+                if self._is_sparks(statement.target):
+                    raise InvalidInputError(f"{statement.target.name!r} is Spark's own already; choose another name")
                 made = create_table(statement, self.views, self)
                 return self._rows(made) if isinstance(made, pa.Table) else self._told(made)
             case DropTable():

@@ -41,7 +41,7 @@ def run_on(said: TableStatement, table: Any) -> pa.Table:
         case DescribeTable():
             return _described(said, here)
         case ShowTable():
-            return _shown(said, here, table)
+            return _shown(said, here)
         case AddColumns():
             return _add_columns(said, here)
         case DropPartitions():
@@ -66,7 +66,7 @@ def _described(said: DescribeTable, table: Table) -> pa.Table:
     return detail_told(table) if said.what == "detail" else columns_told(table, extended=said.what == "extended")
 
 
-def _shown(said: ShowTable, table: Table, given: Any) -> pa.Table:
+def _shown(said: ShowTable, table: Table) -> pa.Table:
     if said.what == "partitions":
         return pa.table({"partition": _partitions(table)})
     if said.what == "create":

@@ -42,7 +42,7 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the table goes; ``taken``: one stands there under this very name; ``commits``: it has some."""
+    """Where the table goes, and what stands there; ``taken``: under this very name."""
 
     path: str
     table: Table | None
@@ -50,6 +50,7 @@ class _Place:
 
     @property
     def commits(self) -> bool:
+        """Whether something has been written there: what failed after making the table may be said again."""
         return self.table is not None and self.table.snapshot().instant_time is not None
 
 

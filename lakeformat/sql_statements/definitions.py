@@ -85,8 +85,8 @@ class DropPartitions:
     partitions: tuple[Mapping[str, str | None], ...]
 
 
-def read_create(text: str) -> CreateTable:
-    """A ``create table`` of ours.
+def read_create(text: str) -> CreateTable | None:
+    """A ``create table`` of ours; None if it uses another format.
 
     Raises:
         InvalidInputError: what cannot be read, or a clause that is not taken.
@@ -97,9 +97,14 @@ def read_create(text: str) -> CreateTable:
         raise InvalidInputError(f"cannot read {shortened(text)}; see the clauses in docs/sql.md")
     if node.args.get("clone") is not None:
         raise InvalidInputError("create table ... clone is not taken; write create table ... as select")
+    target = table_named(node.this)
+    properties = node.args["properties"].expressions if node.args.get("properties") is not None else []
+    formats = [each.name.lower() for each in properties if type(each).__name__ == "FileFormatProperty"]
+    if target.path is None and not _FORMATS.intersection(formats):
+        return None
     fields, keys = _columns(node)
     said = _Clauses()
-    for each in node.args["properties"].expressions if node.args.get("properties") is not None else ():
+    for each in properties:
         said.take(each)
     if keys and said.settings.setdefault(_RECORD_KEY, ",".join(keys)) != ",".join(keys):
         raise InvalidInputError("primary key and the property primaryKey name different columns; give one of them")
@@ -112,7 +117,7 @@ def read_create(text: str) -> CreateTable:
     if said.partitions:
         said.settings[_PARTITIONS] = ",".join(said.partitions)
     return CreateTable(
-        table_named(node.this),
+        target,
         pa.schema(fields) if fields else None,
         said.settings,
         said.location,
@@ -160,7 +165,8 @@ class _Clauses:
         taken: Mapping[str, Callable[[Any], None]] = {
             "FileFormatProperty": self._format,
             "LocationProperty": self._location,
-            "SchemaCommentProperty": self._comment,
+            "SchemaCommentProperty": self._passed_over,
+            "ExternalProperty": self._passed_over,
             "PartitionedByProperty": self._partitioned,
             "Property": self._property,
             "OptionsProperty": self._several,
@@ -170,8 +176,8 @@ class _Clauses:
             raise InvalidInputError(f"create table ... {said} is not taken; see the clauses in docs/sql.md")
         taken[type(node).__name__](node)
 
-    def _comment(self, node: Any) -> None:
-        """Nothing keeps it."""
+    def _passed_over(self, node: Any) -> None:
+        """A comment, which nothing keeps; external, which every table is."""
 
     def _several(self, node: Any) -> None:
         for each in node.expressions:

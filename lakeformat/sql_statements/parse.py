@@ -190,6 +190,8 @@ def syntax_tree(text: str) -> Any:
         raise InvalidInputError(f"cannot read the statement: {said}") from None
     if len(parsed) != 1:
         raise InvalidInputError(f"{len(parsed)} statements at once; give one")
+    if type(parsed[0]).__name__ == "Command":  # What sqlglot has no tree for.
+        raise InvalidInputError(f"cannot read {shortened(text)}; see the clauses in docs/sql.md")
     return parsed[0]
 
 

@@ -54,12 +54,12 @@ def detail_told(table: Table) -> pa.Table:
 
 def history_told(table: Table, limit: int | None) -> pa.Table:
     """Commits, newest first, with the version and the time that ``as of`` takes."""
-    versions = {time: version for version, time in enumerate(commit_times(table.engine.store))}
     entries = sorted(table.history(limit), key=lambda each: each.instant_time, reverse=True)
+    versions = {time: version for version, time in enumerate(commit_times(table.engine.store))}
     counts = [(each.report or {}).get("rows", {}) for each in entries]
     return pa.table(
         {
-            "version": pa.array([versions[each.instant_time] for each in entries], pa.int64()),
+            "version": pa.array([versions.get(each.instant_time) for each in entries], pa.int64()),
             "timestamp": pa.array([_moment(each.instant_time) for each in entries], pa.string()),
             "instant_time": pa.array([each.instant_time for each in entries], pa.string()),
             "operation": pa.array([each.operation for each in entries], pa.string()),

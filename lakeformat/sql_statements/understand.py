@@ -67,7 +67,7 @@ def understand(text: str, is_known: Callable[[str], bool]) -> AnyStatement:
     if word == "create":
         found = _CREATE.match(text)
         made_here = found is not None and (found["path"] or _USING.search(found["rest"]))
-        return read_create(text) if made_here else Query(text)
+        return (read_create(text) if made_here else None) or Query(text)
     if word in _DEFINED_READERS:
         found = _DEFINED.match(text)
         return _DEFINED_READERS[word](plain) if found is not None and ours(named_in(found)) else Query(text)

@@ -69,6 +69,18 @@ def test_queries_see_the_newest_commit_by_name_and_by_path(flights: Any, spark: 
     assert spark.sql("select 1 as one").collect() == sql(spark, "select 1 as one").collect()
 
 
+def test_tables_of_sparks_own_stay_sparks(spark: SparkSession, tmp_path: Path) -> None:
+    own = f"own_{next(_NUMBER)}"
+    sql(spark, f"create table {own} (a int comment 'not using hudi') using parquet location '{tmp_path}/own'")
+    sql(spark, f"insert into {own} values (1)")
+    assert sql(spark, f"select * from {own}").collect() == [(1,)]
+    assert sql(spark, f"describe {own}").collect()[0].comment == "not using hudi"
+    with pytest.raises(InvalidInputError, match="Spark's own already"):
+        sql(spark, f"create table {own} (a int) using hudi location '{tmp_path}/ours'")
+    sql(spark, f"drop table {own}")
+    assert not spark.catalog.tableExists(own)
+
+
 @pytest.mark.slow
 def test_procedures(flights: Any, spark: SparkSession) -> None:
     name, path, held = flights
