@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from lakeformat.codec.java_hash import FieldRule, field_list_hashes
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
+from lakeformat.index.deleted_rows import with_deleted_rows
 from lakeformat.index.key_columns import KeyColumn, matches
-from lakeformat.index.log_keys import slice_keys, with_deleted_rows
+from lakeformat.index.log_keys import slice_keys
 from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, in_key_order
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage

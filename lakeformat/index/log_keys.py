@@ -1,14 +1,14 @@
-"""Keys of file slices that have log files: those that only the log files hold, and those that these have deleted.
+"""Keys of file slices that have log files: those that only the log files hold.
 
 Hudi's own indexes look into base files alone (``canIndexLogFiles`` is false) and never put a new key into a log file.
 So log files are read only where their commits do not say that they hold updates and deletes alone.
 
-Memory: the keys of the log files that are read; one slice's keys at a time where deleted rows are looked for.
+Memory: the keys of the log files that are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.files.log_reader import read_parts
-from lakeformat.files.slice_reader import read_slice
 from lakeformat.index.key_columns import KeyColumn, matches, read_keys
 from lakeformat.index.port import Ints, Tagged, in_key_order
 from lakeformat.merge.log_records import LogRows
 from lakeformat.model.files import FileSlice, LogFile
 from lakeformat.model.instant import VisibleInstants
-from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
@@ -32,13 +31,9 @@ __all__ = [
     "logged_keys",
     "logs_with_keys",
     "slice_keys",
-    "with_deleted_rows",
     "with_keys_of",
     "with_log_keys",
 ]
-
-_BATCH_ROWS = 1 << 18
-_BATCH_BYTES = 64 << 20
 
 
 def with_log_keys(
@@ -119,21 +114,6 @@ def _of_first(base_rows: Ints | None, first: Ints) -> Ints | None:
     return np.where(known, base_rows[np.where(known, first, 0)], -1) if len(base_rows) else np.full(len(first), -1)
 
 
-def with_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
-    """The same, told of each pair whether the slice's log files have deleted the row."""
-    gone = np.zeros(len(tagged.keys), bool)
-    for at in np.unique(tagged.files).tolist():
-        piece = tagged.searched[at]
-        if piece.logs:
-            mine = np.flatnonzero(tagged.files == at)
-            wanted = keys.take(pa.array(tagged.keys[mine]))
-            live = np.zeros(len(mine), bool)
-            for part in _live_keys(storage, snapshot, piece):
-                live[matches([KeyColumn(part, 0)], wanted)[0]] = True
-            gone[mine] = ~live
-    return replace(tagged, gone=gone) if gone.any() else tagged
-
-
 def slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
     """Every key that a file of the slice holds, deleted or not; keys may repeat."""
     parts = [read_keys(storage, piece.base)] if piece.base is not None else []
@@ -158,19 +138,3 @@ def logged_keys(storage: Storage, log: LogFile) -> KeyColumn:
 def _key_chunks(parts: Iterable[object]) -> list[pa.Array]:
     rows = (part.rows for part in parts if isinstance(part, LogRows))
     return [chunk for table in rows for chunk in table.column(RECORD_KEY).cast(pa.string()).chunks]
-
-
-def _live_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.ChunkedArray]:
-    schema = snapshot.columns(storage.location)
-    table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *schema])
-    batches = read_slice(
-        storage,
-        piece,
-        snapshot.merging(piece),
-        table,
-        [RECORD_KEY],
-        most_rows=_BATCH_ROWS,
-        most_bytes=_BATCH_BYTES,
-    )
-    for batch in batches:
-        yield pa.chunked_array([batch.column(RECORD_KEY)], pa.string())

@@ -18,8 +18,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.index.deleted_rows import where_keys_stand, with_deleted_rows
 from lakeformat.index.key_columns import KeyColumn, located, read_keys
-from lakeformat.index.log_keys import with_deleted_rows, with_log_keys
+from lakeformat.index.log_keys import with_log_keys
 from lakeformat.index.narrowed import with_slices
 from lakeformat.index.port import IndexSettings, TagCounts, Tagged, in_key_order, untagged
 from lakeformat.model.files import BaseFile
@@ -73,7 +74,8 @@ class MemoryIndex:
                 slices, column = snapshot.slices.get(path, ()), keys[path]
                 tagged = with_slices(_find(snapshot.by_partition.get(path, ()), held, column), slices)
                 tagged = with_log_keys(storage, snapshot, slices, column, tagged, pool)
-                return with_deleted_rows(storage, snapshot, column, tagged) if self.settings.tells_gone else tagged
+                told = with_deleted_rows if self.settings.tells_gone else where_keys_stand
+                return told(storage, snapshot, column, tagged)
 
             found = {path: one(path) for path in keys}
         if first := next(iter(found.values()), None):

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.index.log_keys import with_deleted_rows, with_log_keys
+from lakeformat.index.deleted_rows import where_keys_stand, with_deleted_rows
+from lakeformat.index.log_keys import with_log_keys
 from lakeformat.index.port import IndexSettings, Ints, Tagged, untagged
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.model.files import FileSlice
@@ -44,7 +45,8 @@ class PartitionIndex:
                 slices = snapshot.slices.get(path, ())
                 tagged = with_slices(in_bases(path), slices)
                 tagged = with_log_keys(storage, snapshot, slices, keys[path], tagged, inner)
-                return with_deleted_rows(storage, snapshot, keys[path], tagged) if settings.tells_gone else tagged
+                told = with_deleted_rows if settings.tells_gone else where_keys_stand
+                return told(storage, snapshot, keys[path], tagged)
 
             def in_bases(path: str) -> Tagged:
                 files = snapshot.by_partition.get(path, ())

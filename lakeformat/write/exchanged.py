@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.index.deleted_rows import deleting_slices
 from lakeformat.index.log_keys import logs_with_keys
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import FileSlice
@@ -183,7 +184,8 @@ class ExchangedSession:
             counted.update(TagCounts.total(result.counts for result in results))
             counted["units"] = len(units)
         with report.step("profile") as counted:
-            plan = plan_routes(incoming, units, results, slices, sizing, closed, job.write_id, appending)
+            deleting = partial(deleting_slices, self.storage, snapshot)
+            plan = plan_routes(incoming, units, results, slices, sizing, closed, job.write_id, appending, deleting)
             if sizing is not None:
                 counted["row_bytes"] = round(sizing.row_bytes, 1)
         return units, results, plan

@@ -60,10 +60,12 @@ class KeptTable(WrittenTable):
             return
         self.did(service)
         at = len(self.past)
-        while self.version < 8 and at and self.past[at - 1].instant > result.instant_time:
+        while at and self.past[at - 1].instant > result.instant_time:
             at -= 1
-        before = self.past[at - 1]
-        self.past.insert(at, Entry(result.instant_time, before.model, before.columns, True, before.sure))
+        place = at if self.version < 8 else len(self.past)
+        before, older = self.past[place - 1], self.past[at - 1].model if at else {}
+        entry = Entry(result.instant_time, before.model, before.columns, True, before.sure, older)
+        self.past.insert(place, entry)
         self.forget(self.variant.kept)
 
     # --- clustering and compaction --------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather, gather_column
 from lakeformat.codec.row_bytes import pieces
+from lakeformat.index.deleted_rows import deleted_pairs, one_place_each
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
@@ -78,6 +79,9 @@ def route_rows(
     values = np.asarray(task_values, np.int32)
     for source in sorted({run.partition_path for run in staged.runs}):
         ways = {path: hits.get(path) for path in ([source] if source in routes else hits)}
+        for path, pairs in ways.items():
+            if pairs is not None and routes[path].deleting:
+                ways[path] = _where_rows_stand(storage, staged, source, pairs, routes[path])
         first = 0
         for batch in staged_batches(storage, staged, source):
             start = 0
@@ -91,6 +95,32 @@ def route_rows(
                     yield pa.RecordBatch.from_arrays(arrays, schema=routed_schema(settings))
                 start += rows.num_rows
             first += batch.num_rows
+
+
+def _where_rows_stand(
+    storage: Storage, staged: StagedTask, source: str, pairs: tuple[Ints, Ints], route: PartitionRoute
+) -> tuple[Ints, Ints]:
+    """The pairs, of a row found in several slices only those of `one_place_each`. Memory: the keys of such rows."""
+    rows, files = pairs
+    several = np.flatnonzero(np.bincount(rows, minlength=1)[rows] > 1)
+    if not len(several):
+        return pairs
+    wanted, at = np.unique(rows[several], return_inverse=True)
+    gone = np.zeros(len(rows), bool)
+    keys = _keys_of(staged_batches(storage, staged, source), wanted)
+    gone[several] = deleted_pairs(storage, route.deleting, keys, at, files[several])
+    kept = one_place_each(rows, gone)
+    return rows[kept], files[kept]
+
+
+def _keys_of(batches: Iterable[pa.RecordBatch], rows: Ints) -> pa.ChunkedArray:
+    """Record keys of these rows of all batches, ascending."""
+    first, found = 0, []
+    for batch in batches:
+        low, high = np.searchsorted(rows, [first, first + batch.num_rows])
+        found.append(batch.column(RECORD_KEY).take(pa.array(rows[low:high] - first)))
+        first += batch.num_rows
+    return pa.chunked_array(found, pa.string())
 
 
 def _routed(

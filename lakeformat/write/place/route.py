@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.index.deleted_rows import DeletingSlice
 from lakeformat.index.log_keys import LogsWithKeys
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
@@ -117,11 +118,13 @@ class PartitionRoute:
         by_file: position of a slice among the partition's -> bucket.
         cuts: ascending keys; new keys below the first go to the first of ``inserts``, and so on.
         inserts: buckets for new keys, one more than cuts; none if new keys are dropped (deletes).
+        deleting: position -> the slices whose log files may have deleted rows.
     """
 
     by_file: Mapping[int, int]
     cuts: tuple[str, ...]
     inserts: tuple[int, ...]
+    deleting: Mapping[int, DeletingSlice] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,7 @@ def plan_routes(
     closed: frozenset[FileGroupId],
     write_id: str,
     appending: Appending = _WRITES_BASES,
+    deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
 ) -> RoutePlan:
     """Update buckets by file group, small files topped up, the rest into new file groups by key range.
 
@@ -224,6 +228,7 @@ def plan_routes(
         slices: partition path -> live slices that rows may go into.
         sizing: None if new keys are dropped.
         closed: file groups that take no inserts.
+        deleting_of: tells the slices whose log files may have deleted rows, by position.
     """
     found: dict[str, list[TagResult]] = {}
     for unit, result in zip(units, results, strict=True):
@@ -257,7 +262,8 @@ def plan_routes(
                 continue
             inserts.append(len(buckets))
             buckets.append(RoutedBucket(path, derive_file_id(write_id, -1, next(numbers)), None, 0, share.rows))
-        routes[path] = PartitionRoute(by_file, cuts, tuple(inserts))
+        deleting = {at: piece for at, piece in deleting_of(own).items() if at in updates}
+        routes[path] = PartitionRoute(by_file, cuts, tuple(inserts), deleting)
     return RoutePlan(tuple(buckets), routes)
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather
 from lakeformat.files.base_file import ROW_GROUP_ROWS
+from lakeformat.index.deleted_rows import one_place_each
 from lakeformat.index.port import Ints, Tagged, in_key_order
 from lakeformat.keys.record_keys import field_column
 from lakeformat.merge import MergeRule, stored_wins
@@ -127,9 +128,9 @@ def _without_gone(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
     """
     if tagged.gone is None:
         return tagged
-    live = np.zeros(int(tagged.keys.max(initial=-1)) + 1, bool)
-    live[tagged.keys[~tagged.gone]] = True
-    kept = ~tagged.gone | (is_own & ~live[tagged.keys])
+    mine = np.flatnonzero(~tagged.gone | is_own)
+    kept = np.zeros(len(tagged.keys), bool)
+    kept[mine[one_place_each(tagged.keys[mine], tagged.gone[mine])]] = True
     left = np.setdiff1d(tagged.keys, tagged.keys[kept])
     new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
     return replace(tagged, keys=tagged.keys[kept], files=tagged.files[kept], new=new, gone=None, base_rows=None)
