@@ -279,10 +279,11 @@ class TimelineStore:
     def archived_unseen(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
         """Commits that have completed since these were all, and have been archived already; by instant time.
 
-        The archive is read only if the oldest of the known commits has left the timeline.
+        The archive is read only if the oldest of the known commits has left the timeline; commits that savepoints hold
+        there do not tell, as long as there are others.
         """
         held = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
-        oldest = min(known - held, default="")
+        oldest = min(known - held, default=max(known, default=""))
         if oldest and oldest in timeline.commit_times:
             return []
         archive = self.archived(oldest)

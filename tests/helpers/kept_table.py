@@ -64,7 +64,8 @@ class KeptTable(WrittenTable):
             at -= 1
         place = at if self.version < 8 else len(self.past)
         before, older = self.past[place - 1], self.past[at - 1].model if at else {}
-        entry = Entry(result.instant_time, before.model, before.columns, True, before.sure, older)
+        # The archive takes it by its instant, however late it completed.
+        entry = Entry(result.instant_time, before.model, before.columns, True, before.sure and place == at, older)
         self.past.insert(place, entry)
         self.forget(self.variant.kept)
 
@@ -250,7 +251,7 @@ class KeptTable(WrittenTable):
         held = self.held[which % len(self.held)]
         if self.plans and self.version < 8:
             return  # The range ends before what is pending.
-        errors = () if held.entry.sure else (lakeformat.InstantNotAvailableError,)
+        errors = () if self.reaches_back(held) else (lakeformat.InstantNotAvailableError,)
         changes = self.refused(lambda: self.table.changes(held.until).to_arrow(meta_columns=False), *errors)
         if changes is None:
             return
@@ -267,7 +268,7 @@ class KeptTable(WrittenTable):
         held = self.held[which % len(self.held)]
         if self.plans and self.version < 8:
             return
-        errors = () if held.entry.sure else (lakeformat.InstantNotAvailableError,)
+        errors = () if self.reaches_back(held) else (lakeformat.InstantNotAvailableError,)
         images = self.refused(lambda: self.table.changes(held.until, images=True).to_arrow(), *errors)
         if images is None:
             return
@@ -279,6 +280,10 @@ class KeptTable(WrittenTable):
             folded |= {self.key(row): row for change in commit if (row := change["after"]) is not None}
         assert folded == self.model
         self.did("fold_images")
+
+    def reaches_back(self, held: Held) -> bool:
+        """Whether all that was written since must still be there."""
+        return held.entry.sure and (bool(held.entry.instant) or all(entry.sure for entry in self.past))
 
     def keyed(self, rows: list[Row]) -> Model:
         keyed: dict[Key, Row] = {self.key(row): row for row in rows}

@@ -117,6 +117,19 @@ def test_a_writer_that_began_before_sees_conflicts_with_archived_commits(tmp_pat
     assert store.archived_unseen(timeline, timeline.commit_times) == []
 
 
+def test_a_write_after_going_back_to_a_savepoint_is_not_held_against_what_was_archived_before(tmp_path: Path) -> None:
+    table = made(tmp_path / "t", 8)
+    saved = table.savepoint().instant_time
+    before = table.to_arrow().sort_by("id")
+    for _ in range(3):
+        table.upsert(rows(7))
+    table.archive(min_commits=1)
+    table.restore(saved)
+    assert table.snapshot().timeline.commit_times == {saved}
+    table.upsert(rows(7))
+    assert table.to_arrow().sort_by("id").equals(before)
+
+
 def test_what_cleaning_keeps_readable_stays_on_the_timeline(tmp_path: Path) -> None:
     table = made(tmp_path / "t", 12, **{"hoodie.cleaner.commits.retained": 8})
     commits = table.snapshot().timeline.commits
