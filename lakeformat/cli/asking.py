@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import typer
@@ -122,7 +124,9 @@ def read(
         if rows_held.num_rows > _SHOWN:
             remark(f"the first {_SHOWN} rows; --limit shows more, --count tells how many there are")
         return
-    write_rows(scan.to_batches(), kind, output, pairs(storage_option))
+    # Rows that go to the terminal themselves show how far they have come.
+    quiet = replace(scan, shows_progress=output is not None or not sys.stdout.isatty())
+    write_rows(quiet.to_batches(), kind, output, pairs(storage_option))
 
 
 def plan(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.layout.boxes import Boxes
-from lakeformat.layout.estimates import NOW, Estimate, Estimates
+from lakeformat.layout.estimates import NOW, Estimate, Estimates, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ _TITLES: Final = {NOW: "as it lies now"}
 Extents = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
-def draw(report: Estimates, plane: Sequence[str] = ()) -> Any:
+def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None = None) -> Any:
     """See `LayoutReport.figure`."""
     try:
         from matplotlib.figure import Figure
@@ -40,14 +40,27 @@ def draw(report: Estimates, plane: Sequence[str] = ()) -> Any:
     except ImportError:
         raise InvalidInputError("pictures need matplotlib: pip install 'lakeformat[plot]'") from None
     shown = _columns(report, plane)
-    across = 2 if len(report.layouts) > 2 else len(report.layouts)
-    down = -(-len(report.layouts) // across)
+    panels_of = [(report, layout, _TITLES.get(layout.name, layout.name)) for layout in report.layouts]
+    if after is not None:
+        if after.columns != report.columns:
+            raise InvalidInputError(
+                f"the reports are on {', '.join(report.columns)} and on {', '.join(after.columns)}; "
+                "make both on the same columns"
+            )
+        panels_of = [(report, report.layouts[0], "before"), (after, after.layouts[0], "after")]
+    across = 2 if len(panels_of) > 1 else 1
+    down = -(-len(panels_of) // across)
     figure = Figure(figsize=(5.2 * across, 5.0 * down + 1.1), facecolor="white", layout="constrained")
     panels = figure.subplots(down, across, squeeze=False).flat
-    for panel, layout in zip(panels, report.layouts, strict=False):
-        _panel(panel, report, layout, shown)
+    for panel, (of, layout, title) in zip(panels, panels_of, strict=False):
+        best = layout.name == of.best and layout.name != NOW
+        _panel(panel, of, layout, shown, f"{title}{', reads least' if best else ''}")
     head = f"{report.rows:,} rows in {report.files:,} files: what filters on {' and '.join(report.columns)} read"
-    figure.suptitle(f"{head}\n{report.advice}", fontsize=12, color=_TEXT)
+    told = report.advice
+    if after is not None:
+        # The last line keeps the titles of the panels apart.
+        told = f"{percent(report.layouts[0].read)} of the files before, {percent(after.layouts[0].read)} after\n"
+    figure.suptitle(f"{head}\n{told}", fontsize=12, color=_TEXT)
     figure.legend(
         handles=[
             Patch(
@@ -80,7 +93,7 @@ def _columns(report: Estimates, plane: Sequence[str]) -> tuple[int, ...]:
     return tuple(report.columns.index(name) for name in chosen)
 
 
-def _panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, ...]) -> None:
+def _panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, ...], title: str) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Rectangle
 
@@ -111,7 +124,6 @@ def _panel(panel: Axes, report: Estimates, layout: Estimate, shown: tuple[int, .
         frame = Rectangle((x, y), x_end - x, y_end - y, fill=False, edgecolor=_FILTER, linewidth=1.8, zorder=5)
         panel.add_patch(frame)
     best = layout.name == report.best and layout.name != NOW
-    title = f"{_TITLES.get(layout.name, layout.name)}{', reads least' if best else ''}"
     panel.set_title(title, loc="left", fontsize=12, color=_TEXT, fontweight="bold", pad=20)
     told = f"filters read {100 * layout.read:.1f} % of the files; this one {touched.sum():,} of {len(boxes):,}"
     panel.text(0, 1.018, told, transform=panel.transAxes, fontsize=9.5, color=_READ[1] if best else _TEXT)

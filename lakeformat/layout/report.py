@@ -81,22 +81,25 @@ class LayoutReport(Estimates):
         head = f"Files that a filter skips which holds {percent(self.selectivity)} of the rows"
         return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
 
-    def figure(self, plane: Sequence[str] = ()) -> Any:
+    def figure(self, plane: Sequence[str] = (), *, after: LayoutReport | None = None) -> Any:
         """A matplotlib figure: what files span in the plane of two columns, a panel for each layout.
 
         Args:
             plane: two of the columns; the first two by default. One column is drawn against the order of files.
+            after: a later report on the same columns: two panels, the table as it lay and as it lies.
 
         Raises:
             InvalidInputError: matplotlib is missing (``pip install 'lakeformat[plot]'``), or no such columns.
         """
         from lakeformat.layout.picture import draw
 
-        return draw(self, plane)
+        return draw(self, plane, after)
 
-    def to_png(self, path: str | PathLike[str], plane: Sequence[str] = ()) -> None:
-        """Write the figure as a PNG file on this machine; errors as of `figure`."""
-        self.figure(plane).savefig(path, format="png", dpi=150)
+    def to_png(
+        self, path: str | PathLike[str], plane: Sequence[str] = (), *, after: LayoutReport | None = None
+    ) -> None:
+        """Write the figure as a PNG file on this machine; arguments and errors as of `figure`."""
+        self.figure(plane, after=after).savefig(path, format="png", dpi=150)
 
 
 def report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeformat.codec.progress import Progress, looked_at, progress
 from lakeformat.files.footers import group_bytes, open_parquet, vanished
 from lakeformat.read.ahead import in_order
 from lakeformat.read.batches import read_split
@@ -31,25 +33,41 @@ _HELD_BYTES: Final = 64 << 20
 Footers = Mapping[str, pq.FileMetaData]
 
 
-def read_all(storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+def read_all(
+    storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadPlan, *, shows: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The rows of all splits, in the order of the plan, whatever the number of cores.
 
     Memory: for each thread, of which there is one per core and at most `_MOST_THREADS`, the pages of one row group and
     `_HELD` batches of up to `BATCH_ROWS` rows, or fewer of `_HELD_BYTES`; the footers of one split.
 
+    Args:
+        shows: how far the read has come, where somebody looks.
+
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
     """
+    if not (shows and looked_at()):
+        yield from _read_all(storage, snapshot, query, plan, None)
+        return
+    with progress("read", sum(split.size_bytes for split in plan.splits)) as shown:
+        yield from _read_all(storage, snapshot, query, plan, shown)
+
+
+def _read_all(
+    storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadPlan, shown: Progress | None
+) -> Iterator[pa.RecordBatch]:
     schema = snapshot.schema
     if schema is None:
         return
     pieces = (piece for split in plan.splits for piece in _pieces(storage, split))
     threads = min(_MOST_THREADS, pa.cpu_count())
     first = list(islice(pieces, 2))
-    alone = len(first) < 2 or threads < 2
+    alone, seen = len(first) < 2 or threads < 2, set[str]()
 
     def opened(piece: Split, footers: Footers) -> Generator[pa.RecordBatch, None, None]:
-        return read_split(storage, piece, query, schema, footers=footers, threads=alone)
+        rows = read_split(storage, piece, query, schema, footers=footers, threads=alone)
+        return rows if shown is None else _told(rows, piece, shown, seen)
 
     streams = (opened(piece, footers) for piece, footers in chain(first, pieces))
     if alone:
@@ -59,6 +77,19 @@ def read_all(storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadP
         yield from in_order(
             streams, threads=threads, held=_HELD * threads, held_bytes=_HELD_BYTES * threads, size_of=_size_of
         )
+
+
+def _told(
+    rows: Generator[pa.RecordBatch, None, None], piece: Split, shown: Progress, seen: set[str]
+) -> Generator[pa.RecordBatch, None, None]:
+    """The same rows; their bytes are read when the last of them has come."""
+    with closing(rows):
+        for batch in rows:
+            yield batch
+            shown.advance(0, rows=batch.num_rows)
+    paths = {part.path for part in piece.parts} - seen
+    seen |= paths
+    shown.advance(piece.size_bytes, files=len(paths))
 
 
 def _size_of(batch: pa.RecordBatch) -> int:

@@ -44,6 +44,9 @@ class Scan:
 
     Anything that takes Arrow streams (``__arrow_c_stream__``: polars, pandas, duckdb, pyarrow, another table) takes a
     scan.
+
+    Attributes:
+        shows_progress: on a terminal or in a notebook, once a read takes two seconds.
     """
 
     storage: Storage
@@ -52,6 +55,7 @@ class Scan:
     split_bytes: int
     limit: int | None = None
     verify: bool = False
+    shows_progress: bool = True
 
     def __repr__(self) -> str:
         return f"Scan({self.storage.location!r}, columns={self.query.schema.names})"
@@ -94,7 +98,7 @@ class Scan:
         if self.verify:
             batches = read_verified(self.storage, self.snapshot, self.query, split_bytes=self.split_bytes)
         else:
-            batches = read_all(self.storage, self.snapshot, self.query, self.plan())
+            batches = read_all(self.storage, self.snapshot, self.query, self.plan(), shows=self.shows_progress)
         if self.limit is not None:
             batches = _first(batches, self.limit)
         return pa.RecordBatchReader.from_batches(self.query.schema, batches)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.html import html_rows
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import group_bytes, read_metadata
 from lakeformat.files.slice_reader import SliceLeft, look_at_slice
@@ -64,6 +65,17 @@ class ReadPlan:
     bytes_after: int
     row_groups: int | None
     row_groups_after: int | None
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: what each step of pruning leaves."""
+        steps = [
+            ("all files", self.files, self.bytes),
+            ("by name: partition values", self.files_after_names, self.bytes_after_names),
+            ("by statistics", self.files_after_stats, self.bytes_after_stats),
+        ]
+        if self.row_groups is not None:
+            steps.append((f"row groups, of {self.row_groups:,}", self.row_groups_after or 0, self.bytes_after))
+        return html_rows(("left", "count", "bytes"), steps, caption="what a read touches")
 
     def describe(self) -> str:
         """For people."""

@@ -44,7 +44,8 @@ class SparkDeleter:
                     failed = delete_here(storage, parts[task])
                     yield from answers({"path": path, "why": why} for path, why in failed.items())
 
-        return {answer["path"]: answer["why"] for answer in collected(numbered(self.spark, tasks, run, ANSWER))}
+        frame = numbered(self.spark, tasks, run, ANSWER)
+        return {answer["path"]: answer["why"] for answer in collected(frame, storage, "clean: delete files")}
 
 
 def deleter_for(spark: SparkSession) -> Deleter:

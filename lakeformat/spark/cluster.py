@@ -81,7 +81,13 @@ class SparkRewriter:
         found = self._whole(engine.storage, {at: groups[at] for at in whole}, [sizes[at] for at in whole], settings)
         return [*found, *self._divided(engine.storage, {at: groups[at] for at in divided}, settings)]
 
-    def _run(self, tasks: Sequence[Sequence[int]], step: Callable[[int], Iterable[dict[str, Any]]]) -> list[Any]:
+    def _run(
+        self,
+        storage: Storage,
+        what: str,
+        tasks: Sequence[Sequence[int]],
+        step: Callable[[int], Iterable[dict[str, Any]]],
+    ) -> list[Any]:
         """Answers of all steps, some steps a task, in no order."""
         if not tasks:
             return []
@@ -92,7 +98,7 @@ class SparkRewriter:
                     for at in tasks[task]:
                         yield from answers(step(at))
 
-        return collected(numbered(self._spark, len(tasks), run, ANSWER))
+        return collected(numbered(self._spark, len(tasks), run, ANSWER), storage, f"cluster: {what}")
 
     def _whole(
         self, storage: Storage, groups: dict[int, Group], sizes: Sequence[int], settings: RewriteSettings
@@ -105,7 +111,7 @@ class SparkRewriter:
                 worker = GroupRewrite(storage, named, pool, 1)
                 yield from map(asdict, worker.run(str(numbers_[at]), groups[numbers_[at]]))
 
-        return [written(answer) for answer in self._run(self._bundled(sizes), rewrite)]
+        return [written(answer) for answer in self._run(storage, "rewrite small groups", self._bundled(sizes), rewrite)]
 
     def _divided(self, storage: Storage, groups: dict[int, Group], settings: RewriteSettings) -> list[Written]:
         order, schema = [*groups], settings.files.schema
@@ -115,7 +121,7 @@ class SparkRewriter:
             found = divide(open_group(storage, group.partition_path, group.slices, schema), settings)
             yield {"group": order[at], "ranges": base64.b85encode(pickle.dumps(found)).decode()}
 
-        found = self._run([[at] for at in range(len(order))], ranged)
+        found = self._run(storage, "sample ranges", [[at] for at in range(len(order))], ranged)
         ranges: dict[int, Ranges] = {
             one["group"]: pickle.loads(base64.b85decode(one["ranges"]))  # noqa: S301  Our own task's.
             for one in found
@@ -134,7 +140,7 @@ class SparkRewriter:
             yield {"group": spills[at].group, **asdict(runs)}
 
         runs: dict[int, list[Spilled]] = {}
-        for one in self._run([[at] for at in range(len(spills))], spilled):
+        for one in self._run(storage, "sort into runs", [[at] for at in range(len(spills))], spilled):
             found_runs = tuple(Run(**run) for run in one["runs"])
             runs.setdefault(one["group"], []).append(Spilled(one["path"], found_runs))
         parts = [(at, number) for at in groups for number in range(ranges[at].count)]
@@ -149,7 +155,7 @@ class SparkRewriter:
 
         per_task = max((int(one.per_file) for one in ranges.values()), default=1)
         tasks = grouped(bundle(weights, task_weight=per_task, at_least=cores(self._spark)))
-        return [written(answer) for answer in self._run(tasks, merged)]
+        return [written(answer) for answer in self._run(storage, "merge runs", tasks, merged)]
 
     def _bundled(self, sizes: Sequence[int]) -> list[list[int]]:
         return bundled(self._spark, sizes, task_bytes=self._task_bytes)

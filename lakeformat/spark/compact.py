@@ -56,7 +56,8 @@ class SparkCompactor:
                         named = replace(settings, write_token=f"{at}-{attempt()}")  # No other attempt has it.
                         yield from answers([asdict(compact_slice(storage, slices[at], named, threads=False))])
 
-        return [written(answer) for answer in collected(numbered(self._spark, len(tasks), run, ANSWER))]
+        frame = numbered(self._spark, len(tasks), run, ANSWER)
+        return [written(answer) for answer in collected(frame, storage, "compact: merge log files")]
 
 
 def compactor_for(spark: SparkSession) -> Compactor:

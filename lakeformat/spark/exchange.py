@@ -65,7 +65,7 @@ class SparkExchange:
             message = writer.write(batches)
             return [{"task": message.task, **asdict(message.staged)}]
 
-        found = sorted(self._input(rows, stage), key=lambda answer: answer["task"])
+        found = sorted(self._input(rows, stage, "stage"), key=lambda answer: answer["task"])
         return [_staged(answer) for answer in found]
 
     def write_direct(
@@ -88,7 +88,7 @@ class SparkExchange:
             files = [asdict(file) for file in message.written]
             return [{"task": message.task, "rows": message.rows, "files": files, "staged": staged}]
 
-        found = sorted(self._input(rows, write), key=lambda answer: answer["task"])
+        found = sorted(self._input(rows, write, "encode"), key=lambda answer: answer["task"])
         files = [written(file) for answer in found for file in answer["files"]]
         staged = [_staged(answer["staged"]) for answer in found if answer["staged"] is not None]
         return files, staged, sum(answer["rows"] for answer in found)
@@ -126,16 +126,20 @@ class SparkExchange:
                         raise
                     yield from answers(asdict(file) for file in written)
 
-        return [written(answer) for answer in collected(numbered(self._spark, len(groups), run, ANSWER))]
+        frame = numbered(self._spark, len(groups), run, ANSWER)
+        return [written(answer) for answer in self._collected(frame, "sort")]
 
-    def _input(self, rows: DataFrame, step: Callable[[Batches], Any]) -> list[dict[str, Any]]:
+    def _collected(self, frame: DataFrame, step: str) -> list[dict[str, Any]]:
+        return collected(frame, self._engine.storage, f"{self._job.operation.value}: {step}")
+
+    def _input(self, rows: DataFrame, prepare: Callable[[Batches], Any], step: str) -> list[dict[str, Any]]:
         schema = arrow_schema(rows.schema)
 
         def run(batches: Batches) -> Batches:
             with plain_errors():
-                yield from answers(step(conform(batch, schema) for batch in batches))
+                yield from answers(prepare(conform(batch, schema) for batch in batches))
 
-        return collected(rows.mapInArrow(run, ANSWER))
+        return self._collected(rows.mapInArrow(run, ANSWER), step)
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
         """See `Exchange`."""
@@ -154,7 +158,8 @@ class SparkExchange:
                         result = tag_unit(storage, units[at], staged, settings, path, pool)
                         yield from answers([{"unit": at, **asdict(result)}])
 
-        found = {answer.pop("unit"): answer for answer in collected(numbered(self._spark, len(groups), run, ANSWER))}
+        frame = numbered(self._spark, len(groups), run, ANSWER)
+        found = {answer.pop("unit"): answer for answer in self._collected(frame, "tag")}
         return [_tag_result(found[at]) for at in range(len(units))]
 
     def write(self, work: RouteTasks) -> list[Written]:
@@ -181,7 +186,7 @@ class SparkExchange:
 
         routed = numbered(self._spark, len(staged), route, schema)
         sorted_ = routed.repartition(count, TASK).sortWithinPartitions(BUCKET)
-        return [written(answer) for answer in collected(sorted_.mapInArrow(write, ANSWER))]
+        return [written(answer) for answer in self._collected(sorted_.mapInArrow(write, ANSWER), "write")]
 
     def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[Written]:
         """The next versions of base files that take no rows, several files a task (`lakeformat.write.rewrite`)."""
@@ -200,7 +205,8 @@ class SparkExchange:
                         for file in rewritten(storage, buckets[at], at, named):
                             yield from answers([asdict(file)])
 
-        return [written(answer) for answer in collected(numbered(self._spark, len(groups), write, ANSWER))]
+        frame = numbered(self._spark, len(groups), write, ANSWER)
+        return [written(answer) for answer in self._collected(frame, "write")]
 
 
 def _groups(tasks: Sequence[int]) -> list[list[int]]:

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from lakeformat import errors
 from lakeformat.files.facts import FileStats
 from lakeformat.model.commit import LogsMerged, WriteStat
+from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
 from lakeformat.write.place.route import bundle
 
@@ -34,6 +35,7 @@ __all__ = [
     "collected",
     "context_of",
     "cores",
+    "described",
     "grouped",
     "has_executors",
     "numbered",
@@ -48,6 +50,8 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 ANSWER: Final = "answer string"
 #: Masters ``local`` and ``local[2]``; ``local-cluster`` has executors of its own.
 _LOCAL: Final = re.compile(r"local(\[.*\])?")
+#: Spark's local property behind ``setJobDescription``.
+_DESCRIPTION: Final = "spark.job.description"
 _OURS: Final = re.compile(r"(?:^|: )lakeformat\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
@@ -104,9 +108,40 @@ def numbered(spark: SparkSession, count: int, step: Callable[[Batches], Batches]
     return spark.range(0, count, 1, count).mapInArrow(step, schema)
 
 
-def collected(frame: DataFrame) -> list[dict[str, Any]]:
-    """Run the job: the answers of one attempt per task. Errors of ours come as what they were."""
-    with task_errors():
+@contextmanager
+def described(frame: DataFrame, what: str) -> Iterator[None]:
+    """Jobs of this thread say in Spark's UI what they are for, after the user's own words, which come back.
+
+    Over Spark Connect a tag says it, since descriptions are the server's.
+    """
+    spark = frame.sparkSession
+    context = context_of(spark)
+    if context is not None:
+        before = context.getLocalProperty(_DESCRIPTION)
+        context.setLocalProperty(_DESCRIPTION, f"{before}: {what}" if before else what)
+        try:
+            yield
+        finally:
+            context.setLocalProperty(_DESCRIPTION, before)
+        return
+    tag = what.replace(",", ";")  # Spark's own separator.
+    ours = tag not in spark.getTags()
+    spark.addTag(tag)
+    try:
+        yield
+    finally:
+        if ours:
+            spark.removeTag(tag)
+
+
+def collected(frame: DataFrame, storage: Storage, what: str) -> list[dict[str, Any]]:
+    """Run the job: the answers of one attempt per task. Errors of ours come as what they were.
+
+    Args:
+        what: verb and step, for Spark's UI; the table's place is put between them.
+    """
+    verb, _, step = what.partition(": ")
+    with described(frame, f"lakeformat {verb} {storage.location}: {step}"), task_errors():
         return [json.loads(row[0]) for row in frame.collect()]
 
 

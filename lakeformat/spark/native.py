@@ -28,7 +28,7 @@ from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
 from lakeformat.read.told import NO_FOLDERS, FolderValues, Told, folder_values, told_of
 from lakeformat.spark.conditions import column_of, condition_of, quoted
 from lakeformat.spark.host import plain_errors
-from lakeformat.spark.jobs import Batches, cores, numbered, numbers, task_errors
+from lakeformat.spark.jobs import Batches, cores, described, numbered, numbers, task_errors
 from lakeformat.spark.scan import parquet_scan
 from lakeformat.spark.types import spark_schema
 from lakeformat.storage.port import Storage
@@ -198,8 +198,9 @@ def check_skipping(
         frame = spark.read.format("lakehouse").options(
             **{"as.of.instant": snapshot.instant_time}, where=where, **secrets
         )
-        with task_errors():
-            frame.option("lakeformat.read.verify", "true").load(location).count()
+        rows = frame.option("lakeformat.read.verify", "true").load(location)
+        with described(rows, f"lakeformat read {location}: verify skipping"), task_errors():
+            rows.count()
 
 
 def _read_by_us(

@@ -6,13 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from lakeformat.storage.port import Clock
 
-__all__ = ["REPORT_KEY", "Report", "progress", "read_report", "steps_table", "summary"]
-
-T = TypeVar("T")
+__all__ = ["REPORT_KEY", "Report", "read_report", "steps_table", "summary"]
 
 #: Key of the commit's ``extraMetadata`` under which the report stands, as JSON.
 REPORT_KEY: Final = "lakeformat.report"
@@ -68,19 +66,6 @@ def steps_table(steps: Iterable[Mapping[str, Any]]) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """The same items, with a progress line on a terminal if the work takes more than two seconds.
-
-    Drawn by tqdm (``lakeformat[progress]``); without it, or without a terminal, nothing is drawn.
-    """
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        yield from items
-        return
-    yield from tqdm(items, total=total, desc=f"{what}: file groups", delay=2, leave=False, disable=None)
 
 
 def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:

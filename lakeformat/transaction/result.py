@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, TypeVar
 
 from lakeformat.codec.html import html_rows
+from lakeformat.timeline.funnel import draw_funnel, stages_of
 from lakeformat.timeline.report import steps_table, summary
 
 T = TypeVar("T", "RowCounts", "FileCounts")
@@ -74,6 +76,19 @@ class WriteResult:
     def describe(self) -> str:
         """The summary, and a line a step: seconds, and what it counted."""
         return "\n".join([str(self), steps_table(self.report["steps"])])
+
+    def figure(self) -> Any:
+        """A matplotlib figure of how the write found its keys: keys, key ranges, footer filters, files.
+
+        Raises:
+            InvalidInputError: the write looked for no keys in files, or matplotlib is missing
+                (``pip install 'lakeformat[plot]'``).
+        """
+        return draw_funnel(f"{self.operation} {self.instant_time}", stages_of(self.report))
+
+    def to_png(self, path: str | PathLike[str]) -> None:
+        """Write the figure as a PNG file on this machine; errors as of `figure`."""
+        self.figure().savefig(path, format="png", dpi=150)
 
     def _repr_html_(self) -> str:
         """What notebooks show: the line, and a table of the steps."""

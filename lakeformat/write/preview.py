@@ -12,6 +12,7 @@ from lakeformat.codec.html import html_rows
 from lakeformat.config.resolve import Options
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.funnel import draw_funnel, stages_of
 from lakeformat.timeline.report import Report, steps_table
 from lakeformat.write.decide.job import plan_job
 from lakeformat.write.place.profile import BucketPlan, plan_buckets
@@ -97,6 +98,18 @@ class WritePlan:
             )
             lines += [f"    {_line(file)}" for file in mine]
         return "\n".join([*lines, steps_table(self.steps)])
+
+    def figure(self) -> Any:
+        """A matplotlib figure of how the write would find its keys, as `WriteResult.figure` shows one that was made."""
+        told = {
+            "steps": self.steps,
+            "rows": {"updated": self.updates, "inserted": self.inserts},
+            "files": {
+                "merged": sum(file.file_id is not None for file in self.files),
+                "created": sum(file.file_id is None for file in self.files),
+            },
+        }
+        return draw_funnel(f"{self.operation}, planned and not made", stages_of(told))
 
     def _repr_html_(self) -> str:
         """What notebooks show: a line a file; the first hundred of many."""

@@ -14,13 +14,13 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from lakeformat.codec.progress import FILES, progress
 from lakeformat.errors import WriteConflictError
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.files import join_path
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
-from lakeformat.timeline.report import progress
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.hooks import Hooks, hooks_of
 from lakeformat.transaction.markers import announce, marker_kind, prepare_partition
@@ -175,9 +175,19 @@ class WriteSession:
 
         # Large buckets first, so that no thread is left with one at the end.
         order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))
-        with ThreadPoolExecutor(self._threads) as pool:
-            done = progress(pool.map(one, order), len(order), self.job.operation.value)
-            return [written for written in done if written is not None]
+        with (
+            progress(self.job.operation.value, len(order), FILES) as shown,
+            ThreadPoolExecutor(self._threads) as pool,
+        ):
+
+            def told(at: int) -> Written | None:
+                if (written := one(at)) is None:
+                    shown.advance(1)
+                else:
+                    shown.advance(1, rows=written.stat.num_writes, size_bytes=written.stat.size_bytes)
+                return written
+
+            return [written for written in pool.map(told, order) if written is not None]
 
     def _announce(self, instant_time: str, path: str, *, merges: bool) -> None:
         kind = marker_kind(path, self.engine.store.layout, merges=merges)

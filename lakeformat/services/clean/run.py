@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from lakeformat.codec.clean_files import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
+from lakeformat.codec.progress import FILES, progress
 from lakeformat.config.life_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
 from lakeformat.config.resolve import Options
 from lakeformat.errors import LakeformatError, StorageError
@@ -89,9 +90,9 @@ def delete_here(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
         except StorageError as error:
             failed[path] = str(error)
 
-    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+    with progress("clean", len(paths), FILES) as shown, ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         for _ in pool.map(delete, paths):
-            pass
+            shown.advance(1)
     return failed
 
 

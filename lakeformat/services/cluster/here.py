@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lakeformat.codec.progress import SILENT, Progress, progress
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.clustering import ClusteringPlan
 from lakeformat.model.files import FileGroupId, FileSlice
@@ -60,10 +61,18 @@ class GroupRewrite:
 
     Args:
         pool: threads that work; those that call `run` wait for them.
+        shown: is told of bytes of the groups' old files.
     """
 
-    def __init__(self, storage: Storage, settings: RewriteSettings, pool: Executor, threads: int) -> None:
-        self.storage, self.settings, self.pool, self.threads = storage, settings, pool, threads
+    def __init__(
+        self,
+        storage: Storage,
+        settings: RewriteSettings,
+        pool: Executor,
+        threads: int,
+        shown: Progress = SILENT,
+    ) -> None:
+        self.storage, self.settings, self.pool, self.threads, self.shown = storage, settings, pool, threads, shown
 
     def run(self, number: str, group: Group) -> list[Written]:
         """The group's new files, in the settings' folder."""
@@ -72,25 +81,35 @@ class GroupRewrite:
         ordered = bool(self.settings.ordering.columns)
         if ordered and 2 * source.memory_bytes <= self.settings.buffer_bytes:
             with suppress(TooLargeError):  # A few rows told too little of the others.
-                return MemoryRewrite(self.storage, self.settings, self.pool).run(number, source)
+                return self._told(MemoryRewrite(self.storage, self.settings, self.pool).run(number, source), group)
         if not self.pool.submit(lambda: source.rows).result():
             return []
         if ordered:
-            return self._through_storage(number, source)
-        return self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)]).result()
+            return self._through_storage(number, source, group.size_bytes)
+        stream = self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)])
+        return self._told(stream.result(), group)
 
-    def _through_storage(self, number: str, source: GroupSource) -> list[Written]:
+    def _told(self, files: list[Written], group: Group) -> list[Written]:
+        self.shown.advance(group.size_bytes, rows=sum(file.stat.num_writes for file in files), files=len(files))
+        return files
+
+    def _through_storage(self, number: str, source: GroupSource, size_bytes: int) -> list[Written]:
         settings, tasks = self.settings, min(self.threads, len(source.slices))
         ranges = self.pool.submit(divide, source, settings).result()
         part = replace(settings, buffer_bytes=settings.buffer_bytes // tasks)
 
         def spilled(at: int) -> Spilled:
             path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
-            return spill(source, source.slices[at::tasks], ranges, part, path)
+            runs = spill(source, source.slices[at::tasks], ranges, part, path)
+            self.shown.advance(size_bytes // (2 * tasks))  # Sorting the rows is half of the work, merging the other.
+            return runs
 
         def merged(at: int) -> list[Written]:
             place = number, source.partition_path
-            return [*merge_range(self.storage, spills, place, at, ranges, settings)]
+            files = [*merge_range(self.storage, spills, place, at, ranges, settings)]
+            rows = sum(file.stat.num_writes for file in files)
+            self.shown.advance(size_bytes // (2 * ranges.count), rows=rows, files=len(files))
+            return files
 
         spills = gathered([self.pool.submit(spilled, at) for at in range(tasks)])
         files = gathered([self.pool.submit(merged, at) for at in range(ranges.count)])
@@ -108,7 +127,12 @@ def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSetti
     at_once = max(1, min(threads, len(groups)))
     own = replace(settings, buffer_bytes=settings.buffer_bytes // at_once)
     # Threads that wait are apart from threads that work, so that no two wait for each other.
-    with reused_memory(), ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(at_once) as waiting:
-        worker = GroupRewrite(engine.storage, own, pool, threads)
+    with (
+        reused_memory(),
+        progress("cluster", sum(group.size_bytes for group in groups)) as shown,
+        ThreadPoolExecutor(threads) as pool,
+        ThreadPoolExecutor(at_once) as waiting,
+    ):
+        worker = GroupRewrite(engine.storage, own, pool, threads, shown)
         jobs = [waiting.submit(worker.run, str(at), group) for at, group in enumerate(groups)]
         return [file for files in gathered(jobs) for file in files]

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from lakeformat.codec.avro_schema import with_meta
+from lakeformat.codec.progress import progress
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, KeyFacts, roomy_filter
 from lakeformat.files.footers import key_footer
 from lakeformat.files.inherited import inherited_facts
@@ -23,14 +24,11 @@ from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
-from lakeformat.timeline.report import progress
 from lakeformat.transaction.written import Written
 from lakeformat.write.make.handles import ahead
 from lakeformat.write.rows.arrow_pool import reused_memory
 
 __all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice", "side_by_side"]
-
-_WHAT: Final = "compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +136,15 @@ def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: Com
     threads = side_by_side(logs, cores * settings.buffer_bytes, cores)
     idle = threads < cores
 
-    def compact(one: SliceToCompact) -> Written:
-        return compact_slice(engine.storage, one, settings, threads=idle)
+    with (
+        reused_memory(),
+        progress("compact", sum(one.piece.size_bytes for one in order)) as shown,
+        ThreadPoolExecutor(threads) as pool,
+    ):
 
-    with reused_memory(), ThreadPoolExecutor(threads) as pool:
-        return [*progress(pool.map(compact, order), len(order), _WHAT)]
+        def compact(one: SliceToCompact) -> Written:
+            written = compact_slice(engine.storage, one, settings, threads=idle)
+            shown.advance(one.piece.size_bytes, rows=written.stat.num_writes, files=1)
+            return written
+
+        return [*pool.map(compact, order)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakeformat.codec.html import html_pairs
 from lakeformat.config.resolve import Options
 from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
@@ -85,9 +86,16 @@ class Description:
         return tuple(said)
 
     def __str__(self) -> str:
+        return "\n".join(f"{name:<16}{text}" for name, text in self._lines().items())
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the same lines as a table."""
+        return html_pairs(self._lines())
+
+    def _lines(self) -> dict[str, str]:
         kept = ", ".join(save.instant_time for save in self.savepoints)
         small = f"{self.small_files:,} below {_bytes(self.small_limit)}"
-        lines = {
+        return {
             "table": f"{self.name}, version {self.version}, {self.kind}",
             "at": self.location,
             "keys": ", ".join(self.record_key) or "generated",
@@ -104,7 +112,6 @@ class Description:
             "savepoints": kept or "none",
             "to do": "; ".join(self.advice) or "nothing",
         }
-        return "\n".join(f"{name:<16}{text}" for name, text in lines.items())
 
 
 def describe(engine: Engine, options: Options) -> Description:

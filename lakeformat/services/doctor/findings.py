@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from lakeformat.codec.html import html_rows
+
 __all__ = ["Finding", "Findings", "Kind"]
 
 
@@ -80,6 +82,12 @@ class Findings:
     def of(self, kind: Kind) -> tuple[Finding, ...]:
         """Those of a kind."""
         return tuple(each for each in self.findings if each.kind is kind)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: a line a finding."""
+        rows = [(each.kind.value, each.path, each.rows, each.size_bytes, each.cure) for each in self.findings]
+        head = str(self).splitlines()[0]
+        return html_rows(("what", "where", "rows", "bytes", "cure"), rows, caption=head)
 
     def __str__(self) -> str:
         if not self.findings:

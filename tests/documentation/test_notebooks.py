@@ -1,0 +1,56 @@
+"""The notebooks run from a fresh folder, and are stored without what they showed somebody once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.helpers.pages import ROOT
+
+NOTEBOOKS: Final = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def cells(notebook: Path, kind: str) -> list[dict[str, Any]]:
+    return [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == kind]
+
+
+def test_there_is_one_for_each_audience_and_the_site_has_them() -> None:
+    assert [notebook.stem for notebook in NOTEBOOKS] == ["operations", "plain-python", "pyspark"]
+    page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+    assert [notebook.name for notebook in NOTEBOOKS if f"(notebooks/{notebook.name})" not in page] == []
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_no_output_is_stored(notebook: Path) -> None:
+    code = cells(notebook, "code")
+    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"]] == []
+    assert len(cells(notebook, "markdown")) >= len(code) // 2
+
+
+def test_the_cells_of_plain_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (plain,) = (notebook for notebook in NOTEBOOKS if notebook.stem == "plain-python")
+    names: dict[str, Any] = {}
+    for cell in cells(plain, "code"):
+        text = "".join(line for line in cell["source"] if not line.startswith("%"))
+        exec(compile(text, cell["id"], "exec"), names)  # noqa: S102
+    assert names["table"].exists() is False  # The last cell takes the folder away.
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_kernel_runs_it_and_shows_a_picture(notebook: Path, tmp_path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    document = nbformat.read(notebook, as_version=4)
+    NotebookClient(document, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output.get("data", {}) for cell in document.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("image/png" in data for data in shown)
+    assert any("text/html" in data for data in shown)

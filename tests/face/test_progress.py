@@ -1,0 +1,82 @@
+"""Long work shows itself on a terminal, and nowhere else."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lakeformat.codec.progress import BYTES, looked_at, progress
+
+WORK: Final = """
+import sys
+import numpy as np, pyarrow as pa
+import lakeformat
+
+rows = pa.table({"id": np.arange(3000), "part": np.arange(3000) % 3, "x": np.arange(3000) % 101})
+table = lakeformat.create(sys.argv[1], rows.schema, record_key="id", partition_by="part", table_type="merge_on_read")
+table.upsert(rows)
+table.upsert(rows.slice(0, 100))
+assert table.to_arrow().num_rows == 3000
+table.compact()
+table.cluster("x")
+assert len(table.clean(versions=1).files)
+"""
+#: At once, at every step, and what was drawn stays.
+DRAWN: Final = {"TQDM_DELAY": "0", "TQDM_MININTERVAL": "0", "TQDM_LEAVE": "1"}
+
+
+def on_a_terminal(path: Path, environment: dict[str, str]) -> str:
+    """All that the work puts on a terminal of 200 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
+    command = [sys.executable, "-c", WORK, str(path)]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, **environment}) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while some := os.read(ours, 65536):
+                shown += some
+        except OSError:  # Linux's way to say that nobody holds the other end.
+            pass
+        finally:
+            os.close(ours)
+    assert process.returncode == 0, shown.decode()
+    return shown.decode()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals of Linux")
+def test_each_long_work_is_drawn_on_a_terminal(tmp_path: Path) -> None:
+    shown = on_a_terminal(tmp_path / "t", DRAWN)
+    ended = {found[1]: found[2] for found in re.finditer(r"(\w+): 100%\|[^|]*\|([^\r\n]*)", shown)}
+    assert set(ended) == {"upsert", "read", "compact", "cluster", "clean"}
+    assert "3,000 rows, 3 files" in ended["read"]
+    assert "3,000 rows" in ended["cluster"]
+    assert all("<" in counts for counts in ended.values())  # The time left stands behind it.
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals of Linux")
+def test_the_environment_switches_it_off(tmp_path: Path) -> None:
+    assert on_a_terminal(tmp_path / "t", {**DRAWN, "TQDM_DISABLE": "1"}) == ""
+
+
+def test_nothing_is_drawn_into_a_pipe(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WORK, str(tmp_path / "t")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **DRAWN})
+    assert (done.stdout, done.stderr) == ("", "")
+    assert not looked_at() or sys.stderr.isatty()
+
+
+def test_work_that_is_more_than_was_planned_ends_at_the_whole() -> None:
+    with progress("read", 10, BYTES) as shown:
+        shown.advance(8)
+        shown.advance(8, rows=1)
