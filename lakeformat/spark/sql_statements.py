@@ -5,6 +5,7 @@ Spark computes queries, conditions and values; the rows that change go through `
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -13,25 +14,31 @@ from uuid import uuid4
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
+from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from lakeformat.spark.frames import read
 from lakeformat.spark.table import LakehouseTable
-from lakeformat.spark.types import spark_schema
+from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.sql_statements.calls import called_table, run_call
+from lakeformat.sql_statements.care import run_on
 from lakeformat.sql_statements.changes import changed_rows, clauses_of, joined_rows
+from lakeformat.sql_statements.define import create_table, drop_table
+from lakeformat.sql_statements.definitions import CreateTable, DropTable
+from lakeformat.sql_statements.known import KnownTable
 from lakeformat.sql_statements.parse import (
     Call,
     Delete,
     Insert,
     MergeInto,
     Query,
-    Statement,
     TableName,
     Update,
     When,
-    parse_statement,
     path_tables,
 )
+from lakeformat.sql_statements.past import ChangedTable, PastTable, as_of, past_tables
+from lakeformat.sql_statements.understand import AnyStatement, understand
+from lakeformat.sql_statements.upkeep import ShowTables
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.result import WriteResult
 
@@ -42,6 +49,8 @@ __all__ = ["sql", "view"]
 
 #: Where a session keeps the path of a view: it is the session's own, on classic Spark and over Connect.
 _VIEW: Final = "lakeformat.view."
+_OPTIONS: Final = "lakeformat.options.of.view."
+_ROW_NUMBER: Final = "monotonically_increasing_id()"
 
 
 def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame:
@@ -60,7 +69,33 @@ def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame
     frame = read(spark, path, **options)
     frame.createOrReplaceTempView(name)
     spark.conf.set(_VIEW + name.lower(), path)
+    spark.conf.unset(_OPTIONS + name.lower())
     return frame
+
+
+class _Views:
+    """Names that the session knows, as `KnownTables`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def get(self, name: str) -> KnownTable | None:
+        """What `view` or ``create table`` gave the name to."""
+        path = self.spark.conf.get(_VIEW + name.lower(), None)
+        if path is None:
+            return None
+        return KnownTable(str(path), json.loads(self.spark.conf.get(_OPTIONS + name.lower(), None) or "{}"))
+
+    def put(self, name: str, table: KnownTable) -> None:
+        """Give a name, as `view` does, with options for all that is done by it."""
+        view(self.spark, name, table.path, **table.options)
+        self.spark.conf.set(_OPTIONS + name.lower(), json.dumps(dict(table.options)))
+
+    def forget(self, name: str) -> None:
+        """Take a name back."""
+        self.spark.conf.unset(_VIEW + name.lower())
+        self.spark.conf.unset(_OPTIONS + name.lower())
+        self.spark.catalog.dropTempView(name)
 
 
 def sql(spark: SparkSession, text: str) -> DataFrame:
@@ -70,19 +105,22 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'")  # doctest: +SKIP
 
     ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables made
-    known by `view` or named by their path (``lakehouse.`/data/flights```); whatever else goes to ``spark.sql``, with
-    such tables in it at their newest commit. Conditions and values are Spark's own expressions. A merge may join on
-    any condition; a row of the table that two rows of the source match is refused.
+    known by `view` or named by their path (``lakehouse.`/data/flights```); ``create table ... using lakehouse`` makes
+    them, in the session's warehouse if it says no location, and ``describe``, ``show partitions``, ``alter table``,
+    ``optimize``, ``vacuum``, ``restore`` and ``truncate`` take them, too. Whatever else goes to ``spark.sql``, with
+    such tables in it at their newest commit, or as they were (``flights version as of 3``). Conditions and values are
+    Spark's own expressions. A merge may join on any condition; a row of the table that two rows of the source match is
+    refused.
 
     Raises:
         InvalidInputError: a clause that is not taken, or a table that nobody has named.
         WriteConflictError: another writer was in the way; a retry is safe.
     """
     said = text.strip().rstrip(";")
-    statement = parse_statement(said)
     runner = _Runner(spark)
+    statement = understand(said, lambda name: runner.views.get(name) is not None)
     try:
-        return runner.run(statement)
+        return runner.run(statement, said)
     finally:
         runner.close()
 
@@ -91,7 +129,7 @@ class _Runner:
     """Carries statements out in one session."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
+        self.spark, self.views = spark, _Views(spark)
         self._views: list[str] = []
 
     def _named(self, frame: DataFrame) -> str:
@@ -105,8 +143,10 @@ class _Runner:
         for name in self._views:
             self.spark.catalog.dropTempView(name)
 
-    def run(self, statement: Statement) -> DataFrame:
-        """One statement."""
+    def run(self, statement: AnyStatement, text: str) -> DataFrame:
+        """One statement; what it changes may be a table of Spark's own catalog."""
+        if isinstance(statement, MergeInto | Update | Delete | Insert) and self._is_sparks(statement.target):
+            return self.query(text)
         match statement:
             case MergeInto():
                 return self.merge(statement)
@@ -120,37 +160,78 @@ class _Runner:
                 return self.call(statement)
             case Query():
                 return self.query(statement.text)
+            case ShowTables():
+                return self.spark.sql(text)
+            case CreateTable():
+                if self._is_sparks(statement.target):
+                    raise InvalidInputError(f"{statement.target.name!r} is Spark's own already; choose another name")
+                made = create_table(statement, self.views, self)
+                return self._rows(made) if isinstance(made, pa.Table) else self._told(made)
+            case DropTable():
+                return self._rows(drop_table(statement, self.views))
+            case _:
+                return self._rows(run_on(statement, self._table(statement.target)[0]))
 
-    def _path(self, name: str) -> str | None:
-        path = self.spark.conf.get(_VIEW + name.lower(), None)
-        return None if path is None else str(path)
+    def _is_sparks(self, target: TableName) -> bool:
+        is_ours = target.path is not None or self.views.get(target.name) is not None
+        return not is_ours and self.spark.catalog.tableExists(target.name)
+
+    def _rows(self, answer: pa.Table) -> DataFrame:
+        return self.spark.createDataFrame(answer.to_pylist(), spark_schema(answer.schema))
+
+    # --- as `Host` of `create_table` -------------------------------------------------------------------
+
+    def default_path(self, name: str) -> str:
+        """In the session's warehouse, as Spark's own tables."""
+        return f"{str(self.spark.conf.get('spark.sql.warehouse.dir')).rstrip('/')}/{name.lower()}"
+
+    def selected(self, query: str) -> tuple[DataFrame, pa.Schema]:
+        """The rows of a query, not computed yet."""
+        rows = self.query(query)
+        return rows, arrow_schema(rows.schema)
+
+    def overwritten(self, table: KnownTable, rows: DataFrame) -> WriteResult:
+        """Put rows in place of those of a table."""
+        return LakehouseTable.forPath(self.spark, table.path, **table.options).overwrite(rows)
 
     def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
-        path = named.path or self._path(named.name)
-        if path is None:
+        known = KnownTable(named.path) if named.path is not None else self.views.get(named.name)
+        if known is None:
             raise TableNotFoundError(
                 f"no table is known as {named.name!r}; say lakeformat.spark.view(spark, {named.name!r}, path), or "
                 "write lakehouse.`/its/path`"
             )
-        return LakehouseTable.forPath(self.spark, path), path
+        return LakehouseTable.forPath(self.spark, known.path, **known.options), known.path
 
     def query(self, text: str) -> DataFrame:
         """A query of the newest commits."""
-        plain, paths = path_tables(text)
+        now, past = past_tables(text, lambda name: self.views.get(name) is not None)
+        for name, each in past.items():
+            self._past(each).createOrReplaceTempView(name)
+        plain, paths = path_tables(now)
         for name, path in paths.items():
             read(self.spark, path).createOrReplaceTempView(name)
         for word in set(re.findall(r"\w+", plain)):
-            known = self._path(word)
+            known = self.views.get(word)
             if known is not None:
-                read(self.spark, known).createOrReplaceTempView(word)
+                read(self.spark, known.path, **known.options).createOrReplaceTempView(word)
         return self.spark.sql(plain)
+
+    def _past(self, past: PastTable | ChangedTable) -> DataFrame:
+        """A table as it was, or what has changed since."""
+        table, path = self._table(past.target)
+        if isinstance(past, PastTable):
+            return read(self.spark, path, as_of=as_of(table.engine.store, past.kind, past.said))
+        asked = {QUERY_TYPE: "incremental", BEGIN: past.since}
+        asked |= {END: past.until} if past.until is not None else {}
+        asked |= {FORMAT: "cdc"} if past.images else {"meta_columns": "false"}
+        return self.spark.read.format("lakehouse").options(**asked).load(path)
 
     def call(self, call: Call) -> DataFrame:
         """A procedure."""
         said = called_table(call)
-        table = LakehouseTable.forPath(self.spark, self._path(said) or said)
-        answer = run_call(call, table)
-        return self.spark.createDataFrame(answer.to_pylist(), spark_schema(answer.schema))
+        known = self.views.get(said) or KnownTable(said)
+        return self._rows(run_call(call, LakehouseTable.forPath(self.spark, known.path, **known.options)))
 
     def insert(self, said: Insert) -> DataFrame:
         """Rows by position, or by the names given."""
@@ -193,9 +274,10 @@ class _Runner:
         table, path = self._table(target)
         snapshot = table.engine.writable()
         columns = _columns(table, snapshot)
-        stored = self._named(self._at(path, snapshot.instant_time))
+        stored = self._named(self._at(path, snapshot))
         clauses = clauses_of(table.config, columns.names, whens, None)
-        rows = self.spark.sql(changed_rows(columns.names, whens, target, stored, None))
+        numbers = None if table.config.record_fields else _ROW_NUMBER
+        rows = self.query(changed_rows(columns.names, whens, target, stored, None, row_number=numbers))
         return self._told(table.merge_rows(self._fitted(rows, columns), clauses, snapshot))
 
     def merge(self, said: MergeInto) -> DataFrame:
@@ -205,12 +287,15 @@ class _Runner:
         columns = _columns(table, snapshot)
         clauses = clauses_of(table.config, columns.names, said.whens, said)
         source = self.query(f"select * from {said.source}")
-        joined = joined_rows(said, self._named(source), self._named(self._at(path, snapshot.instant_time)))
-        text = changed_rows(columns.names, said.whens, said.target, joined, (said.source_name, source.columns))
-        return self._told(table.merge_rows(self._fitted(self.spark.sql(text), columns), clauses, snapshot))
+        joined = joined_rows(said, self._named(source), self._named(self._at(path, snapshot)))
+        numbers = None if table.config.record_fields else _ROW_NUMBER
+        given = (said.source_name, source.columns)
+        text = changed_rows(columns.names, said.whens, said.target, joined, given, row_number=numbers)
+        return self._told(table.merge_rows(self._fitted(self.query(text), columns), clauses, snapshot))
 
-    def _at(self, path: str, instant_time: str | None) -> DataFrame:
-        return read(self.spark, path, as_of=instant_time) if instant_time else read(self.spark, path)
+    def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
+        """The table as it stood; without a record key the stored ones beside its columns."""
+        return read(self.spark, path, as_of=snapshot.instant_time, meta_columns=not snapshot.config.record_fields)
 
     def _fitted(self, rows: DataFrame, columns: pa.Schema) -> DataFrame:
         """With the table's types, where Spark's casts fail rather than lose a value (ANSI mode)."""

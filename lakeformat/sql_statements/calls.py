@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, nearest
 from lakeformat.sql_statements.parse import Call
 
-__all__ = ["called_table", "run_call"]
+__all__ = ["called_table", "run_call", "told"]
 
 _TABLE: Final = ("table", "path", "basepath", "base_path")
 
@@ -55,7 +55,8 @@ def _listed(text: Any) -> list[str] | None:
     return None if text is None else [name.strip() for name in str(text).split(",") if name.strip()]
 
 
-def _result(result: Any) -> pa.Table:
+def told(result: Any) -> pa.Table:
+    """What a verb answered, as one row: the instant, and the line that it prints."""
     return pa.table({"instant_time": [getattr(result, "instant_time", "")], "result": [str(result)]})
 
 
@@ -69,22 +70,22 @@ def _clustering(table: Any, said: Mapping[str, Any]) -> pa.Table:
     if str(said.get("op", "")).lower() == "schedule":
         planned = table.schedule_clustering(by, **how)
         return _planned(planned)
-    return _result(table.cluster(by, **how))
+    return told(table.cluster(by, **how))
 
 
 def _compaction(table: Any, said: Mapping[str, Any]) -> pa.Table:
     if str(said.get("op", "run")).lower() == "schedule":
         planned = table.schedule_compaction()
         return _planned(planned)
-    return _result(table.compact())
+    return told(table.compact())
 
 
 def _clean(table: Any, said: Mapping[str, Any]) -> pa.Table:
-    return _result(table.clean(commits=said.get("retain_commits"), hours=said.get("hours_retained")))
+    return told(table.clean(commits=said.get("retain_commits"), hours=said.get("hours_retained")))
 
 
 def _ttl(table: Any, said: Mapping[str, Any]) -> pa.Table:
-    return _result(table.expire_partitions(days=said.get("retain_days")))
+    return told(table.expire_partitions(days=said.get("retain_days")))
 
 
 def _commits(table: Any, said: Mapping[str, Any]) -> pa.Table:
@@ -107,7 +108,7 @@ def _verb(name: str, argument: str, *, wanted: bool = True) -> Callable[[Any, Ma
         given = said.get(argument)
         if wanted and given is None:
             raise InvalidInputError(f"the call needs {argument} => '...'")
-        return _result(getattr(table, name)(*([] if given is None else [given])))
+        return told(getattr(table, name)(*([] if given is None else [given])))
 
     return run
 

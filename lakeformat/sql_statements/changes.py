@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from uuid import uuid4
 
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import TableConfig
 from lakeformat.sql_statements.parse import MergeInto, TableName, When
 from lakeformat.write.statements.clauses import Clause, Kind
+from lakeformat.write.statements.merge_into import STORED_KEY
 
 __all__ = ["changed_rows", "clauses_of", "joined_rows"]
 
@@ -39,6 +42,8 @@ def changed_rows(
     target: TableName,
     joined: str,
     source: tuple[str, Sequence[str]] | None,
+    *,
+    row_number: str | None = None,
 ) -> str:
     """The query.
 
@@ -46,11 +51,15 @@ def changed_rows(
         columns: of the table.
         joined: `joined_rows`, or without a source the name of the table's rows.
         source: what qualifies its columns, and these; None without a source.
+        row_number: of a table without a record key, whose rows have `RECORD_KEY`: an expression that numbers new ones.
     """
     rows = joined if source is not None else f"(select *, true as {_MATCHED} from {joined}) as `{target.called}`"
     taken = [f"when {_taken(when, source is not None)} then {at}" for at, when in enumerate(whens)]
     chosen = f"(case {' '.join(taken)} end)"
     values = [f"{chosen} as {_DOES}"]
+    if row_number is not None:
+        new = f"concat('{uuid4().int}_0_', cast({row_number} as string))"  # Looks as keys that writes generate.
+        values.append(f"coalesce(`{target.called}`.`{RECORD_KEY}`, {new}) as {STORED_KEY}")
     for name in columns:
         said = [(at, _value(when, name, source)) for at, when in enumerate(whens)]
         parts = " ".join(f"when {at} then {value}" for at, value in said if value is not None)
@@ -87,10 +96,6 @@ def clauses_of(
 ) -> tuple[Clause, ...]:
     """The same as clauses of a merge by key, which take what Spark has computed."""
     fixed = {name.partition(".")[0].lower() for name in (*config.record_fields, *config.partition_fields)}
-    if not config.record_fields:
-        raise InvalidInputError(
-            "rows of a table without a record key cannot be told apart; change them by LakehouseTable.update and delete"
-        )
     clauses = []
     for at, when in enumerate(whens):
         where = f"source.{_DOES} = {at}"

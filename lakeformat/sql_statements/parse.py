@@ -29,8 +29,13 @@ __all__ = [
     "TableName",
     "Update",
     "When",
+    "column_named",
+    "first_word",
     "parse_statement",
     "path_tables",
+    "shortened",
+    "syntax_tree",
+    "table_named",
 ]
 
 #: How a path is said in the place of a table's name.
@@ -150,12 +155,30 @@ def parse_statement(text: str) -> Statement:
         InvalidInputError: a statement of ours that cannot be read, or a clause that is not taken; names it.
         InvalidOptionError: sqlglot is not installed.
     """
-    first = _FIRST_WORD.match(text)
-    word = first[1].lower() if first else ""
+    word = first_word(text)
     if word == "call":
         return _call(text)
     if word not in _READERS:
         return Query(text)
+    node = syntax_tree(text)
+    if type(node).__name__.lower() != word:
+        raise InvalidInputError(f"cannot read the {word} statement {shortened(text)}; see the clauses in docs/sql.md")
+    return _READERS[word](node)
+
+
+def first_word(text: str) -> str:
+    """The verb of a statement, in lower case; comments before it do not count."""
+    first = _FIRST_WORD.match(text)
+    return first[1].lower() if first else ""
+
+
+def syntax_tree(text: str) -> Any:
+    """One statement as sqlglot's tree.
+
+    Raises:
+        InvalidInputError: it cannot be read, or is more than one.
+        InvalidOptionError: sqlglot is not installed.
+    """
     try:
         import sqlglot
     except ImportError as error:
@@ -167,13 +190,13 @@ def parse_statement(text: str) -> Statement:
         raise InvalidInputError(f"cannot read the statement: {said}") from None
     if len(parsed) != 1:
         raise InvalidInputError(f"{len(parsed)} statements at once; give one")
-    node = parsed[0]
-    if type(node).__name__.lower() != word:
-        raise InvalidInputError(f"cannot read the {word} statement {_short(text)}; see the clauses in docs/sql.md")
-    return _READERS[word](node)
+    if type(parsed[0]).__name__ == "Command":  # What sqlglot has no tree for.
+        raise InvalidInputError(f"cannot read {shortened(text)}; see the clauses in docs/sql.md")
+    return parsed[0]
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """A piece of SQL as messages quote it."""
     flat = " ".join(text.split())
     return repr(flat if len(flat) <= 60 else f"{flat[:57]}...")
 
@@ -187,11 +210,16 @@ def _where(node: Expression) -> str | None:
     return None if where is None else _sql(where.this)
 
 
-def _table(node: Any) -> TableName:
+def table_named(node: Any) -> TableName:
+    """A table of the tree.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
     if type(node).__name__ == "Schema":
         node = node.this
     if type(node).__name__ != "Table":
-        raise InvalidInputError(f"{_short(node.sql('spark'))} is no table; name one, or write lakehouse.`/its/path`")
+        raise InvalidInputError(f"{shortened(node.sql('spark'))} is no table; name one, or write lakehouse.`/its/path`")
     alias = node.alias or None
     if node.args.get("db") is not None and str(node.args["db"].name).lower() in _FORMATS:
         return TableName(node.name, node.name, alias)
@@ -199,7 +227,7 @@ def _table(node: Any) -> TableName:
     return TableName(".".join(parts), None, alias)
 
 
-def _column(node: Expression) -> str:
+def column_named(node: Expression) -> str:
     """The bare name of an assigned column; a qualifier is the target's."""
     if type(node).__name__ != "Column":
         raise InvalidInputError(f"{node.sql('spark')} cannot be set; only whole columns can")
@@ -207,19 +235,19 @@ def _column(node: Expression) -> str:
 
 
 def _assigned(nodes: list[Expression]) -> dict[str, str]:
-    return {_column(each.this): each.expression.sql("spark") for each in nodes}
+    return {column_named(each.this): each.expression.sql("spark") for each in nodes}
 
 
 def _update(node: Any) -> Update:
     if node.args.get("from_") is not None or node.args.get("from") is not None:
         raise InvalidInputError("update ... from is not taken; write merge into")
-    return Update(_table(node.this), _assigned(node.expressions), _where(node))
+    return Update(table_named(node.this), _assigned(node.expressions), _where(node))
 
 
 def _delete(node: Any) -> Delete:
     if node.args.get("using"):
         raise InvalidInputError("delete ... using is not taken; write merge into")
-    return Delete(_table(node.this), _where(node))
+    return Delete(table_named(node.this), _where(node))
 
 
 def _insert(node: Any) -> Insert:
@@ -232,11 +260,11 @@ def _insert(node: Any) -> Insert:
     partition: dict[str, str] = {}
     for each in found.expressions if found is not None else ():
         if type(each).__name__ == "EQ":
-            partition[_column(each.this)] = each.expression.sql("spark")
+            partition[column_named(each.this)] = each.expression.sql("spark")
     if node.expression is None:
         raise InvalidInputError("the insert has no rows; add values or a select")
     overwrite = bool(node.args.get("overwrite"))
-    return Insert(_table(node.this), node.expression.sql("spark"), columns, overwrite, partition)
+    return Insert(table_named(node.this), node.expression.sql("spark"), columns, overwrite, partition)
 
 
 def _merge(node: Any) -> MergeInto:
@@ -250,7 +278,7 @@ def _merge(node: Any) -> MergeInto:
     if on is None:
         raise InvalidInputError("the merge has no condition; add on t.key = s.key")
     whens = tuple(_when(each) for each in node.args["whens"].expressions)
-    return MergeInto(_table(node.this), source.sql("spark"), str(name), on.sql("spark"), whens)
+    return MergeInto(table_named(node.this), source.sql("spark"), str(name), on.sql("spark"), whens)
 
 
 def _when(node: Any) -> When:
@@ -284,7 +312,7 @@ def _inserted(then: Any) -> dict[str, str] | None:
 def _call(text: str) -> Call:
     found = _CALL.fullmatch(text)
     if found is None:
-        raise InvalidInputError(f"cannot read {_short(text)}; write call procedure(name => value, ...)")
+        raise InvalidInputError(f"cannot read {shortened(text)}; write call procedure(name => value, ...)")
     named: dict[str, Any] = {}
     unnamed: list[Any] = []
     rest, at = found[2].strip(), 0

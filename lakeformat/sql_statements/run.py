@@ -5,15 +5,23 @@ Memory: the columns of tables that a query names, where it has no condition on o
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, TableNotFoundError
+from lakeformat.model.instant import AsOf
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.sql_statements.calls import called_table, run_call
+from lakeformat.sql_statements.care import run_on
 from lakeformat.sql_statements.changes import changed_rows, clauses_of, joined_rows
+from lakeformat.sql_statements.define import create_table, drop_table
+from lakeformat.sql_statements.definitions import CreateTable, DropTable
+from lakeformat.sql_statements.known import GIVEN, KnownTable
 from lakeformat.sql_statements.parse import (
     Call,
     Delete,
@@ -23,9 +31,13 @@ from lakeformat.sql_statements.parse import (
     TableName,
     Update,
     When,
-    parse_statement,
+    first_word,
     path_tables,
+    shortened,
 )
+from lakeformat.sql_statements.past import PastTable, as_of, past_tables
+from lakeformat.sql_statements.understand import AnyStatement, understand
+from lakeformat.sql_statements.upkeep import ShowTables
 from lakeformat.statements import merge_rows
 from lakeformat.table import Table, open_table
 from lakeformat.transaction.result import WriteResult
@@ -35,6 +47,10 @@ if TYPE_CHECKING:
 
 __all__ = ["sql"]
 
+_ROW_NUMBER: Final = "row_number() over ()"
+#: First words of what duckdb computes; "" is a parenthesis.
+_QUERIES: Final = frozenset({"select", "with", "values", "from", "table", ""})
+
 
 def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
     """Run one statement of Spark SQL on tables and on any Arrow data; needs ``lakeformat[sql]`` and duckdb.
@@ -43,9 +59,11 @@ def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
     >>> lakeformat.sql("delete from lakehouse.`/data/flights` where month = 3").rows.deleted  # doctest: +SKIP
 
     Args:
-        text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``.
+        text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``, or
+            one that makes, describes or keeps a table: ``create table``, ``describe``, ``optimize`` ...
         tables: name -> a `lakeformat.Table`, the path of one, or rows as `lakeformat.Table.upsert` takes them. Tables
-            may also be named by path in the text: ``lakehouse.`/data/flights```.
+            may also be named by path in the text: ``lakehouse.`/data/flights```, or by the name that ``create table``
+            gave them in this process.
 
     Returns:
         the rows of a query or a call; of a write its result.
@@ -55,23 +73,16 @@ def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
         TableNotFoundError: a table that nobody has named.
         WriteConflictError: another writer was in the way; a retry is safe.
     """
-    statement = parse_statement(text.strip().rstrip(";"))
     runner = _Runner(tables)
-    match statement:
-        case Query():
-            return runner.query(statement.text)
-        case Call():
-            said = called_table(statement)
-            return run_call(statement, runner.table(TableName(said, None if said in tables else said)))
-        case Insert():
-            return runner.insert(statement)
-        case Delete():
-            return runner.delete(statement)
-        case Update():
-            when = When("matched", statement.where, "update", statement.values)
-            return runner.changed(statement.target, (when,))
-        case MergeInto():
-            return runner.merge(statement)
+    return runner.run(understand(text.strip().rstrip(";"), lambda name: True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A table as it was; None is now."""
+
+    table: Table
+    as_of: AsOf | None
 
 
 class _Runner:
@@ -79,6 +90,90 @@ class _Runner:
 
     def __init__(self, tables: Mapping[str, Any]) -> None:
         self.tables = {name.lower(): rows for name, rows in tables.items()}
+
+    def run(self, statement: AnyStatement) -> pa.Table | WriteResult:
+        """One statement."""
+        match statement:
+            case Query():
+                if (word := first_word(statement.text)) not in _QUERIES:
+                    cure = "; write create table ... using lakehouse" * (word == "create")
+                    raise InvalidInputError(f"{shortened(statement.text)} is not taken without Spark{cure}")
+                return self.query(statement.text)
+            case Call():
+                said = called_table(statement)
+                is_path = said.lower() not in self.tables and GIVEN.get(said) is None
+                return run_call(statement, self.table(TableName(said, said if is_path else None)))
+            case Insert():
+                return self.insert(statement)
+            case Delete():
+                return self.delete(statement)
+            case Update():
+                when = When("matched", statement.where, "update", statement.values)
+                return self.changed(statement.target, (when,))
+            case MergeInto():
+                return self.merge(statement)
+            case CreateTable():
+                return create_table(statement, self, self)
+            case DropTable():
+                return drop_table(statement, self)
+            case ShowTables():
+                names = fnmatch.filter({*self.tables, *GIVEN.all()}, statement.like or "*")
+                return pa.table({"tableName": pa.array(sorted(names), pa.string())})
+            case _:
+                return run_on(statement, self.table(statement.target))
+
+    # --- names, as `KnownTables`: those of the call come before those of the process -------------------
+
+    def get(self, name: str) -> KnownTable | None:
+        """What a name stands for."""
+        said = self.tables.get(name.lower())
+        if said is None:
+            return GIVEN.get(name)
+        if isinstance(said, Table):
+            return KnownTable(said.engine.storage.location)
+        if not isinstance(said, str | os.PathLike):
+            raise InvalidInputError(f"{name!r} is rows and no table; choose another name")
+        return KnownTable(os.fspath(said))
+
+    def put(self, name: str, table: KnownTable) -> None:
+        """Give a name, unless the call has."""
+        if name.lower() not in self.tables:
+            GIVEN.put(name, table)
+
+    def forget(self, name: str) -> None:
+        """Take a name back.
+
+        Raises:
+            InvalidInputError: the call has given it.
+        """
+        if name.lower() in self.tables:
+            raise InvalidInputError(f"{name!r} is named by this call alone; leave it out of the call")
+        GIVEN.forget(name)
+
+    def _is_table(self, name: str) -> bool:
+        said = self.tables.get(name.lower(), GIVEN.get(name))
+        return isinstance(said, Table | KnownTable | str | os.PathLike)
+
+    # --- rows, as `Host` ------------------------------------------------------------------------------
+
+    def default_path(self, name: str) -> str:
+        """Nowhere: plain Python has no warehouse.
+
+        Raises:
+            InvalidInputError: always.
+        """
+        raise InvalidInputError(
+            f"create table {name} has no place; add location '/its/path', or give {name}='/its/path'"
+        )
+
+    def selected(self, query: str) -> tuple[pa.Table, pa.Schema]:
+        """The rows of a query."""
+        rows = self.query(query)
+        return rows, rows.schema
+
+    def overwritten(self, table: KnownTable, rows: pa.Table) -> WriteResult:
+        """Put rows in place of those of a table."""
+        return open_table(table.path, **table.options).overwrite(rows)
 
     def table(self, named: TableName) -> Table:
         """A table of ours.
@@ -90,6 +185,8 @@ class _Runner:
         if named.path is not None:
             return open_table(named.path)
         known = self.tables.get(named.name.lower())
+        if known is None and (given := GIVEN.get(named.name)) is not None:
+            return open_table(given.path, **given.options)
         if known is None:
             raise TableNotFoundError(
                 f"no table is known as {named.name!r}; give {named.name}=table, or write lakehouse.`/its/path`"
@@ -102,8 +199,18 @@ class _Runner:
 
     def query(self, text: str, **more: Any) -> pa.Table:
         """The rows that duckdb computes."""
-        plain, paths = path_tables(text)
-        sources = {**self.tables, **{name: open_table(path) for name, path in paths.items()}, **more}
+        now, past = past_tables(text, lambda name: name.lower() not in more and self._is_table(name))
+        plain, paths = path_tables(now)
+        sources: dict[str, Any] = {name: GIVEN.get(name) for name in GIVEN.all()}
+        sources |= {**self.tables, **{name: KnownTable(path) for name, path in paths.items()}, **more}
+        for name, each in past.items():
+            table = self.table(each.target)
+            if isinstance(each, PastTable):
+                sources[name] = _Past(table, as_of(table.engine.store, each.kind, each.said))
+            elif each.images:
+                sources[name] = table.changes(each.since, each.until, images=True).to_arrow()
+            else:
+                sources[name] = table.changes(each.since, each.until).to_arrow()
         return _computed(plain, sources)
 
     def insert(self, said: Insert) -> WriteResult:
@@ -140,7 +247,8 @@ class _Runner:
         seen = table.engine.writable()
         columns = table.schema
         clauses = clauses_of(table.config, columns.names, whens, None)
-        text = changed_rows(columns.names, whens, target, "lakeformat_stored", None)
+        numbers = None if table.config.record_fields else _ROW_NUMBER
+        text = changed_rows(columns.names, whens, target, "lakeformat_stored", None, row_number=numbers)
         rows = self.query(text, lakeformat_stored=_stored(table, seen.instant_time))
         return self._merged(table, rows, columns, clauses, seen)
 
@@ -152,7 +260,9 @@ class _Runner:
         clauses = clauses_of(table.config, columns.names, said.whens, said)
         source = self.query(f"select * from {said.source}")  # noqa: S608
         joined = joined_rows(said, "lakeformat_source", "lakeformat_stored")
-        text = changed_rows(columns.names, said.whens, said.target, joined, (said.source_name, source.column_names))
+        numbers = None if table.config.record_fields else _ROW_NUMBER
+        given = (said.source_name, source.column_names)
+        text = changed_rows(columns.names, said.whens, said.target, joined, given, row_number=numbers)
         rows = self.query(text, lakeformat_source=source, lakeformat_stored=_stored(table, seen.instant_time))
         return self._merged(table, rows, columns, clauses, seen)
 
@@ -161,7 +271,10 @@ class _Runner:
 
 
 def _stored(table: Table, instant_time: str | None) -> pa.Table:
-    return table.to_arrow(as_of=instant_time, meta_columns=False) if instant_time else table.schema.empty_table()
+    key = [] if table.config.record_fields else [RECORD_KEY]
+    if instant_time:
+        return table.to_arrow([*table.schema.names, *key], as_of=instant_time)
+    return pa.schema([*table.schema, *(pa.field(name, pa.string()) for name in key)]).empty_table()
 
 
 def _fitted(rows: pa.Table, columns: pa.Schema) -> pa.Table:
@@ -195,12 +308,26 @@ def _computed(text: str, sources: Mapping[str, Any]) -> pa.Table:
         wanted = {str(node.name).lower() for node in tree.find_all(sqlglot.exp.Identifier)}
         has_star = any(not isinstance(node.parent, sqlglot.exp.Count) for node in tree.find_all(sqlglot.exp.Star))
         with duckdb.connect() as connection:
+            for node in tree.find_all(sqlglot.exp.Values):
+                _name_columns(node)
             for node in tree.find_all(sqlglot.exp.Table):
                 _register(connection, str(node.name), sources, None if has_star else wanted)
             return connection.sql(tree.sql("duckdb")).to_arrow_table()
     except (sqlglot.errors.SqlglotError, duckdb.Error) as error:
         said = " ".join(str(error).split("LINE ")[0].split())
         raise InvalidInputError(f"the query cannot be computed: {said}") from None
+
+
+def _name_columns(values: Any) -> None:
+    """Columns of ``from values ...`` are col1, col2 ... in Spark."""
+    from sqlglot import exp
+
+    alias = values.args.get("alias")
+    if isinstance(values.parent, exp.From | exp.Join) and not (alias is not None and alias.columns):
+        width = len(values.expressions[0].expressions or [None])
+        name = alias.this if alias is not None else exp.to_identifier("lakeformat_values")
+        columns = [exp.to_identifier(f"col{at}") for at in range(1, width + 1)]
+        values.set("alias", exp.TableAlias(this=name, columns=columns))
 
 
 def _register(connection: DuckDBPyConnection, name: str, sources: Mapping[str, Any], wanted: set[str] | None) -> None:
@@ -212,8 +339,13 @@ def _register(connection: DuckDBPyConnection, name: str, sources: Mapping[str, A
         return  # A name of the query's own; of others duckdb tells.
     if isinstance(rows, str | os.PathLike):
         rows = open_table(rows)
+    if isinstance(rows, KnownTable):
+        rows = open_table(rows.path, **rows.options)
     if isinstance(rows, Table):
-        columns = [n for n in rows.schema.names if wanted is None or n.lower() in wanted] or rows.schema.names[:1]
-        connection.register(name, rows.to_arrow(columns))
+        rows = _Past(rows, None)
+    if isinstance(rows, _Past):
+        scan = rows.table.scan(as_of=rows.as_of)
+        columns = [n for n in scan.schema.names if wanted is None or n.lower() in wanted] or scan.schema.names[:1]
+        connection.register(name, rows.table.to_arrow(columns, as_of=rows.as_of))
     else:
         connection.register(name, rows if isinstance(rows, pa.Table) else arrow_reader(rows).read_all())

@@ -15,6 +15,7 @@ from lakeformat import InvalidInputError, UnsupportedTableError
 from lakeformat.spark import LakehouseTable, sql, view
 from tests.helpers import hudi_rs
 from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
+from tests.helpers.sql_guides import DELTA, HUDI, Step, play
 
 pytestmark = pytest.mark.spark
 
@@ -59,11 +60,25 @@ def test_a_statement_does_what_it_says(case: str, flights: Any, spark: SparkSess
 
 
 def test_queries_see_the_newest_commit_by_name_and_by_path(flights: Any, spark: SparkSession) -> None:
-    name, path, _ = flights
-    lakeformat.open(path).delete(where="id < 3")
+    name, path, held = flights
+    lakeformat.open(path).delete(where="id < 3 or id = 5")
+    sql(spark, f"update {name} set ts = 9 where id in (select max(id) from {name})")
+    assert held() == {3: FIRST[3], 4: ("a", 6.0, 9)}
     asked = f"select count(*) as n from {name} join lakehouse.`{path}` other using (id)"
-    assert sql(spark, asked).collect()[0].n == 3
+    assert sql(spark, asked).collect()[0].n == 2
     assert spark.sql("select 1 as one").collect() == sql(spark, "select 1 as one").collect()
+
+
+def test_tables_of_sparks_own_stay_sparks(spark: SparkSession, tmp_path: Path) -> None:
+    own = f"own_{next(_NUMBER)}"
+    sql(spark, f"create table {own} (a int comment 'not using hudi') using parquet location '{tmp_path}/own'")
+    sql(spark, f"insert into {own} values (1)")
+    assert sql(spark, f"select * from {own}").collect() == [(1,)]
+    assert sql(spark, f"describe {own}").collect()[0].comment == "not using hudi"
+    with pytest.raises(InvalidInputError, match="Spark's own already"):
+        sql(spark, f"create table {own} (a int) using hudi location '{tmp_path}/ours'")
+    sql(spark, f"drop table {own}")
+    assert not spark.catalog.tableExists(own)
 
 
 @pytest.mark.slow
@@ -98,3 +113,10 @@ def test_a_table_tells_of_itself_without_a_job(flights: Any, spark: SparkSession
     assert (table.exists(), table.count(), table.count("id > 3"), table.files().num_rows) == (True, 6, 2, 2)
     assert [field.name for field in table.schema.fields] == ["id", "part", "price", "ts"]
     assert not LakehouseTable.forPath(spark, f"{path}-nowhere").exists()
+
+
+@pytest.mark.parametrize("guide", [HUDI, pytest.param(DELTA, marks=pytest.mark.slow)], ids=["hudi", "delta"])
+def test_a_quick_start_runs_as_it_stands(guide: list[Step], spark: SparkSession, tmp_path: Path) -> None:
+    play(guide, lambda text: [tuple(row) for row in sql(spark, text).collect()], str(tmp_path), next(_NUMBER))
+    for table in tmp_path.iterdir():
+        hudi_rs.assert_same_rows(lakeformat.open(table))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,10 @@ from lakeformat.write.statements.assign import Assignment, check_type
 from lakeformat.write.statements.clauses import SOURCE, TARGET, BoundClause, Clause, Kind, bind_clauses, looked_at
 from lakeformat.write.statements.rewrite import check_columns, readable, with_names
 
-__all__ = ["MergePlan", "check_distinct", "merge_into", "plan_merge"]
+__all__ = ["STORED_KEY", "MergePlan", "check_distinct", "merge_into", "plan_merge"]
+
+#: A column of the source that says the stored record key of each row, where the table's keys are generated.
+STORED_KEY: Final = "lakeformat_stored_key"
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -109,20 +112,24 @@ def plan_merge(
 
     Args:
         source: the source's columns, as they come. Those the table has must fit its types; others are for
-            conditions and functions.
+            conditions and functions. With `STORED_KEY` among them, rows of a table without a record key are
+            matched by that; those to insert need one there that no other row has.
 
     Raises:
         InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
     """
     config, location = snapshot.config, store.storage.location
     table = snapshot.columns(location)
-    if not config.record_fields:
+    if not config.record_fields and STORED_KEY not in source.names:
         raise UnsupportedTableError(f"{location} has no record key to merge by; use update and delete with a condition")
     if not config.partition_fields:
         check_unpartitioned(snapshot, location)
     check_hooks(options, table)
     keys = probe_keys(store.storage, snapshot.each_file(), key_settings(config, options), options)
-    check_key_types(table, source, spelt_columns(keys))
+    if keys.generated:
+        keys = replace(keys, record_fields=(STORED_KEY,), single_key_prefixed=False)
+    else:
+        check_key_types(table, source, spelt_columns(keys))
     columns = _as_table(incoming_schema(source), table)
     bound = bind_clauses(clauses, columns, table, config)
     matched = tuple(clause for clause in bound if clause.kind is not Kind.INSERT)
