@@ -48,7 +48,7 @@ def stages_of(report: Mapping[str, Any]) -> tuple[Stage, ...]:
         Stage(
             "keys and files", keys * found, f"pairs at most, of {keys:,} keys and {found:,} files in their partitions"
         ),
-        Stage("left by key ranges", tag["after_ranges"], "least and greatest key, in each file's footer"),
+        Stage("left by key ranges", tag["after_ranges"], "each file's least and greatest key"),
         Stage("left by footer filters", tag["after_filters"], "; ".join(told)),
         Stage(
             "files written",

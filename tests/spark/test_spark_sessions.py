@@ -61,8 +61,11 @@ answers = [found()]
 register(spark)
 answers.append(found())
 table = LakehouseTable.forPath(spark, path + "-exchanged", **options)
+spark.addTag("the user's")
 table.bulk_insert(frame)
 table.upsert(frame.selectExpr("id + 5 as id", "part", "-x as x"))
+assert spark.getTags() == {"the user's"}
+spark.clearTags()
 path += "-exchanged"
 answers.append(found())
 clustered = table.cluster(by=["x", "id"], curve="z-order").report["rows"]
