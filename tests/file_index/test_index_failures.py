@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakeformat.errors import StorageError
-from lakeformat.storage import MemoryStorage
+import lakeformat
+from lakeformat.errors import LakeformatError, StorageError
+from lakeformat.storage import LocalStorage, MemoryStorage
 from lakeformat.table_state.file_index.stored import FOLDER
 from tests.helpers.index_tables import cold, foreign, index_files, judged, new_table, rows
 
@@ -124,3 +126,26 @@ def test_a_half_written_file_of_the_index_is_none() -> None:
         judged(other)
         other.upsert(rows(9))
         assert judged(cold(other)), path
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_scan_made_before_is_read_after_the_index_moved_on_and_commits_were_archived(
+    tmp_path: Path, version: int
+) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "table")  # What one knows of the table, the other has not in memory.
+    options = {"hoodie.write.table.version": version, "hoodie.clean.automatic": False}
+    table, reader = new_table(LocalStorage(str(tmp_path / "table")), **options), tmp_path / "link"
+    for number in range(12):
+        table.upsert(rows(number, number + 3, number + 4, bump=number))
+    held, before = lakeformat.open(reader).scan(), repr(table.to_arrow().sort_by("id").to_pylist())
+    table.upsert(rows(90))
+    undone = lakeformat.open(reader).scan()
+    table.rollback()
+    for number in range(3):
+        table.upsert(rows(number, bump=20))
+    table.archive(min_commits=1)
+    table.engine.storage.delete_folder(FOLDER)
+    assert repr(held.to_arrow().sort_by("id").to_pylist()) == before
+    with pytest.raises(LakeformatError, match="taken back since it was read"):
+        undone.to_arrow()

@@ -9,7 +9,8 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec.internal_schema import LATEST_SCHEMA
-from lakeformat.errors import CorruptTableError, StorageError
+from lakeformat.errors import CorruptTableError, InstantNotAvailableError, StorageError
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig, TableType
@@ -105,12 +106,37 @@ def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: 
         return None
 
     def listed() -> ListedFiles:
-        live = list_snapshot(store, config, whole, as_of).live
+        try:
+            live = list_snapshot(store, config, whole, as_of).live
+        except FileNotFoundError:
+            live = list_snapshot(_WithArchived(store, whole), config, whole, as_of, travelling=True).live
         assert isinstance(live, ListedFiles)  # noqa: S101  What listing gives.
         return live
 
     live = IndexedFiles(store.storage, manifest, changes, bounds_schema(schema), listed)
     return Snapshot(config, whole, timeline.commits[-1].time, schema, live)
+
+
+class _WithArchived(TimelineStore):
+    """Tells also the commits of a timeline loaded before that have been archived since."""
+
+    def __init__(self, store: TimelineStore, whole: Timeline) -> None:
+        super().__init__(store.storage)
+        archive = store.archived(min(whole.commit_times, default=""))
+        gone = [instant for instant in archive.completed_in("") if instant.time in whole.commit_times]
+        self._archived = {instant.time: metadata for instant, metadata in archive.commits(gone)}
+
+    def commit(self, instant: Instant) -> CommitMetadata:
+        """See `TimelineStore.commit`. Raises `InstantNotAvailableError` if the commit has been taken back."""
+        if instant.time in self._archived:
+            return self._archived[instant.time]
+        try:
+            return super().commit(instant)
+        except FileNotFoundError:
+            raise InstantNotAvailableError(
+                f"commit {instant.time} of {self.storage.location} has been taken back since it was read; read the "
+                "table again"
+            ) from None
 
 
 def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
