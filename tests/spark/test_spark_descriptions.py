@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -31,15 +32,19 @@ def descriptions(spark: SparkSession, work: Callable[[], object]) -> list[str]:
     """Of all jobs that ran meanwhile, as Spark's own status store has them, without repeats."""
     context = spark.sparkContext._jsc.sc()
 
-    def jobs() -> dict[int, str]:
+    def jobs(after: int) -> dict[int, str]:
+        """Number -> description of the newer ones; the store has the newest first, and those of other tests."""
         context.listenerBus().waitUntilEmpty()
-        found = context.statusStore().jobsList(None)
-        each = [found.apply(at) for at in range(found.size())]
-        return {job.jobId(): str(job.description().getOrElse(None)) for job in each}
+        listed = context.statusStore().jobsList(None)
+        each = (listed.apply(at) for at in range(listed.size()))
+        newer = takewhile(lambda job: job.jobId() > after, each)
+        return {job.jobId(): said.get() if (said := job.description()).isDefined() else "" for job in newer}
 
-    before = jobs()
+    context.listenerBus().waitUntilEmpty()
+    listed = context.statusStore().jobsList(None)
+    before = listed.apply(0).jobId() if listed.size() else -1
     work()
-    return list(dict.fromkeys(text for number, text in sorted(jobs().items()) if number not in before))
+    return list(dict.fromkeys(text for _, text in sorted(jobs(before).items())))
 
 
 def test_each_job_says_step_and_table(spark: SparkSession, tmp_path: Path) -> None:
