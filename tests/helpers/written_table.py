@@ -54,7 +54,9 @@ VALUES: Final = st.fixed_dictionaries(
         "_hoodie_is_deleted": st.sampled_from([None, False, True]),
     }
 )
-BATCHES: Final = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 1000), VALUES), max_size=6)
+#: Whole numbers stay below 100: wider ones Hypothesis also draws from the code's constants, and any change of those
+#: would draw other lives.
+BATCHES: Final = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 99), VALUES), max_size=6)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,116 @@
+"""``python -m benchmarks.years``: thousands of small commits with all defaults on; does time stay flat?
+
+Each engine's table lives in a process of its own. After each commit its CPU seconds are noted; after every 25th a new
+process opens the table, and files, instants and memory are counted. Targets, for ours: the last commits cost at most
+1.2 times those around the 50th, and so does opening; at most 30 instants on the timeline. 2,000 commits take four
+minutes of one core, those of delta-rs five, 200 of Hudi's ten. ``--picture years.png`` draws it
+(``pip install 'lakeformat[plot]'``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.engines import ENGINES as SPECS
+from benchmarks.peers_setup import ROOT, python_for
+from benchmarks.years.picture import draw
+from benchmarks.years.workload import Look
+
+KINDS: Final = ("6", "8", "9", "6-mor", "8-mor", "9-mor")
+#: Commits around the 50th, and as many at the end, whose medians are compared.
+WINDOW: Final = 40
+TARGET: Final = 1.2
+INSTANTS: Final = 30
+
+
+def lived(engine: str, kind: str, count: int) -> Iterator[Look]:
+    """The looks at a table, as its process tells them."""
+    path = ROOT / ".work" / "years" / f"{engine}-{kind}" / "table"
+    shutil.rmtree(path.parent, ignore_errors=True)
+    path.parent.mkdir(parents=True)
+    command = [str(python_for(SPECS[engine])), "-m", "benchmarks.years.one", engine, kind, str(count), str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            if line.startswith("{"):
+                yield Look(**json.loads(line))
+                print(f"\r{engine} {kind}: {json.loads(line)['commits']} commits", end="", file=sys.stderr)
+    if process.returncode:
+        raise SystemExit(f"{engine}: its process ended with {process.returncode}; its words stand above")
+    print(file=sys.stderr)
+    shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def early_and_late(looks: Sequence[Look]) -> tuple[float, float]:
+    """CPU seconds of a commit: the medians of those around the 50th, and of the last."""
+    seconds = [second for each in looks for second in each.seconds]
+    return statistics.median(seconds[50 - WINDOW // 2 : 50 + WINDOW // 2]), statistics.median(seconds[-WINDOW:])
+
+
+def told(title: str, looks: Sequence[Look]) -> str:
+    """A row of the table."""
+    early, late = early_and_late(looks)
+    last = looks[-1]
+    opening = "" if last.opening is None else f"{looks[1].opening * 1000:.1f} / {last.opening * 1000:.1f} ms"
+    cells = (
+        title,
+        str(last.commits),
+        f"{early * 1000:.0f} / {late * 1000:.0f} ms",
+        f"{late / early:.2f}",
+        opening,
+        f"{last.files} ({last.data_files})",
+        str(max(each.instants for each in looks)),
+        f"{looks[0].memory / 1e6:.0f} / {last.memory / 1e6:.0f} MB",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def missed(looks: Sequence[Look]) -> list[str]:
+    """The targets that ours did not meet."""
+    early, late = early_and_late(looks)
+    opened = [each.opening or 0.0 for each in looks]
+    return [
+        *(["a commit"] if late > TARGET * early else []),
+        *(["opening"] if statistics.median(opened[-3:]) > TARGET * statistics.median(opened[1:4]) else []),
+        *(["instants"] if max(each.instants for each in looks) > INSTANTS else []),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it, print the figures and return 1 if a target is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.years", description=__doc__)
+    parser.add_argument("--commits", type=int, default=2000)
+    parser.add_argument("--kinds", default="6", help=f"of our tables, comma-separated: {', '.join(KINDS)}")
+    parser.add_argument("--peers", default="", help="comma-separated: delta-rs, hudi")
+    parser.add_argument("--hudi-commits", type=int, default=200, help="Hudi's take a second and more each")
+    parser.add_argument("--picture", type=Path, help="where to draw it")
+    asked = parser.parse_args(arguments)
+    lives = [(f"lakeformat, version {kind}", "lakeformat", kind, asked.commits) for kind in asked.kinds.split(",")]
+    if "delta-rs" in asked.peers:
+        lives.append(("delta-rs", "delta-rs", "", asked.commits))
+    if "hudi" in asked.peers:
+        lives.append(("Hudi on Spark", "hudi", "", asked.hudi_commits))
+    print("| table | commits | CPU of a commit, 50th / last | ratio | opening | files (data) | instants | memory |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
+    found = {}
+    short = []
+    for title, engine, kind, count in lives:
+        found[title] = list(lived(engine, kind, count))
+        print(told(title, found[title]), flush=True)
+        if engine == "lakeformat":
+            short += [f"{title}: {what}" for what in missed(found[title])]
+    if asked.picture:
+        draw(found, asked.picture)
+    print("all targets are met" if not short else f"missed: {'; '.join(short)}")
+    return int(bool(short))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

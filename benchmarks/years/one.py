@@ -1,0 +1,44 @@
+"""``python -m benchmarks.years.one ENGINE KIND COMMITS PATH``: one table's life, a line of JSON for each look at it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from benchmarks.process_tree import cpu_seconds
+from benchmarks.years.engines import ENGINES, Life
+from benchmarks.years.workload import Look, commits
+
+EVERY: Final = 25
+_PAGE: Final = 4096
+
+
+def look(life: Life, path: Path, number: int, seconds: list[float]) -> Look:
+    """What stands on disk, what opening takes, what this process holds."""
+    files = [each for each in path.rglob("*") if each.is_file()]
+    inner = (".hoodie", "_delta_log")
+    data = [each for each in files if not each.name.endswith(".crc") and not set(inner) & set(each.parts)]
+    memory = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+    return Look(number, seconds, life.opening(), len(files), len(data), life.instants(), memory)
+
+
+def main(name: str, kind: str, count: int, path: Path) -> None:
+    """Live it."""
+    life = ENGINES[name](path, kind)
+    clock = cpu_seconds if name == "hudi" else time.process_time
+    seconds: list[float] = []
+    for number, commit in enumerate(commits(count), 1):
+        start = clock()
+        life.commit(commit)
+        seconds.append(clock() - start)
+        if number % EVERY == 0:
+            print(json.dumps(asdict(look(life, path, number, seconds))), flush=True)
+            seconds = []
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
