@@ -61,6 +61,7 @@ def test_boxes_hold_about_the_rows_they_say() -> None:
     assert NAMES[:2] == case.names
 
 
+@pytest.mark.slow
 def test_our_layouts_read_far_fewer_files_than_rows_as_they_come(tmp_path: Path) -> None:
     case = Case("zipf", 2)
     write_input(case, 2 * ROWS, tmp_path / case.name / "input")

@@ -91,7 +91,7 @@ def overlapping() -> tuple[CountingStorage, list[BaseFile], list[str]]:
     return storage, files, keys_of(random.permutation(np.concatenate([numbers[: KEYS // 2], absent])))
 
 
-@pytest.mark.parametrize("kind", ["AUTO", "SIMPLE"])
+@pytest.mark.parametrize("kind", [pytest.param("AUTO", marks=pytest.mark.slow), "SIMPLE"])
 def test_random_keys_against_a_thousand_overlapping_files(
     kind: str, overlapping: tuple[CountingStorage, list[BaseFile], list[str]]
 ) -> None:

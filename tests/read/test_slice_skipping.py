@@ -26,6 +26,7 @@ FILTERS = (
 TABLES, ASKED = 16, 6
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_a_read_that_skips_nothing() -> None:
     seen: set[str] = set()
     slices = groups = folders = 0

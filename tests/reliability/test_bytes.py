@@ -161,7 +161,9 @@ def write_foreign(path: Path, rows: int) -> None:
     assert file.stat().st_size < rows * 1_000
 
 
-@pytest.mark.parametrize("rows", [12_000, pytest.param(70_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "rows", [pytest.param(12_000, marks=pytest.mark.slow), pytest.param(70_000, marks=pytest.mark.nightly)]
+)
 def test_a_foreign_row_group_that_repeats_long_texts(folder: Path, rows: int) -> None:
     path = folder / "t"
     table = lakeformat.create(path, SCHEMA, record_key="id")

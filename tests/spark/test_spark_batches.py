@@ -15,7 +15,11 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize(
-    "operation", ["upsert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("insert", "bulk_insert"))]
+    "operation",
+    [
+        pytest.param("upsert", marks=pytest.mark.slow),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("insert", "bulk_insert")),
+    ],
 )
 def test_a_replayed_batch_of_a_stream_is_written_once(spark: SparkSession, tmp_path: Path, operation: str) -> None:
     source, target = tmp_path / "source", tmp_path / "table"

@@ -26,6 +26,7 @@ def test_tasks_delete_and_tell_what_they_could_not(spark: SparkSession, tmp_path
     assert [entry.name for entry in storage.list("p")] == ["full"]
 
 
+@pytest.mark.slow
 def test_a_table_under_spark_cleans_and_archives(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(3).selectExpr("id", "'a' as v")
     short = {"hoodie.cleaner.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}

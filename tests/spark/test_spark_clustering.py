@@ -58,7 +58,7 @@ def widths(path: Path) -> list[float]:
 @pytest.mark.parametrize(
     ("curve", "task_bytes"),
     [
-        pytest.param("linear", 1, id="linear, divided"),
+        pytest.param("linear", 1, id="linear, divided", marks=pytest.mark.slow),
         pytest.param("hilbert", 1 << 30, id="hilbert, a task a group"),
         pytest.param("linear", 1 << 30, id="linear, a task a group", marks=pytest.mark.nightly),
         pytest.param("hilbert", 1, id="hilbert, divided", marks=pytest.mark.nightly),
@@ -107,7 +107,10 @@ class Failing(LocalStorage):
         return super().open_output(path)
 
 
-@pytest.mark.parametrize("task_bytes", [1 << 30, 1], ids=["a task a group", "divided"])
+@pytest.mark.parametrize(
+    "task_bytes",
+    [pytest.param(1 << 30, id="a task a group"), pytest.param(1, id="divided", marks=pytest.mark.slow)],
+)
 def test_attempts_that_fail_leave_nothing(task_bytes: int, spark: SparkSession, path: Path) -> None:
     import sys
 
@@ -151,6 +154,7 @@ def test_a_plan_is_run_and_a_bad_one_is_refused(spark: SparkSession, path: Path)
     assert seen(path) == before
 
 
+@pytest.mark.slow
 def test_inline_after_writes_of_both_ways(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     inline = {"hoodie.clustering.inline": "true", "hoodie.clustering.inline.max.commits": "1"}

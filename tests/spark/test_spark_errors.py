@@ -192,6 +192,7 @@ def test_no_table(session: SparkSession, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_key_that_is_null_in_a_task_names_column_and_row(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, ROWS), tmp_path)
     rows = spark.createDataFrame([(50, "p1", 1, 1.0), (None, "p1", 1, 1.0)], FLIGHT_COLUMNS).coalesce(1)

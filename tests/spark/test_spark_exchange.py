@@ -56,6 +56,7 @@ def test_both_ways_leave_the_same_rows(operation: str, spark: SparkSession, tmp_
     assert ours.report["rows"] == theirs.report["rows"]
 
 
+@pytest.mark.slow
 def test_the_first_write_makes_the_table_and_batches_of_a_stream_go_on(spark: SparkSession, tmp_path: Path) -> None:
     source, path = tmp_path / "source", tmp_path / "t"
     flights(spark, STORED).write.parquet(str(source))

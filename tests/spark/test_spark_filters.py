@@ -98,6 +98,7 @@ def test_the_judge_sees_something_of_every_condition(judged: dict[str, list[int]
     assert never == {"f = 0.1", "part is null"}
 
 
+@pytest.mark.slow
 def test_pushed_conditions_select_the_same_rows(
     registered: SparkSession, table: Path, judged: dict[str, list[int]]
 ) -> None:
@@ -203,6 +204,7 @@ def read_in_process(path: Path, *pushed: Any) -> list[int]:
     return sorted(number for batch in batches for number in batch["id"].to_pylist())
 
 
+@pytest.mark.slow
 def test_filters_on_a_table_after_columns_came(registered: SparkSession, tmp_path: Path) -> None:
     """Files older than a column have nulls in it: their statistics say nothing about it."""
     old = registered.createDataFrame([(1, "a", 1)], "id long, part string, ts long")

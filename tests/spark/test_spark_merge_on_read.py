@@ -47,7 +47,7 @@ def always_dying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise RuntimeError("this task always dies")
 
 
-@pytest.mark.parametrize("version", ["6", "9"])
+@pytest.mark.parametrize("version", [pytest.param("6", marks=pytest.mark.slow), "9"])
 def test_tasks_append_to_buckets(version: str, spark: SparkSession, tmp_path: Path) -> None:
     options = {**BUCKETS, "hoodie.write.table.version": version}
     write(flights(spark, FIRST, tasks=4), tmp_path, **options)

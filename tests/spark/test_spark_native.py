@@ -220,6 +220,7 @@ def test_nan_is_found_though_spark_skips_by_statistics_that_leave_it_out(spark: 
     assert [row.id for row in frame.where("s.in.t is null and d < 100").collect()] == [2, 3]
 
 
+@pytest.mark.slow
 def test_verified_reads_fail_in_the_task_that_finds_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     write(spark.createDataFrame([(n, "a", 1, n / 2) for n in range(10)], COLUMNS), tmp_path)
     assert read(spark, tmp_path, where="x > 1", verify=True).count() == 7

@@ -62,6 +62,7 @@ def test_what_deletes_nothing_is_refused(spark: SparkSession, tmp_path: Path) ->
     assert leftovers(tmp_path / "t") == []
 
 
+@pytest.mark.slow
 def test_duplicate_policies_hold_over_all_tasks(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST), tmp_path)
     more = [(number, f"p{number % 4}", 99, -1.0) for number in range(30, 60)]
@@ -97,7 +98,10 @@ def dies_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch.slice(batch.num_rows // 2)
 
 
-@pytest.mark.parametrize("options", [{}, {"operation": "bulk_insert", "lakeformat.write.buffer.bytes": "1"}])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.slow), {"operation": "bulk_insert", "lakeformat.write.buffer.bytes": "1"}],
+)
 def test_repeated_tasks_double_no_row_without_a_key(
     options: dict[str, str], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ def server() -> Iterator[Mapping[str, Any]]:
         yield options
 
 
+@pytest.mark.slow
 def test_credentials_reach_tasks_and_are_not_shown(
     server: Mapping[str, Any], spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ def test_other_operations(spark: SparkSession, tmp_path: Path, operation: str) -
     assert leftovers(feed.table) == []
 
 
+@pytest.mark.slow
 def test_a_complete_result_replaces_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(spark, tmp_path, recordkey="part", partitionpath="", ordering="")
     for number in range(3):
@@ -101,6 +102,7 @@ def test_a_complete_result_replaces_the_one_before(spark: SparkSession, tmp_path
     assert len(commits(feed.table)) == 3
 
 
+@pytest.mark.slow
 def test_update_mode_which_spark_does_not_ask_of_a_sink(spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(spark, tmp_path)
     counts = {"recordkey": "part"}

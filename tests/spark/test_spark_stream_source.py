@@ -94,6 +94,7 @@ def test_a_batch_is_whole_commits_within_its_limits(spark: SparkSession, tmp_pat
         assert limited.batches == [[("b", 3), ("c", 3)]]
 
 
+@pytest.mark.slow
 def test_a_stream_from_now_on_that_meets_new_columns_says_so_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.upsert(rows(a=1))

@@ -36,6 +36,7 @@ def rows(spark: SparkSession, first: int) -> DataFrame:
     return spark.range(first, first + 10, 1, 1).selectExpr("id", "id * 2 as x")
 
 
+@pytest.mark.slow
 def test_eight_threads_write_eight_tables_in_every_way(spark: SparkSession, tmp_path: Path) -> None:
     def block(frame: DataFrame, path: str) -> None:
         with active_session(spark):

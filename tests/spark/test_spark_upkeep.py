@@ -37,7 +37,7 @@ def test_no_verb_of_a_tables_life_is_missing() -> None:
     assert {name for name in dir(Life) if not name.startswith("_")} - {"engine", "options"} <= verbs
 
 
-@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("version", [pytest.param(6, marks=pytest.mark.slow), 9])
 def test_going_back_and_looking_over(version: int, spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     options = {

@@ -283,6 +283,8 @@ def cases() -> Iterator[Any]:
     """All uses of all ways where filters are pushed; by night where they are not, too, and what is long."""
     for use, way, pushes in product(USES, ("guarded", "load", "toDF"), (True, False)):
         marks = [pytest.mark.nightly] if not pushes or (use, way, pushes) in LONG else []
+        if use is many_filters:
+            marks.append(pytest.mark.slow)
         yield pytest.param(use, way, pushes, marks=marks, id=f"{use.__name__}-{way}-{'on' if pushes else 'off'}")
 
 
