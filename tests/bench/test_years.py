@@ -24,4 +24,3 @@ def test_a_round_leaves_the_table_as_large_as_it_was(kind: str, tmp_path: Path) 
     found = lakeformat.open(tmp_path / "table").to_arrow(meta_columns=False).to_pylist()
     assert sorted(found, key=lambda row: row["id"]) == [held[key] for key in sorted(held)]
     assert life.instants() >= 11
-    assert (life.opening() or 0) > 0
