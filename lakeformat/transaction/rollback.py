@@ -85,6 +85,7 @@ def recover(
             _LOG.warning("rolling back %s, whose writer died", store.path(instant))
             _forget_stage(store, claim)
             roll_back(store, config, clock, instant)
+    _forget_savepoints(store, timeline, clock)
     timeline = store.load() if any_dead else timeline
     pending = frozenset(instant.time for instant in timeline.pending)
     for time, claim in claims.stale_claims(store.storage, pending, clock).items():
@@ -92,6 +93,18 @@ def recover(
         _forget_stage(store, claim)
         claims.release(store.storage, time)
     _clear_old_files(store, clock)
+
+
+def _forget_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:
+    """Take away savepoints that somebody died making or deleting: nothing would be archived past them.
+
+    They carry no claim: ours are made under the lock, others get the time that pending writes of theirs get.
+    """
+    for instant in timeline.pending:
+        is_savepoint = instant.action is Action.SAVEPOINT
+        if is_savepoint and not claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS):
+            _LOG.warning("removing %s, which was never completed or is being deleted", store.path(instant))
+            store.erase(instant)
 
 
 def _keeps_plan(store: TimelineStore, instant: Instant, claim: claims.Claim | None, *, is_wanted: bool) -> bool:

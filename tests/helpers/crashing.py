@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Final
 
+import lakeformat
+from lakeformat.services.doctor.findings import Findings, Kind
 from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, open_at, rows_of
 
-__all__ = ["assert_recovered", "calls_of", "crashed", "failures_of", "worth_it"]
+__all__ = ["LEFT", "assert_recovered", "assert_well", "calls_of", "crashed", "failures_of", "worth_it"]
 
 #: hudi-rs looks at one case in so many.
 HUDI_RS_EVERY = 7
+#: What a crash may leave until the next write.
+LEFT: Final = frozenset({Kind.DEAD_INSTANT, Kind.STALE_MARKERS})
 
 
 def calls_of(write: Write, storage: LocalStorage) -> list[Call]:
@@ -37,13 +42,27 @@ def worth_it(calls: list[Call], mode: Mode) -> list[int]:
     return [number for number, call in enumerate(calls) if call.changes or mode is Mode.BEFORE]
 
 
+def assert_well(storage: LocalStorage, allowed: frozenset[Kind] = frozenset(), *, contents: bool = True) -> None:
+    """The doctor finds nothing but what is allowed; a log file of layout 1 keeps the bytes of a dead writer."""
+    table = lakeformat.Table(storage)
+    if not table.engine.store.load().layout.tells_completion:
+        allowed |= {Kind.TORN_LOG}
+    found = tuple(each for each in table.check(contents=contents) if each.kind not in allowed)
+    assert not found, str(Findings(found))
+
+
 def assert_recovered(storage: LocalStorage, before: Model, after: Model, hudi_rs_too: bool) -> None:
-    """A reader sees one of two states, the next writer goes on from it, and nothing is left of the dead one."""
+    """A reader sees one of two states, the next writer goes on from it, and nothing is left of the dead one.
+
+    The doctor, before and after the next writer, finds nothing else.
+    """
     seen = rows_of(storage)
     assert seen in (before, after)
+    assert_well(storage, LEFT, contents=False)
     NEXT.run(open_at(storage, "next"))
     assert rows_of(storage) == NEXT.applied(seen)
     assert leftovers(storage) == []
+    assert_well(storage)
     if hudi_rs_too:
         hudi_rs.assert_same_rows(open_at(storage, "reader"))
 

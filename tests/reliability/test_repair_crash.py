@@ -8,30 +8,39 @@ from pathlib import Path
 
 import pytest
 
+from lakeformat.model.instant import Instant, State
 from lakeformat.storage import LocalStorage
+from lakeformat.timeline.store import TimelineStore
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
-from tests.helpers.flights import Model, copy_of, open_at, rows_of
+from tests.helpers.flights import Model, copy_of, make_template, open_at, rows_of
 
 _DEAD = "20300101000000000"
 
 
 def sickened(storage: LocalStorage) -> LocalStorage:
     """With the leftovers of a dead write, an orphan, stale markers and a folder that has lost its mark."""
-    root = Path(storage.root)
+    root, timeline = Path(storage.root), TimelineStore(storage).load()
+    dead = Instant(_DEAD, timeline.commits[-1].action, State.REQUESTED)
     live = next(root.glob("r*/*.parquet"))
     for name in (f"dead-0_0-0-0_{_DEAD}.parquet", f"loser-0_9-9-9_{live.stem.rpartition('_')[2]}.parquet"):
         shutil.copy(live, live.with_name(name))
     claims = root / ".hoodie/.lakeformat/pending"
     claims.mkdir(parents=True, exist_ok=True)
     (claims / _DEAD).write_text(json.dumps({"kind": "process", "lakeformat.token": "0" * 32}))
-    (root / f".hoodie/{_DEAD}.commit.requested").touch()
+    (root / TimelineStore(storage).path(dead)).touch()
     (root / ".hoodie/.temp/20200101000000000").mkdir(parents=True)
     return storage
 
 
-@pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER])
-def test_a_crash_at_every_change(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
-    path, before = template
+@pytest.fixture(scope="module")
+def version_9(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    return make_template(tmp_path_factory.mktemp("v9"), version="9", table_type="MERGE_ON_READ")
+
+
+@pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER, pytest.param(Mode.TORN, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["template", pytest.param("version_9", marks=pytest.mark.slow)])
+def test_a_crash_at_every_change(kind: str, mode: Mode, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    path, before = request.getfixturevalue(kind)
     recording = FaultyStorage(sickened(copy_of(path, tmp_path)))
     assert len(open_at(recording, "doctor").repair(dry_run=False)) == 3
     changing = [number for number, call in enumerate(recording.calls) if call.changes]

@@ -66,6 +66,16 @@ def test_a_crash_at_every_call(back: GoBack, mode: Mode, old_table: tuple[Path, 
     assert failures_of(back, mode, old_table, tmp_path) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [("9", "COPY_ON_WRITE"), ("6", "MERGE_ON_READ"), ("8", "MERGE_ON_READ")], ids="-".join)
+@pytest.mark.parametrize(
+    ("back", "mode"), [(BACK[0], Mode.AFTER), (BACK[1], Mode.TORN)], ids=lambda value: getattr(value, "operation", None)
+)
+def test_a_crash_in_other_kinds_of_table(back: GoBack, mode: Mode, kind: tuple[str, str], tmp_path: Path) -> None:
+    table = make_template(tmp_path, _PAST, version=kind[0], table_type=kind[1])
+    assert failures_of(back, mode, table, tmp_path) == []
+
+
 @pytest.mark.parametrize("back", BACK, ids=lambda back: back.operation)
 def test_readers_beside_it_see_one_of_two_states(back: GoBack, old_table: tuple[Path, Model], tmp_path: Path) -> None:
     path, before = old_table

@@ -129,7 +129,7 @@ def test_columns_that_are_not_there_or_stand_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER])
+@pytest.mark.parametrize("mode", Mode)
 def test_it_goes_on_where_it_died(mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     """At every call that changes something the process dies; the next call ends with the same table."""
     recording = FaultyStorage(LocalStorage(str(plain(tmp_path / "whole"))))

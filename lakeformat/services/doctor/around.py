@@ -41,12 +41,11 @@ _APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
 _MADE: Final = "0000"
 _BACK: Final = "restore it from a copy"
 #: What recovery sees to, whoever began it.
-_RECOVERED: Final = COMMIT_ACTIONS | {Action.ROLLBACK}
+_RECOVERED: Final = COMMIT_ACTIONS | {Action.ROLLBACK, Action.SAVEPOINT}
 #: What other verbs finish.
 _FINISHED_BY: Final = {
     Action.CLEAN: "clean() finishes it",
     Action.RESTORE: "restore() to the same instant finishes it",
-    Action.SAVEPOINT: "make the savepoint again, or delete_savepoint() it",
     Action.COMPACTION: "compact() runs its plan",
     Action.CLUSTERING: "run_clustering() or cancel_clustering() it",
 }

@@ -1,0 +1,67 @@
+"""Whoever makes or deletes a savepoint dies at every call to storage; no row changes, and it can be done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lakeformat
+from lakeformat.storage import LocalStorage
+from tests.helpers.crashing import assert_recovered, worth_it
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.flights import Model, copy_of, grow_old, make_template, open_at, rows_of
+
+KINDS = [("6", "COPY_ON_WRITE"), ("8", "MERGE_ON_READ"), ("9", "COPY_ON_WRITE")]
+
+
+def savepoint(table: lakeformat.Table) -> None:
+    """Keep the second commit, if it isn't kept."""
+    if len(table.savepoints()) < 2:
+        table.savepoint(table.history()[-2].instant_time)
+
+
+def delete_savepoint(table: lakeformat.Table) -> None:
+    """Let the first commit go, if it is kept."""
+    if table.savepoints():
+        table.delete_savepoint(table.savepoints()[0].instant_time)
+
+
+@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    """A table of two commits, the first of which is kept."""
+    version, table_type = request.param
+    path, model = make_template(tmp_path_factory.mktemp("saved"), version=version, table_type=table_type)
+    table = lakeformat.open(path)
+    table.savepoint(table.history()[-1].instant_time)
+    return path, model
+
+
+def kept(storage: LocalStorage) -> int:
+    return len(open_at(storage, "reader").savepoints())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [Mode.AFTER, Mode.TORN])
+@pytest.mark.parametrize(("verb", "wanted"), [(savepoint, 2), (delete_savepoint, 0)])
+def test_a_crash_at_every_change(
+    verb: Callable[[lakeformat.Table], None], wanted: int, mode: Mode, saved: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """The next to try has it done; and if nobody tries, what is pending is gone in a while: archiving waits for it."""
+    path, before = saved
+    recording = FaultyStorage(copy_of(path, tmp_path))
+    verb(open_at(recording, "saver"))
+    assert kept(recording.inner) == wanted
+    for number in worth_it(recording.calls, mode):
+        for tries_again in (False, True):
+            storage = copy_of(path, tmp_path)
+            with pytest.raises(Crash):
+                verb(open_at(FaultyStorage(storage, Fault(at(number), mode)), "saver"))
+            assert rows_of(storage) == before
+            assert kept(storage) in (1, wanted)
+            if tries_again:
+                verb(open_at(storage, "again"))
+                assert kept(storage) == wanted, recording.calls[number]
+            grow_old(Path(storage.root))
+            assert_recovered(storage, before, before, False)
