@@ -84,11 +84,11 @@ def other_bytes(path: Path, at: int, count: int = 40) -> None:
     path.write_bytes(data)
 
 
-def wrong_rows_in_commit(sick: Sick) -> None:
-    path = sick.path / ".hoodie" / f"{sick.times[-1]}.commit"
+def wrong_in_commit(sick: Sick, count: str, by: int, at: int = -1) -> None:
+    path = sick.path / ".hoodie" / f"{sick.times[at]}.commit"
     said = json.loads(path.read_text())
     for stats in said["partitionToWriteStats"].values():
-        stats[0]["numWrites"] += 7
+        stats[0][count] += by
     path.write_text(json.dumps(said))
 
 
@@ -178,7 +178,12 @@ DAMAGES: list[tuple[str, Callable[[Sick], object], Kind, bool]] = [
     ("filter torn", lambda s: s.rewrite(same, bloom=b"!!!"), Kind.NO_FILTER, False),
     ("key range", lambda s: s.rewrite(same, maximum=b"0"), Kind.KEY_RANGE, False),
     ("statistics", lying_statistics, Kind.STATISTICS, False),
-    ("row count", wrong_rows_in_commit, Kind.OTHER_ROWS, False),
+    ("row count", lambda s: wrong_in_commit(s, "numWrites", 7), Kind.OTHER_ROWS, False),
+    ("inserts", lambda s: wrong_in_commit(s, "numInserts", 7), Kind.OTHER_COUNTS, False),
+    ("fewer inserts", lambda s: wrong_in_commit(s, "numInserts", -1), Kind.OTHER_COUNTS, False),
+    ("fewer at first", lambda s: wrong_in_commit(s, "numInserts", -1, 0), Kind.OTHER_COUNTS, False),
+    ("updates", lambda s: wrong_in_commit(s, "numUpdateWrites", 7), Kind.OTHER_COUNTS, False),
+    ("deletes", lambda s: wrong_in_commit(s, "numDeletes", -1), Kind.OTHER_COUNTS, False),
     ("stale markers", stale_markers, Kind.STALE_MARKERS, True),
     ("dead write of ours", dead_write, Kind.DEAD_INSTANT, True),
     ("dead write of another", foreign_write, Kind.DEAD_INSTANT, True),

@@ -21,6 +21,7 @@ class Kind(Enum):
     MISSING = "file is missing"
     OTHER_SIZE = "size differs from the commit"
     OTHER_ROWS = "row count differs from the commit"
+    OTHER_COUNTS = "counts of the commit contradict each other"
     DAMAGED = "file cannot be read"
     NO_FILTER = "bloom filter cannot be decoded"
     FILTER_DENIES = "bloom filter denies keys"

@@ -12,7 +12,7 @@ from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.table_state.file_groups import Listing
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Facts", "forgotten", "gaps", "incomplete", "orphans", "saved_and_gone", "written_otherwise"]
+__all__ = ["Facts", "forgotten", "gaps", "incomplete", "miscounted", "orphans", "saved_and_gone", "written_otherwise"]
 
 _BACK = "restore it from a copy, or restore() to an earlier instant"
 
@@ -27,6 +27,7 @@ class Facts:
         saved: paths that savepoints name.
         archived: times of the commits in the archive.
         archive: its folder.
+        is_copy_on_write: no file takes rows from log files.
     """
 
     timeline: Timeline
@@ -37,6 +38,7 @@ class Facts:
     saved: frozenset[str]
     archived: frozenset[str]
     archive: str
+    is_copy_on_write: bool
 
     def stats(self) -> Iterator[tuple[Instant, WriteStat]]:
         """Of every file that the active commits wrote."""
@@ -106,6 +108,31 @@ def _incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -> Ite
             yield Finding(Kind.OTHER_SIZE, stat.path, _BACK, size_bytes=there[stat.path])
         elif stat.path not in there and (stat.prev_commit or name.instant_time) >= piece.base_instant:
             yield Finding(Kind.MISSING, stat.path, _BACK, size_bytes=stat.size_bytes)
+
+
+def miscounted(facts: Facts) -> Iterator[Finding]:
+    """Counts of a commit that cannot all be true, whatever the files hold.
+
+    A file has as many rows as were inserted, updated and carried over from the file before; what was asked to be
+    deleted may not have stood there (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``, ``HoodieAppendHandle``).
+    """
+    wrote: dict[tuple[FileGroupId, str], int] = {}
+    for instant, stat in facts.stats():
+        written = stat.num_inserts + stat.num_updates
+        least, most = written, stat.num_writes
+        if stat.is_base:
+            group = FileGroupId(stat.partition_path, stat.file_id)
+            before = wrote.get((group, stat.prev_commit or ""))
+            wrote[group, instant.time] = stat.num_writes
+            if stat.prev_commit is None:
+                most = written
+            elif before is not None and facts.is_copy_on_write:
+                least = max(least, before + stat.num_inserts - stat.num_deletes)
+                most = before + stat.num_inserts
+        if not least <= stat.num_writes <= most or min(stat.num_inserts, stat.num_updates, stat.num_deletes) < 0:
+            told = f"{stat.num_writes:,} rows, {stat.num_inserts:,} inserted, {stat.num_updates:,} updated"
+            cure = f"history() shows them ({told}, {stat.num_deletes:,} deleted); rows are read as they are"
+            yield Finding(Kind.OTHER_COUNTS, stat.path, f"{cure}: bring commit {instant.time} back from a copy")
 
 
 def gaps(facts: Facts) -> Iterator[Finding]:

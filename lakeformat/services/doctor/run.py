@@ -121,6 +121,7 @@ class DoctorSession:
         facts = self._facts(config, timeline)
         saved = self._saved(timeline)
         found += plan.incomplete(facts, lambda path: self.storage.info(path) is not None)
+        found += plan.miscounted(facts)
         found += plan.orphans(facts)
         found += plan.gaps(facts)
         if not any(each.kind is Kind.TORN_ARCHIVE for each in found):
@@ -157,7 +158,8 @@ class DoctorSession:
         saved = frozenset(path for paths in self._saved(timeline).values() for path in paths)
         archived = around.archived_times(self.store)
         listing = Listing(listing.bases, tuple(logs))
-        return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder)
+        is_cow = config.table_type is TableType.COPY_ON_WRITE
+        return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder, is_cow)
 
     def _contents(self, looked: _Looked, facts: plan.Facts) -> Iterator[Finding]:
         timeline = looked.timeline
