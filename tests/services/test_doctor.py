@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +19,8 @@ from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import LakeformatError
 from lakeformat.files.footers import BLOOM, MAX_KEY
 from lakeformat.services.doctor.findings import Kind
+from lakeformat.storage import LocalStorage
+from lakeformat.table_state.file_index.stored import FOLDER, write_file
 from tests.helpers import fixture_tables
 from tests.helpers.thrift_footer import MAX, MAX_VALUE, MIN, MIN_VALUE, Struct, put_bytes, with_statistics
 
@@ -148,6 +151,27 @@ def wrong_index(sick: Sick) -> None:
     sick.copy("extra-0_0-0-0_20000101000000000.parquet")
 
 
+def lying_index(sick: Sick, column: str, by: int) -> None:
+    """Another number in every shard, under its right digest."""
+    storage = LocalStorage(str(sick.path))
+    folder = sick.path / FOLDER
+    newest = max(folder.glob("manifest-*"), key=lambda path: path.name.split("-")[1])
+    for path in folder.glob("delta-*"):
+        path.unlink()
+    manifest = pq.read_table(newest)
+    written = []
+    for name in manifest.column("path").to_pylist():
+        shard = pq.read_table(sick.path / name)
+        lie = pc.add(shard.column(column), by).cast(shard.schema.field(column).type)
+        at = shard.schema.get_field_index(column)
+        written.append(write_file(storage, "shard", "", shard.set_column(at, column, lie), {}))
+    facts = json.loads(manifest.schema.metadata[b"lakeformat.index"])
+    for at, values in enumerate(([file.path for file in written], [file.size_bytes for file in written])):
+        manifest = manifest.set_column(at, manifest.schema.field(at), pa.array(values))
+    newest.unlink()
+    write_file(storage, "manifest", newest.name.split("-")[1], manifest, facts)
+
+
 def folder_in_partition(sick: Sick) -> None:
     (sick.live.parent / "_delta_log").mkdir()
     (sick.live.parent / "_delta_log/0.json").write_text("{}")
@@ -189,6 +213,10 @@ DAMAGES: list[tuple[str, Callable[[Sick], object], Kind, bool]] = [
     ("dead write of another", foreign_write, Kind.DEAD_INSTANT, True),
     ("index and no file", lambda s: s.live.unlink(), Kind.FILE_INDEX, True),
     ("index and one more", wrong_index, Kind.FILE_INDEX, True),
+    ("index: least value", lambda s: lying_index(s, "min/id", 1), Kind.FILE_INDEX, True),
+    ("index: greatest value", lambda s: lying_index(s, "max/id", -1), Kind.FILE_INDEX, True),
+    ("index: nulls", lambda s: lying_index(s, "nulls/id", 1), Kind.FILE_INDEX, True),
+    ("index: rows", lambda s: lying_index(s, "rows", -1), Kind.FILE_INDEX, True),
     ("metadata table", lagging_metadata, Kind.METADATA_TABLE, True),
     ("lost commit", lost_commit, Kind.TIMELINE_GAP, False),
     ("torn commit", lambda s: next((s.path / ".hoodie").glob("*.commit")).write_text("{"), Kind.DAMAGED_INSTANT, False),

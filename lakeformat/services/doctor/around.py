@@ -1,4 +1,4 @@
-"""What lies around the data: timeline, archive, markers, file index, metadata table, folders that are no partitions."""
+"""What lies around the data: timeline, archive, markers, metadata table, folders that are no partitions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Final
 
 from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError, LakeformatError
-from lakeformat.model.files import BaseFile
 from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_groups import PARTITION_MARKER
-from lakeformat.table_state.file_index.live import IndexedFiles
-from lakeformat.table_state.file_index.stored import FOLDER
 from lakeformat.timeline.archived import LOG_NAME
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -26,7 +23,6 @@ __all__ = [
     "archive",
     "archived_times",
     "dead_instants",
-    "file_index",
     "foreign_folders",
     "instants",
     "markers",
@@ -136,21 +132,6 @@ def _is_dead(engine: Engine, instant: Instant) -> bool:
     if claim is not None:
         return not claims.is_alive(engine.store, instant, claim, engine.clock)
     return not claims.heartbeat_alive(engine.store, instant, engine.clock, without=claims.FOREIGN_GRACE_MS)
-
-
-def file_index(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]:
-    """An index that is used, and names other files than the folders hold."""
-    if not engine.use_index or not engine.storage.list(FOLDER):
-        return
-    try:
-        snapshot = engine.snapshot()
-        if not isinstance(snapshot.live, IndexedFiles) or frozenset(snapshot.files) == files:
-            return
-        wrong = len(frozenset(snapshot.files) ^ files)
-        why = f"of {wrong} files it says otherwise"
-    except LakeformatError as error:
-        why = f"{error}"
-    yield Finding(Kind.FILE_INDEX, FOLDER, f"repair() removes it, the next write makes it anew ({why})", mends=True)
 
 
 def metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ at twice. A repair works under the lock, checks again there what it is about to 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.model.files import FileGroupId, FileSlice, join_path
 from lakeformat.model.instant import Action, State
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.services.doctor import around, plan
+from lakeformat.services.doctor import around, index, plan
 from lakeformat.services.doctor.contents import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.storage.port import own_path
@@ -66,6 +66,7 @@ class DoctorSession:
         found = list(looked.found)
         if looked.facts is not None and contents:
             found += self._contents(looked, looked.facts)
+            found += self._lying(found)
         return Findings(tuple(found))
 
     def repair(self, *, dry_run: bool, keep: bool) -> Findings:
@@ -76,12 +77,12 @@ class DoctorSession:
             keep: put files aside; else delete them, and what earlier repairs have put aside.
         """
         if dry_run:
-            return Findings(tuple(each for each in self._look().found if each.mends), "would mend")
+            return Findings(self._mendable(), "would mend")
         with self.storage.lock(self.options.lock_seconds):
-            mended = tuple(each for each in self._look().found if each.mends)
+            mended = self._mendable()
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
                 recover(self.store, self.store.config(), self.engine.clock)
-                after = tuple(each for each in self._look().found if each.mends)
+                after = self._mendable()
                 done = tuple(each for each in mended if each.kind is Kind.DEAD_INSTANT)
                 mended = (*done, *(each for each in after if each.kind is not Kind.DEAD_INSTANT))
             aside = f"{REMOVED}/{self.engine.clock.now_ms()}"
@@ -91,6 +92,15 @@ class DoctorSession:
                 self.storage.delete_folder(REMOVED)
         _LOG.info("%s: mended %s findings", self.storage.location, len(mended))
         return Findings(mended, "mended")
+
+    def _mendable(self) -> tuple[Finding, ...]:
+        found = self._look().found
+        return tuple(each for each in (*found, *self._lying(found)) if each.mends)
+
+    def _lying(self, found: Sequence[Finding]) -> Iterator[Finding]:
+        """What else is wrong with an index that looked right."""
+        if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in found):
+            yield from index.lying_index(self.engine)
 
     def _mend(self, finding: Finding, aside: str, *, keep: bool) -> None:
         match finding.kind:
@@ -129,7 +139,7 @@ class DoctorSession:
         found += plan.saved_and_gone(saved, facts.listing)
         found += around.markers(self.storage, timeline)
         found += around.dead_instants(self.engine, timeline)
-        found += around.file_index(self.engine, frozenset(each.base for each in facts.slices if each.base))
+        found += index.other_files(self.engine, frozenset(each.base for each in facts.slices if each.base))
         found += around.metadata_table(self.store, timeline)
         found += around.foreign_folders(self.storage)
         return _Looked(config, timeline, tuple(found), facts)
