@@ -45,6 +45,12 @@ class TreeMemory:
         return sum(int(field[1]) * _PAGE_BYTES for field in fields if field)
 
 
+def resident_bytes() -> int:
+    """Resident memory of this process and its living descendants."""
+    fields = (_text(_PROC / str(process) / "statm").split() for process in descendants(os.getpid()))
+    return sum(int(field[1]) * _PAGE_BYTES for field in fields if field)
+
+
 def bytes_read() -> int:
     """Bytes that this process and its living descendants got from read calls; see `mapped_away` of the worker."""
     total = 0

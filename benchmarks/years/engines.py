@@ -136,8 +136,8 @@ class Hudi:
         return None
 
     def instants(self) -> int:
-        done = self._path.glob(".hoodie/timeline/*.*")
-        return sum(each.suffix not in (".inflight", ".requested") for each in done if each.is_file())
+        done = self._path.glob(".hoodie/timeline/[0-9]*.*")
+        return sum(each.suffix not in (".inflight", ".requested") for each in done)
 
     def _write(self, rows: Any, operation: str, mode: str) -> None:
         options = {

@@ -9,21 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from benchmarks.process_tree import cpu_seconds
+from benchmarks.process_tree import cpu_seconds, resident_bytes
 from benchmarks.years.engines import ENGINES, Life
 from benchmarks.years.workload import Look, commits
 
 EVERY: Final = 25
-_PAGE: Final = 4096
 
 
 def look(life: Life, path: Path, number: int, seconds: list[float]) -> Look:
-    """What stands on disk, what opening takes, what this process holds."""
-    files = [each for each in path.rglob("*") if each.is_file()]
-    inner = (".hoodie", "_delta_log")
-    data = [each for each in files if not each.name.endswith(".crc") and not set(inner) & set(each.parts)]
-    memory = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
-    return Look(number, seconds, life.opening(), len(files), len(data), life.instants(), memory)
+    """What stands on disk, what opening takes, what this process and those below it hold."""
+    files = [each for each in path.rglob("*") if each.is_file() and each.suffix != ".crc"]  # Hadoop's, on local disks.
+    inner = {".hoodie", "_delta_log"}
+    data = [each for each in files if not inner & set(each.parts)]
+    return Look(number, seconds, life.opening(), len(files), len(data), life.instants(), resident_bytes())
 
 
 def main(name: str, kind: str, count: int, path: Path) -> None:

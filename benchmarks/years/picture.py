@@ -22,7 +22,7 @@ def draw(lives: Mapping[str, Sequence[Look]], picture: Path) -> None:
     figure = Figure(figsize=(10, 6.6), layout="constrained")
     panels = figure.subplots(2, 2).flat
     titles = ("CPU of a commit, ms (running median)", "CPU of opening in a new process, ms")
-    for panel, title in zip(panels, (*titles, "files on disk", "memory of the writer, MB"), strict=True):
+    for panel, title in zip(panels, (*titles, "files on disk", "memory, MB"), strict=True):
         panel.set_title(title, fontsize=10)
     for (title, looks), colour in zip(lives.items(), _COLOURS, strict=False):
         seconds = [second * 1000 for each in looks for second in each.seconds]
@@ -37,7 +37,7 @@ def draw(lives: Mapping[str, Sequence[Look]], picture: Path) -> None:
         panel.set_ylim(bottom=0)
         panel.set_xlabel("commits")
         panel.spines[["top", "right"]].set_visible(False)
-    if len(lives) > 2:
-        panels[0].set_yscale("log")
+    panels[0].set_yscale("log")
+    panels[0].set_ylim(bottom=10)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(picture, dpi=110)

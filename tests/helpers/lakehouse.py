@@ -59,11 +59,15 @@ class Refusal:
     text: str
 
 
+#: What PySpark 4.0 puts above the words of a worker.
+_WORKER_OF_4_0 = "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+
+
 def refusal(act: Callable[[], object]) -> Refusal:
     """Run ``act``, which must fail with one of our lines as the last, whatever state code Spark puts below."""
     with pytest.raises(PySparkException) as caught:
         act()
-    text = re.sub(r"\s+SQLSTATE: \w+$", "", str(caught.value).rstrip())
+    text = re.sub(r"\s+SQLSTATE: \w+$", "", str(caught.value).rstrip()).removeprefix(_WORKER_OF_4_0)
     found = re.fullmatch(
         r"(?:\[PYTHON_DATA_SOURCE_ERROR\] .*?: )?lakeformat\.errors\.(\w+): (.+)", text.splitlines()[-1]
     )

@@ -259,6 +259,18 @@ def cut_archive(path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-7])
 
 
+def emptied_archive(path: Path) -> None:
+    max((path / ".hoodie/archived").glob(".commits_*")).write_bytes(b"")
+
+
+def no_archive(path: Path) -> None:
+    shutil.rmtree(path / ".hoodie/archived")
+
+
+def no_history(path: Path) -> None:
+    shutil.rmtree(path / ".hoodie/timeline/history")
+
+
 def no_history_file(path: Path) -> None:
     min((path / ".hoodie/timeline/history").glob("*.parquet")).unlink()
 
@@ -267,7 +279,10 @@ def no_history_file(path: Path) -> None:
     ("name", "plant", "kind"),
     [
         ("v6_cow_cleaned_archived", cut_archive, Kind.TORN_ARCHIVE),
+        ("v6_cow_cleaned_archived", emptied_archive, Kind.TORN_ARCHIVE),
+        ("v6_cow_cleaned_archived", no_archive, Kind.TIMELINE_GAP),
         ("v9_cow_lsm_levels", no_history_file, Kind.TORN_ARCHIVE),
+        ("v9_cow_lsm_levels", no_history, Kind.TIMELINE_GAP),
         ("v6_mor_restored_to_savepoint", torn_log, Kind.TORN_LOG),
         ("v9_mor_savepoint_kept_by_cleaner", torn_log, Kind.TORN_LOG),
         ("v6_cow_cleaned_archived", torn_archive, Kind.TORN_ARCHIVE),

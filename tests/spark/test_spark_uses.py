@@ -320,7 +320,7 @@ def judged() -> dict[Any, Any]:
     return {}
 
 
-@pytest.mark.parametrize(("use", "way", "pushes"), cases())
+@pytest.mark.parametrize(("use", "way", "pushes"), list(cases()))
 def test_a_use_gives_the_rows_that_spark_finds_itself(
     use: Callable[[Use], Any],
     way: str,

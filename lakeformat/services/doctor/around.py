@@ -24,6 +24,7 @@ from lakeformat.transaction import claims
 
 __all__ = [
     "archive",
+    "archived_times",
     "dead_instants",
     "file_index",
     "foreign_folders",
@@ -77,9 +78,18 @@ def archive(store: TimelineStore) -> Iterator[Finding]:
     except (LakeformatError, OSError) as error:  # What Parquet says of damaged pages, too.
         yield Finding(Kind.TORN_ARCHIVE, folder, f"{_BACK} ({error}); until then older history cannot be read")
     for entry in store.storage.list(folder):
-        if LOG_NAME.fullmatch(entry.name) and (lost := entry.size_bytes - _whole_blocks(store.storage, entry)):
-            cure = f"{_BACK}; readers pass over what is no block, and the instants in it"
-            yield Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost)
+        if LOG_NAME.fullmatch(entry.name):
+            lost = entry.size_bytes - _whole_blocks(store.storage, entry)
+            if lost or not entry.size_bytes:
+                cure = f"{_BACK}; readers pass over what is no block, and the instants in it"
+                yield Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost)
+
+
+def archived_times(store: TimelineStore) -> frozenset[str]:
+    """Of all commits in the archive, as far as it can be read; `archive` tells of the rest."""
+    with suppress(LakeformatError, OSError):
+        return frozenset(instant.time for instant in store.archived().completed_in(""))
+    return frozenset()
 
 
 def _whole_blocks(storage: Storage, entry: FileInfo) -> int:

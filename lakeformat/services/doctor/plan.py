@@ -12,7 +12,7 @@ from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.table_state.file_groups import Listing
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Facts", "gaps", "incomplete", "orphans", "saved_and_gone", "written_otherwise"]
+__all__ = ["Facts", "forgotten", "gaps", "incomplete", "orphans", "saved_and_gone", "written_otherwise"]
 
 _BACK = "restore it from a copy, or restore() to an earlier instant"
 
@@ -25,6 +25,8 @@ class Facts:
         commits: what each completed commit of the active timeline says, oldest first.
         slices: the live ones.
         saved: paths that savepoints name.
+        archived: times of the commits in the archive.
+        archive: its folder.
     """
 
     timeline: Timeline
@@ -33,6 +35,8 @@ class Facts:
     slices: Sequence[FileSlice]
     replaced: frozenset[FileGroupId]
     saved: frozenset[str]
+    archived: frozenset[str]
+    archive: str
 
     def stats(self) -> Iterator[tuple[Instant, WriteStat]]:
         """Of every file that the active commits wrote."""
@@ -117,6 +121,20 @@ def gaps(facts: Facts) -> Iterator[Finding]:
             told.add(before)
             cure = f"commit {instant.time} rests on it: bring it back from a copy, or restore() to one before"
             yield Finding(Kind.TIMELINE_GAP, f"{timeline.layout.folder}/{before}", cure)
+
+
+def forgotten(facts: Facts) -> Iterator[Finding]:
+    """Commits before the timeline that made files, or that commits start from, and that no archive holds."""
+    began = facts.timeline.oldest_write
+    made = {file.name.instant_time for file in facts.listing.bases}
+    before = {stat.prev_commit for _, stat in facts.stats() if BaseFileName.match(stat.path.rpartition("/")[2])}
+    known = facts.archived | facts.timeline.commit_times
+    for time in sorted(each for each in made | before if each and each.isdigit()):
+        if began is not None and time < began and time not in known:
+            cure = (
+                f"the archive does not hold commit {time}: bring it back from a copy; rows are right, history lacks it"
+            )
+            yield Finding(Kind.TIMELINE_GAP, f"{facts.archive}/{time}", cure)
 
 
 def saved_and_gone(saved: Mapping[str, Iterable[str]], listing: Listing) -> Iterator[Finding]:

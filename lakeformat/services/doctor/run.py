@@ -123,6 +123,8 @@ class DoctorSession:
         found += plan.incomplete(facts, lambda path: self.storage.info(path) is not None)
         found += plan.orphans(facts)
         found += plan.gaps(facts)
+        if not any(each.kind is Kind.TORN_ARCHIVE for each in found):
+            found += plan.forgotten(facts)
         found += plan.saved_and_gone(saved, facts.listing)
         found += around.markers(self.storage, timeline)
         found += around.dead_instants(self.engine, timeline)
@@ -153,7 +155,9 @@ class DoctorSession:
         counts = log_positions(self.store, timeline, logs)
         slices: tuple[FileSlice, ...] = slices_of(bases, logs, replaced, counts)
         saved = frozenset(path for paths in self._saved(timeline).values() for path in paths)
-        return plan.Facts(timeline, commits, Listing(listing.bases, tuple(logs)), slices, replaced, saved)
+        archived = around.archived_times(self.store)
+        listing = Listing(listing.bases, tuple(logs))
+        return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder)
 
     def _contents(self, looked: _Looked, facts: plan.Facts) -> Iterator[Finding]:
         timeline = looked.timeline
