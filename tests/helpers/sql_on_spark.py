@@ -1,4 +1,4 @@
-"""The cases of `sql_cases` on a Spark session, classic or Connect: the small table, one statement, what must be so then."""
+"""The cases of `sql_cases` on a Spark session, classic or Connect: the table, a statement, what must be so then."""
 
 from __future__ import annotations
 
