@@ -88,15 +88,39 @@ _PLACES: Final = {
     "open": ("lakeformat.table", "open_table"),
     "sql": ("lakeformat.sql_statements.run", "sql"),
 }
+#: How delta-rs, pyiceberg, polars and pandas begin.
+_OPENS: Final = {
+    "DeltaTable",
+    "load",
+    "load_catalog",
+    "load_table",
+    "open_table",
+    "read_delta",
+    "read_table",
+    "scan_delta",
+}
+_WRITES: Final = {"create_table", "write_delta", "write_deltalake", "write_table"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_instead(name)}")
     module, attribute = _PLACES.get(name, ("lakeformat.errors", name))
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value
+
+
+def _instead(name: str) -> str:
+    if name.startswith("_"):
+        return ""
+    if name in _OPENS:
+        return "; what other formats call so is lakeformat.open(path)"
+    if name in _WRITES:
+        return "; what other formats call so is lakeformat.create(path, rows, record_key=...).insert(rows)"
+    from lakeformat.errors import nearest
+
+    return nearest(name, [known for known in __all__ if known[0] != "_"])
 
 
 def __dir__() -> list[str]:

@@ -34,6 +34,7 @@ from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.history import HistoryEntry
+from lakeformat.timeline.standing import check_free
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import HookArguments, hooks_of
 from lakeformat.transaction.result import WriteResult
@@ -100,6 +101,7 @@ def create(
     said = table.options
     roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
     stored = incoming_schema(without_index(schema_of(schema), roles))
+    check_free(table.engine.storage)
     new = if_exists == "error"
     config = create_table(table.engine.store, table.options, stored, table.engine.clock, must_be_new=new)
     check_options(config, table.options, table.engine.storage.location)
@@ -143,6 +145,8 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
     def __init__(
         self, storage: Storage, options: Options | None = None, *, clock: Clock | None = None, ids: Ids | None = None
     ) -> None:
+        if isinstance(storage, (str, os.PathLike)):
+            raise InvalidInputError(f"a Table is made of a storage; write lakeformat.open({os.fspath(storage)!r})")
         self.options = options if options is not None else resolve({})
         use_index = self.options.write.file_index
         self.engine = Engine(storage, clock or SystemClock(), ids or RandomIds(), use_index)

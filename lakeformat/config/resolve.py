@@ -172,7 +172,8 @@ def _check_unknown(name: str, missing: Iterable[str], table: str) -> None:
     if name in _SPARKS or name.startswith(("spark.", "fs.")):
         return
     if not name.startswith("hoodie."):
-        raise InvalidOptionError(f"unknown option {name!r}{nearest(name, BY_NAME)}; docs/options.md has them all")
+        hint = nearest(name, BY_NAME) or _part_of(name)
+        raise InvalidOptionError(f"unknown option {name!r}{hint}; docs/options.md has them all")
     for role in missing:
         key, stems = _ROLES[role]
         squeezed = name.replace(".", "").replace("_", "")
@@ -182,6 +183,12 @@ def _check_unknown(name: str, missing: Iterable[str], table: str) -> None:
                 f"option {name} is not known, and no other option names {role}; did you mean {key!r}?"
             )
     _tell(table, name, f"option {name} is not known and has no effect{_hint(name)}")
+
+
+def _part_of(word: str) -> str:
+    """The shortest option that has the word between its dots, as ``hoodie.index.type`` has ``index``."""
+    found = min((name for name in BY_NAME if word in name.split(".")), key=len, default=None)
+    return "" if found is None else f"; did you mean {found!r}?"
 
 
 def _hint(name: str) -> str:

@@ -58,8 +58,8 @@ class LayoutReport(Estimates):
             names.append("on all together")
         width = max(map(len, names))
         lines = [
-            f"{self.rows:,} rows in {self.files:,} files, judged by {self.sampled:,} sampled rows.",
-            f"Files that a filter skips which holds {percent(self.selectivity)} of the rows:",
+            f"{self.rows:,} rows in {self.files:,} files, judged by a sample of {self.sampled:,} rows.",
+            f"Share of the files that a filter for {percent(self.selectivity)} of the rows skips:",
             "",
             " ".join([" " * width, *(f"{layout.name:>9}" for layout in self.layouts)]),
         ]
@@ -78,7 +78,7 @@ class LayoutReport(Estimates):
             (kind, *(percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts))
             for at, kind in enumerate(kinds if len(self.columns) > 1 else kinds[:1])
         ]
-        head = f"Files that a filter skips which holds {percent(self.selectivity)} of the rows"
+        head = f"Share of the files that a filter for {percent(self.selectivity)} of the rows skips"
         return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
 
     def figure(self, plane: Sequence[str] = (), *, after: LayoutReport | None = None) -> Any:

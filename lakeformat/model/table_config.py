@@ -342,6 +342,10 @@ class TableConfig:
     def check_compactable(self, location: str) -> None:
         """Refuse, by name, tables whose log files cannot be merged into base files. Includes `check_readable`."""
         self.check_readable(location)
+        if self.table_type is TableType.COPY_ON_WRITE:
+            raise UnsupportedTableError(
+                f"{location} is copy-on-write: it has no log files to compact; cluster() rewrites small files"
+            )
         where = f"{location}/{PROPERTIES_PATH}"
         self._check_kind(where, _READ_VERSIONS, _COMPACTED_TYPES, "compaction with ")
         self._check_features(where, "compaction")

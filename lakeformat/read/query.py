@@ -159,5 +159,5 @@ def _exact(name: str, schema: pa.Schema) -> str:
     matches: list[str] = [known for known in schema.names if known.lower() == name.lower()]
     if len(matches) == 1:
         return matches[0]
-    known = ", ".join(schema.names)
-    raise InvalidInputError(f"unknown column {name!r}{nearest(name, schema.names)}; the table has {known}")
+    known = ", ".join(each for each in schema.names if each not in META_COLUMNS) or "none"
+    raise InvalidInputError(f"unknown column {name!r}{nearest(name, schema.names) or '; the table has ' + known}")

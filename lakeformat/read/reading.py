@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
+from lakeformat.config.other_arguments import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import AsOf
@@ -63,8 +64,10 @@ class Reading:
 
         Raises:
             InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+            InvalidOptionError: an argument that there is not.
             InstantNotAvailableError: the files of ``as_of`` are gone.
         """
+        check_arguments(how, ("columns", "where", *ScanArguments.__annotations__))
         snapshot = self.snapshot(how.get("as_of"))
         return scan_of(
             self.engine.storage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.spark.register import register
+from lakeformat.spark.register import check_pyspark, register
 
 if TYPE_CHECKING:
     from lakeformat.spark.each_batch import each_batch
@@ -31,5 +31,6 @@ def __getattr__(name: str) -> Any:
     """Imported when first asked for: a worker that only looks up sources must not wait for it."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    check_pyspark()
     globals()[name] = getattr(import_module(_LATER[name]), name)
     return globals()[name]

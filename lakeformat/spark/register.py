@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import logging
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PUSHDOWN", "register"]
+__all__ = ["PUSHDOWN", "check_pyspark", "register"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+def check_pyspark() -> None:
+    """Raises `ImportError` where PySpark is missing, or too old to have data sources in Python."""
+    is_missing = find_spec("pyspark") is None
+    if is_missing or find_spec("pyspark.sql.datasource") is None:
+        raise ImportError(
+            f"lakeformat.spark needs PySpark 4.0 or later, and {'there is none' if is_missing else 'this one is older'}"
+            "; run pip install 'pyspark>=4.0' (import lakeformat alone needs no Spark)"
+        )
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
@@ -29,6 +40,7 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
             ``read(..., via="source")`` does is told by `lakeformat.spark.pushed`.
             False, the default, leaves the setting as it is.
     """
+    check_pyspark()
     from pyspark_lakehouse import DefaultSource
 
     try:

@@ -38,6 +38,7 @@ from lakeformat.statements import condition, delete_where, update
 from lakeformat.table import HistoryEntry, Table
 from lakeformat.table_state.engine import Engine, open_engine
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.standing import check_free
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.decide.job import WriteJob, plan_job
 from lakeformat.write.decide.merging import upsert_options
@@ -109,6 +110,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         table = cls.forPath(spark, path, **options)
         columns = incoming_schema(arrow_schema(getattr(schema, "schema", schema)))
         engine = table._engine
+        check_free(engine.storage)
         config = create_table(engine.store, table._options, columns, engine.clock)
         check_options(config, table._options, engine.storage.location)
         return table

@@ -126,8 +126,12 @@ class LocalStorage:
 
     def read(self, path: str) -> bytes:
         """A whole file."""
-        with _explained("read", path), open(self._real(path), "rb") as file:
-            return file.read()
+        with _explained("read", path):
+            try:
+                with open(self._real(path), "rb") as file:
+                    return file.read()
+            except NotADirectoryError as error:  # The table's path is a file's.
+                raise FileNotFoundError(*error.args) from None
 
     def info(self, path: str) -> FileInfo | None:
         """What stands there now."""

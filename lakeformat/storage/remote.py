@@ -63,7 +63,8 @@ class FsspecStorage:
             # Caches of listings hide other writers' files; an instance shared through fsspec may have one.
             return fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=True, **self.options)
         except ImportError as error:
-            raise StorageError(f"reading {protocol}:// needs a package that is missing ({error}); install it") from None
+            cure = "run: pip install 'lakeformat[s3]'" if protocol in {"s3", "s3a"} else "install it"
+            raise StorageError(f"reading {protocol}:// needs a package that is missing ({error}); {cure}") from None
         except ValueError as error:
             raise StorageError(f"no file system for {protocol}:// ({error}); check the path") from None
 

@@ -9,7 +9,7 @@ from typing import Any
 from lakeformat.codec.html import html_rows
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import Instant
-from lakeformat.timeline.report import read_report, steps_table
+from lakeformat.timeline.report import read_report, steps_table, summary
 from lakeformat.timeline.store import TimelineStore
 
 __all__ = ["History", "HistoryEntry", "read_history"]
@@ -33,8 +33,10 @@ class HistoryEntry:
 
     def describe(self) -> str:
         """The commit on one line; for commits of ours a line a step: seconds, and what it counted."""
-        head = f"{self.operation} {self.instant_time}: rows {self.rows_written:,}; files {self.files_written:,}"
-        return "\n".join([head, steps_table(self.report["steps"])]) if self.report else head
+        if self.report:
+            head = summary(self.instant_time, self.operation, self.report)
+            return "\n".join([head, steps_table(self.report["steps"])])
+        return f"{self.operation} {self.instant_time}: rows {self.rows_written:,}; files {self.files_written:,}"
 
 
 class History(list[HistoryEntry]):

@@ -41,6 +41,7 @@ from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
 from lakeformat.timeline.archived import ArchivedTimeline, read_archive_logs, read_lsm_history
 from lakeformat.timeline.commit_cache import CommitCache, CommitKey
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
+from lakeformat.timeline.standing import what_stands
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
 
@@ -84,9 +85,8 @@ class TimelineStore:
                 return config
         if self.storage.info(PROPERTIES_PATH) is not None:
             raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
-        raise TableNotFoundError(
-            f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); check the path, or write to it first"
-        )
+        cure = what_stands(self.storage) or "check the path, or write to it first"
+        raise TableNotFoundError(f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); {cure}")
 
     def exists(self) -> bool:
         """Whether there is a table: its properties, or the backup that stands in for them."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
+from lakeformat.config.other_arguments import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
 from lakeformat.transaction.batch_ids import batch_of
@@ -15,6 +16,9 @@ from lakeformat.transaction.callbacks import Callback, callbacks_of
 from lakeformat.transaction.validators import ProposedWrite, Validator, check_validators, validators_of
 
 __all__ = ["HookArguments", "Hooks", "check_hooks", "hooks_of"]
+
+
+_OPTIONS_GO: Final = "; options are given to lakeformat.open(path, ...) or create"
 
 
 class HookArguments(TypedDict, total=False):
@@ -58,13 +62,15 @@ def hooks_of(
     validators: Sequence[Callable[[ProposedWrite], Any]] = (),
     callbacks: Sequence[Callback] = (),
     extra_metadata: Mapping[str, str] | None = None,
+    **others: Any,
 ) -> Hooks:
     """The hooks that options and arguments ask for.
 
     Raises:
-        InvalidOptionError: a validator, query or callback that cannot be used.
+        InvalidOptionError: a validator, query or callback that cannot be used; any other argument.
         InvalidInputError: metadata that is no text, or under a name that is taken.
     """
+    check_arguments(others, (*HookArguments.__annotations__, "where"), _OPTIONS_GO)
     extra = {**options.extra_metadata, **(extra_metadata or {})}
     for key, value in extra.items():
         if not isinstance(key, str) or not isinstance(value, str):

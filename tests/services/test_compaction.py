@@ -205,5 +205,5 @@ def test_a_truncated_plan(tmp_path: Path) -> None:
 
 
 def test_tables_without_log_files_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedTableError, match=r"compaction with hoodie\.table\.type=COPY_ON_WRITE"):
+    with pytest.raises(UnsupportedTableError, match="is copy-on-write: it has no log files to compact"):
         lakeformat.open(unpack("hudi_v6/cow_part_hive", tmp_path)).compact()

@@ -84,6 +84,8 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
         (reading_as("id long, y int"), "SchemaMismatchError", r".*names 'y', which the table lacks.*leave it out"),
         (reading_as("id int"), "SchemaMismatchError", r".*'id' as int32, which cannot hold the table's int64.*"),
         (reading_as("x string"), "SchemaMismatchError", r".*'x' as string, which cannot hold the table's double.*"),
+        (writing(**{"hoodie.index.type": "HASH"}), "InvalidOptionError", r".*='HASH' is not valid: write one of .*"),
+        (writing(index="BLOOM"), "InvalidOptionError", r"unknown option 'index'; did you mean 'hoodie.index.type'\?.*"),
         (writing(operation="upsrt"), "InvalidOptionError", r"option operation='upsrt' is not valid: write one of .*"),
         (writing(partitionby="part"), "InvalidOptionError", r".*'partitionby'; did you mean 'partition_by'.*"),
         (writing(precombine="x"), "InvalidOptionError", r"options .* mean the same and differ; give one of them"),
@@ -190,6 +192,27 @@ def test_no_table(session: SparkSession, tmp_path: Path) -> None:
         f"no table at {tmp_path}/none (there is no .hoodie/hoodie.properties); check the path, or write to it first",
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_plain_parquet_is_no_table_to_read_or_to_write_into(mode: str, spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "plain"
+    flights(spark, ROWS, 1).write.parquet(str(path))
+    before = sorted(path.rglob("*"))
+    assert (
+        "this is a folder of plain Parquet; lakeformat.adopt(path" in refusal(lambda: read(spark, path).collect()).text
+    )
+    refused = refusal(lambda: write(flights(spark, ROWS), path, mode))
+    assert refused.error == "InvalidOptionError"
+    assert f"cannot make a table at {path}: this is a folder of plain Parquet" in refused.text
+    assert sorted(path.rglob("*")) == before
+
+
+def test_a_stream_without_a_checkpoint_is_sparks_to_refuse(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    writer = spark.readStream.format("lakehouse").load(str(table)).writeStream.format("lakehouse").options(**FLIGHTS)
+    with pytest.raises(PySparkException, match="checkpointLocation"):
+        writer.start(str(tmp_path / "t"))
+    assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.slow

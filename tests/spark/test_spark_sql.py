@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 
 import lakeformat
 from lakeformat import InvalidInputError, UnsupportedTableError
-from lakeformat.spark import LakehouseTable, sql, view
+from lakeformat.spark import LakehouseTable, sql
 from tests.helpers import hudi_rs
-from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
+from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS
 from tests.helpers.sql_guides import DELTA, HUDI, Step, play
+from tests.helpers.sql_on_spark import check_refusal, check_statement, held, make_flights
 
 pytestmark = pytest.mark.spark
 
@@ -25,16 +26,9 @@ _NUMBER = itertools.count()
 @pytest.fixture
 def flights(spark: SparkSession, tmp_path: Path) -> Any:
     """A table that is known by a name of its own, and what it holds."""
-    name, path = f"flights_{next(_NUMBER)}", str(tmp_path / "t")
-    rows = spark.createDataFrame([(k, *v) for k, v in FIRST.items()], "id long, part string, price double, ts long")
-    LakehouseTable.forPath(spark, path, recordkey="id", partitionpath="part").bulk_insert(rows)
-    view(spark, name, path)
-
-    def held() -> Held:
-        rows = hudi_rs.assert_same_rows(lakeformat.open(path))
-        return {row["id"]: (row["part"], row["price"], row["ts"]) for row in rows}
-
-    return name, path, held
+    name, path = f"flights_{next(_NUMBER)}", tmp_path / "t"
+    make_flights(spark, name, path)
+    return name, str(path), lambda: held(path)
 
 
 #: Of all cases, which duckdb runs as well, so many show what is Spark's own; the others take longer.
@@ -47,16 +41,7 @@ def cases(of: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize("case", cases(STATEMENTS))
 def test_a_statement_does_what_it_says(case: str, flights: Any, spark: SparkSession) -> None:
-    name, path, held = flights
-    text, wanted = STATEMENTS[case]
-    before = {table.name for table in spark.catalog.listTables()}
-    told = sql(spark, text.replace("{t}", name).replace("{path}", path) + ";").collect()
-    assert held() == wanted(dict(FIRST))
-    assert len(told) == 1
-    assert len(lakeformat.open(path).history()) == 2
-    assert {table.name for table in spark.catalog.listTables()} == before
-    seen = {row["id"]: (row["part"], row["price"], row["ts"]) for row in sql(spark, f"select * from {name}").collect()}
-    assert seen == wanted(dict(FIRST))
+    check_statement(spark, case, flights[0], Path(flights[1]))
 
 
 def test_queries_see_the_newest_commit_by_name_and_by_path(flights: Any, spark: SparkSession) -> None:
@@ -98,13 +83,7 @@ def test_procedures(flights: Any, spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("case", cases(REFUSED))
 def test_what_cannot_be_is_told_in_one_line(case: str, flights: Any, spark: SparkSession) -> None:
-    name, _, held = flights
-    text, error, said = REFUSED[case]
-    said = r"spark\.view" if case == "a table nobody named" else said
-    with pytest.raises(error, match=said) as caught:
-        sql(spark, text.replace("{t}", name))
-    assert "\n" not in str(caught.value)
-    assert held() == FIRST
+    check_refusal(spark, case, flights[0], Path(flights[1]))
 
 
 def test_a_table_tells_of_itself_without_a_job(flights: Any, spark: SparkSession) -> None:

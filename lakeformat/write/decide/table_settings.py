@@ -42,6 +42,7 @@ from lakeformat.model.version_properties import (
     ordering_of,
 )
 from lakeformat.storage.port import Clock, Storage
+from lakeformat.timeline.standing import check_free
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.rows.schema import check_ordering, field_type
 
@@ -74,6 +75,7 @@ def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, cl
     try:
         return open_existing(store, options)
     except TableNotFoundError:
+        check_free(store.storage)
         return create_table(store, options, schema, clock)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -140,6 +141,13 @@ def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
         first = next(batches, None)
         if isinstance(first, pa.RecordBatch):
             return pa.RecordBatchReader.from_batches(first.schema, _chain(first, batches))
+    if isinstance(rows, list) and not rows:
+        raise InvalidInputError("an empty list tells no columns; give rows, or an Arrow table of no rows")
+    if isinstance(rows, str | os.PathLike):
+        raise InvalidInputError(
+            f"rows={str(rows)!r} is text, no rows; read the file first, as pyarrow.parquet.read_table(path) does, or "
+            "give a frame, a list of dicts or a dict of lists"
+        )
     raise InvalidInputError(
         f"rows of type {type(rows).__name__} are no Arrow data; give a pyarrow Table or RecordBatchReader, a frame of "
         "pandas, polars or duckdb, a list of dicts, or a dict of lists"

@@ -1,0 +1,61 @@
+"""What stands where somebody looks for a table or makes one: another format, plain Parquet, a part of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from lakeformat.errors import InvalidOptionError
+from lakeformat.storage.port import HOODIE, FileInfo, Storage
+
+__all__ = ["check_free", "what_stands"]
+
+_DELTA: Final = "_delta_log"
+_ICEBERG: Final = "metadata"
+#: What Hudi puts into each partition's folder.
+_PARTITION: Final = ".hoodie_partition_metadata"
+_READ_IT: Final = "read it with its own library and write the rows to a table of its own path"
+_ADOPT: Final = "lakeformat.adopt(path, record_key=...) or the command lakeformat convert makes a table of it"
+
+
+def check_free(storage: Storage) -> None:
+    """Refuse a folder for a new table that holds other formats' files: readers would take them for the table's.
+
+    One or two listings. Raises `InvalidOptionError`.
+    """
+    if (other := _another(*_looked(storage))) is not None:
+        raise InvalidOptionError(f"cannot make a table at {storage.location}: {other}; or choose another path")
+
+
+def what_stands(storage: Storage) -> str | None:
+    """What to say where there is no table; None where nothing is known better than that. One or two listings."""
+    location = storage.location.rstrip("/")
+    if location.endswith((f"/{HOODIE}", ".parquet")) or f"/{HOODIE}/" in location:
+        inside = location.partition(f"/{HOODIE}")[0]
+        return "this is a file of Parquet; give the folder of a table" if inside == location else f"open {inside}"
+    top, below = _looked(storage)
+    if _PARTITION in top:
+        return "this is the folder of a partition; give the folder above it that holds .hoodie"
+    return _another(top, below)
+
+
+def _looked(storage: Storage) -> tuple[Mapping[str, FileInfo], Mapping[str, FileInfo]]:
+    """The children of the folder, and those of the one folder that tells most."""
+    top = {entry.name: entry for entry in storage.list("")}
+    if HOODIE in top or _DELTA in top:
+        return top, {}
+    folders = [name for name, entry in top.items() if entry.is_folder and not name.startswith((".", "_"))]
+    chosen = _ICEBERG if _ICEBERG in folders else min(folders, default=None)
+    return top, {} if chosen is None else {entry.name: entry for entry in storage.list(chosen)}
+
+
+def _another(top: Mapping[str, FileInfo], below: Mapping[str, FileInfo]) -> str | None:
+    if HOODIE in top:
+        return None
+    if _DELTA in top:
+        return f"this is a Delta table; {_READ_IT}"
+    if _ICEBERG in top and any(name.endswith(".metadata.json") for name in below):
+        return f"this is an Iceberg table; {_READ_IT}"
+    if any(name.endswith(".parquet") for name in (*top, *below)):
+        return f"this is a folder of plain Parquet; {_ADOPT}"
+    return None

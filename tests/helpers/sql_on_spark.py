@@ -1,0 +1,51 @@
+"""The cases of `sql_cases` on a Spark session, classic or Connect: the table, a statement, what must be so then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import lakeformat
+from lakeformat.spark import LakehouseTable, sql, view
+from tests.helpers import hudi_rs
+from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
+
+__all__ = ["check_refusal", "check_statement", "held", "make_flights"]
+
+
+def make_flights(spark: SparkSession, name: str, path: Path) -> None:
+    """A table of `FIRST`, known by a name."""
+    rows = spark.createDataFrame([(k, *v) for k, v in FIRST.items()], "id long, part string, price double, ts long")
+    LakehouseTable.forPath(spark, str(path), recordkey="id", partitionpath="part").bulk_insert(rows)
+    view(spark, name, str(path))
+
+
+def held(path: Path) -> Held:
+    """What the table holds, which hudi-rs must see just so."""
+    rows = hudi_rs.assert_same_rows(lakeformat.open(path))
+    return {row["id"]: (row["part"], row["price"], row["ts"]) for row in rows}
+
+
+def check_statement(spark: SparkSession, case: str, name: str, path: Path) -> None:
+    """A statement of `STATEMENTS` makes of the table what it should, by one commit, and leaves no name behind."""
+    text, wanted = STATEMENTS[case]
+    before = {table.name for table in spark.catalog.listTables()}
+    told = sql(spark, text.replace("{t}", name).replace("{path}", str(path)) + ";").collect()
+    assert held(path) == wanted(dict(FIRST))
+    assert len(told) == 1
+    assert len(lakeformat.open(path).history()) == 2
+    assert {table.name for table in spark.catalog.listTables()} == before
+    seen = {row["id"]: (row["part"], row["price"], row["ts"]) for row in sql(spark, f"select * from {name}").collect()}
+    assert seen == wanted(dict(FIRST))
+
+
+def check_refusal(spark: SparkSession, case: str, name: str, path: Path) -> None:
+    """A statement of `REFUSED` is refused in one line, and the table is as it was."""
+    text, error, said = REFUSED[case]
+    said = r"spark\.view" if case == "a table nobody named" else said
+    with pytest.raises(error, match=said) as caught:
+        sql(spark, text.replace("{t}", name))
+    assert "\n" not in str(caught.value)
+    assert held(path) == FIRST
