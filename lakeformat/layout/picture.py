@@ -6,6 +6,7 @@ Both axes are shares of the rows, not values: a plane in which rows lie evenly, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -47,7 +48,8 @@ def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None =
                 f"the reports are on {', '.join(report.columns)} and on {', '.join(after.columns)}; "
                 "make both on the same columns"
             )
-        panels_of = [(report, report.layouts[0], "before"), (after, after.layouts[0], "after")]
+        before = replace(report, example=_same_filter(after, report))
+        panels_of = [(before, report.layouts[0], "before"), (after, after.layouts[0], "after")]
     across = 2 if len(panels_of) > 1 else 1
     down = -(-len(panels_of) // across)
     figure = Figure(figsize=(5.2 * across, 5.0 * down + 1.1), facecolor="white", layout="constrained")
@@ -78,6 +80,20 @@ def draw(report: Estimates, plane: Sequence[str] = (), after: Estimates | None =
         title_fontproperties={"size": 9},
     )
     return figure
+
+
+def _same_filter(of: Estimates, here: Estimates) -> Boxes:
+    """A report's example in the ranks of another, whose sample ranks otherwise: over equal shares of the rows."""
+    if not len(of.example):
+        return here.example
+    low, high = of.example.low.copy(), of.example.high.copy()
+    for at, (one, other) in enumerate(zip(of.axes, here.axes, strict=True)):
+        last = len(other.ordered) - 1
+        begins = np.rint(one.share_below(low[:, at]) * len(other.ordered)).astype(int)
+        ends = np.rint(one.share_up_to(high[:, at]) * len(other.ordered)).astype(int) - 1
+        low[:, at] = other.ordered[np.clip(begins, 0, last)]
+        high[:, at] = other.ordered[np.clip(ends, 0, last)]
+    return Boxes(low, high)
 
 
 def _columns(report: Estimates, plane: Sequence[str]) -> tuple[int, ...]:

@@ -169,3 +169,14 @@ def test_pictures_show_every_layout_and_its_files(shuffled: lakeformat.Table, tm
         report.figure(plane=["id", "x"])
     with pytest.raises(InvalidInputError, match="two different columns"):
         report.figure(plane=["x", "x"])
+
+
+def test_before_and_after_are_asked_by_one_filter(tmp_path: Path) -> None:
+    table = table_of(tmp_path, rows_of(np.random.default_rng(1)))
+    before = table.layout_report(["y", "id"])
+    table.cluster(["y", "id"], curve="hilbert")
+    panels = before.figure(after=table.layout_report(["y", "id"])).axes
+    frames = [panel.patches[-1].get_bbox().extents for panel in panels]
+    assert len(frames) == 2
+    assert np.allclose(*frames, atol=0.02)
+    assert frames[0][2] > frames[0][0]
