@@ -3,7 +3,8 @@
 A row was written by a commit if its commit time says so: it is an update where the slice before has its key, else an
 insert. What the slice before has and the one after has not was deleted. A version that loses and still fills fields of
 the one that stays (partial updates) is no change here. Memory: of one file group at a time, the rows that changed and,
-where rows were deleted or there are log files, its keys and their commit times.
+where rows were deleted or there are log files, its keys and their commit times. Where a commit only appended, the rows
+of the keys in its blocks, before and after: each slice is read once, no other row is kept.
 """
 
 from __future__ import annotations
@@ -138,8 +139,16 @@ def read_group_change(
     elif (found := _by_counts(rows, change, change.before, change.after)) is not None:
         old, written = found
         yield from shaped.told(old, written)
+    elif change.appended:
+        touched, schema = rows.appended(change), rows.with_times
+        old, new = (rows.matching(part, touched, schema) for part in (change.before, change.after))
+        news, gone = _versions_apart(change.instant_time, old, new)
+        yield from shaped.told(_of_keys(old, news), _of_keys(new, news))
+        for batch in _of_keys(old, gone).to_batches():
+            yield shaped.deleted(batch)
     else:
-        news, gone = _by_versions(rows, change, change.before, change.after)
+        old, new = rows.versions(change.before), rows.versions(change.after)
+        news, gone = _versions_apart(change.instant_time, old, new)
         yield from shaped.told(rows.matching(change.before, news), rows.matching(change.after, news))
         for batch in rows.matching(change.before, gone).to_batches():
             yield shaped.deleted(batch)
@@ -182,20 +191,21 @@ def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> t
     return (old, written) if came == inserted else None
 
 
-def _by_versions(rows: _Rows, change: GroupChange, before: Part, after: Part) -> tuple[pa.Array, pa.Array]:
+def _versions_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Keys of the rows that are new or another version, and of those that are gone.
 
-    A version need not be the commit's own: what it deleted may have hidden an older one. Where it only appended, only
-    rows of the keys in its blocks are looked at.
+    A version need not be the commit's own: what it deleted may have hidden an older one.
     """
-    instant_time, some = change.instant_time, rows.appended(change) if change.appended else None
-    old, new = rows.versions(before, some), rows.versions(after, some)
     keys, times = _keys_of(new), new.column(COMMIT_TIME).combine_chunks()
     at = pc.index_in(keys, value_set=_keys_of(old))
-    was = old.column(COMMIT_TIME).take(at).combine_chunks()
+    was = old.column(COMMIT_TIME).combine_chunks().take(at)
     same = pc.and_(pc.fill_null(pc.equal(was, times), False), pc.not_equal(times, instant_time))
     gone = pc.invert(pc.is_in(_keys_of(old), value_set=keys))
     return keys.filter(pc.invert(same)), _keys_of(old).filter(gone)
+
+
+def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
+    return rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
 
 
 def _written_by(instant_time: str) -> Predicate:
@@ -253,11 +263,15 @@ class _Rows:
                 )
         return pc.unique(pa.concat_arrays(found))
 
-    def versions(self, part: Part, keys: pa.Array | None = None) -> pa.Table:
-        """Record key and commit time of each row, or of those with these keys."""
+    @property
+    def with_times(self) -> pa.Schema:
+        """What is read of rows whose commit times are compared as well."""
+        told = COMMIT_TIME in self._schema.names
+        return self._schema if told else self._schema.append(pa.field(COMMIT_TIME, pa.string()))
+
+    def versions(self, part: Part) -> pa.Table:
+        """Record key and commit time of each row."""
         schema = pa.schema([pa.field(name, pa.string()) for name in (RECORD_KEY, COMMIT_TIME)])
-        if keys is not None:
-            return self.matching(part, keys, schema).combine_chunks()
         return pa.Table.from_batches(self.each(part, schema=schema), schema).combine_chunks()
 
     def count(self, part: FilePart) -> int:
