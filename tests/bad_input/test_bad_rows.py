@@ -303,8 +303,6 @@ def no_batches() -> Iterator[pa.RecordBatch]:
 NOT_ARROW: list[Callable[[], Any]] = [
     lambda: {"a", "b"},
     lambda: [["a"], ["b"]],
-    lambda: [],
-    lambda: "a,b",
     lambda: None,
     lambda: 5,
     no_batches,
@@ -318,6 +316,14 @@ NOT_ARROW: list[Callable[[], Any]] = [
 def test_what_is_no_arrow_data(case: int, operation: str, tmp_path: Path) -> None:
     table, rows = new_table(tmp_path), NOT_ARROW[case]()
     with refused(table, InvalidInputError, f"type {type(rows).__name__}", "give a pyarrow Table"):
+        getattr(table, operation)(rows)
+
+
+@pytest.mark.parametrize("operation", TWO_WAYS)
+@pytest.mark.parametrize(("rows", "words"), [([], "an empty list"), ("a,b", "is text, no rows")])
+def test_what_holds_no_rows(rows: object, words: str, operation: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with refused(table, InvalidInputError, words):
         getattr(table, operation)(rows)
 
 

@@ -44,9 +44,9 @@ def checking(at, case, check):
     check(spark, case, name, path)
 
 
-for at, case in enumerate([*STATEMENTS, *REFUSED]):
+for at, case in enumerate(STATEMENTS if sys.argv[3] == "statements" else REFUSED):
     trying(case, lambda: checking(at, case, check_statement if case in STATEMENTS else check_refusal))
-for at, guide in enumerate([HUDI, DELTA]):
+for at, guide in enumerate([HUDI, DELTA] if sys.argv[3] == "refusals and guides" else []):
     (folder / f"guide{at}").mkdir()
     run = lambda text: [tuple(row) for row in sql(spark, text).collect()]
     trying(f"guide {at}", lambda: play(guide, run, str(folder / f"guide{at}"), at))
@@ -55,11 +55,20 @@ print(json.dumps(failures))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
-def test_statements_and_quick_starts_over_connect(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param("statements", marks=pytest.mark.slow),
+        pytest.param("refusals and guides", marks=pytest.mark.nightly),
+    ],
+)
+def test_statements_and_quick_starts_over_connect(which: str, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
-    assert json.loads(run_application(PROGRAM, tmp_path, root, cwd=tmp_path)) == {}
-    assert len(list(tmp_path.glob("t*"))) == len(STATEMENTS) + len(REFUSED)
-    for table in tmp_path.glob("guide*/*"):
+    assert json.loads(run_application(PROGRAM, tmp_path, root, which, cwd=tmp_path)) == {}
+    is_short = which == "statements"
+    assert len(list(tmp_path.glob("t*"))) == len(STATEMENTS if is_short else REFUSED)
+    guided = list(tmp_path.glob("guide*/*"))
+    assert bool(guided) != is_short
+    for table in guided:
         hudi_rs.assert_same_rows(lakeformat.open(table))
