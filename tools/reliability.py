@@ -55,6 +55,7 @@ PROMISES: Final[Sequence[Promise]] = (
         (f"{_R}/test_restore_crash.py",),
         "test",
     ),
+    Promise("Making and deleting savepoints may die at any call", (f"{_R}/test_savepoint_crash.py",), "test-slow"),
     Promise("Repair may die at any call", (f"{_R}/test_repair_crash.py",), "test"),
     Promise("Compaction may die at any call", (f"{_R}/test_compaction_crash.py",), "test-slow"),
     Promise(
@@ -73,10 +74,20 @@ PROMISES: Final[Sequence[Promise]] = (
         "test-slow",
     ),
     Promise(
+        "A stream's batches count once, whenever its sink or a whole chain of queries is killed",
+        (f"{_R}/test_stream_sink_crash.py", "tests/spark/test_spark_stream_chain.py"),
+        "test-slow",
+    ),
+    Promise(
         "Planted damage is found, and mended only where that is proven", ("tests/services/test_doctor.py",), "test"
     ),
     Promise("Tables that Apache Hudi made raise no alarm", ("tests/services/test_doctor_fixtures.py",), "test"),
     Promise("Any order of verbs gives what a dict gives", (f"{_R}/test_stateful.py",), "test-slow"),
+    Promise(
+        "After every operation under every index on every kind of table Apache Hudi, hudi-rs and we read the same rows",
+        ("tests/interop/test_matrix.py",),
+        "interop",
+    ),
     Promise(
         "Apache Hudi reads, restores and goes on with what we have cleaned, archived and restored, and we with its",
         ("tests/interop/test_life_shared.py", "tests/interop/test_savepoints_shared.py"),

@@ -24,7 +24,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 import lakeformat
 from lakeformat.spark import register
 
-# Sums are made after the streams: as many commits of silver as they may be behind are kept.
+# What reads a table here comes after all of its batches: as many commits are kept as it may be behind.
 KEPT = {"hoodie.cleaner.commits.retained": "100", "hoodie.keep.min.commits": "110", "hoodie.keep.max.commits": "120"}
 COLUMNS = "sensor string, region string, ts long, value long"
 
@@ -72,7 +72,7 @@ def main(folder: Path) -> None:
     register(spark)
     spark.streams.addListener(Told())
     files = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(folder / "files"))
-    run(files, "bronze", folder, operation="insert")
+    run(files, "bronze", folder, operation="insert", **KEPT)
     bronze = spark.readStream.format("lakehouse").option("maxCommitsPerTrigger", 1).option("meta_columns", "false")
     run(bronze.load(str(folder / "bronze")), "silver", folder, recordkey="sensor", ordering="ts", **KEPT)
     add_up(lakeformat.open(folder / "silver"), folder / "totals.json")
