@@ -386,7 +386,7 @@ BAD_SOURCES: dict[str, tuple[Any, type[LakeformatError], tuple[str, ...]]] = {
         ("'N'", "'n'", "rename"),
     ),
     "a null key": (CHANGES.set_column(0, "id", pa.array([1, 2, None, 3])), InvalidInputError, ("'id' is null",)),
-    "no rows at all": ([], InvalidInputError, ("no Arrow data",)),
+    "no rows at all": ([], InvalidInputError, ("an empty list",)),
 }
 
 
