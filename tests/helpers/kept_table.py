@@ -224,6 +224,10 @@ class KeptTable(WrittenTable):
         self.version = to
         self.reopen()
         self.held = []
+        newest = max((entry.instant_time for entry in self.table.history()), default="")
+        if self.past and newest > max(entry.instant for entry in self.past):  # It compacted on the way.
+            last = self.past[-1]
+            self.passed(Entry(newest, last.model, last.columns, True, last.sure, last.model))
 
     # --- who looks ------------------------------------------------------------------------------------
 
@@ -296,11 +300,14 @@ class KeptTable(WrittenTable):
 
     @rule()
     def read_optimized(self) -> None:
-        """It never fails; of a copy-on-write table it is the table."""
+        """It never fails; of a copy-on-write table it is the table.
+
+        Base files alone hold a key twice that log files delete in one and that was inserted again into another.
+        """
         table = lakeformat.open(self.path, **{"hoodie.datasource.query.type": "read_optimized"})
-        rows = self.keyed(table.to_arrow(meta_columns=False).to_pylist())
+        rows = table.to_arrow(meta_columns=False).to_pylist()
         if not self.kind.is_merge_on_read:
-            assert rows == self.model
+            assert self.keyed(rows) == self.model
 
     @rule(least=st.integers(0, 11))
     def counts(self, least: int) -> None:
