@@ -40,8 +40,9 @@ def lived(engine: str, kind: str, count: int) -> Iterator[Look]:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             if line.startswith("{"):
-                yield Look(**json.loads(line))
-                print(f"\r{engine} {kind}: {json.loads(line)['commits']} commits", end="", file=sys.stderr)
+                look = Look(**json.loads(line))
+                print(f"\r{engine} {kind}: {look.commits} commits", end="", file=sys.stderr)
+                yield look
     if process.returncode:
         raise SystemExit(f"{engine}: its process ended with {process.returncode}; its words stand above")
     print(file=sys.stderr)
@@ -54,14 +55,19 @@ def early_and_late(looks: Sequence[Look]) -> tuple[float, float]:
     return statistics.median(seconds[50 - WINDOW // 2 : 50 + WINDOW // 2]), statistics.median(seconds[-WINDOW:])
 
 
+def opened(looks: Sequence[Look]) -> tuple[float, float]:
+    """CPU seconds of opening: the medians of the first looks and of the last; 0 where an engine tells none."""
+    seconds = [each.opening or 0.0 for each in looks]
+    half = min(20, len(seconds) // 2)
+    return statistics.median(seconds[:half]), statistics.median(seconds[-half:])
+
+
 def told(title: str, looks: Sequence[Look]) -> str:
     """A row of the table."""
     early, late = early_and_late(looks)
     last = looks[-1]
-    half = min(20, len(looks) // 2)
-    opened = [[each.opening or 0.0 for each in some] for some in (looks[:half], looks[-half:])]
-    first, later = (statistics.median(some) * 1000 for some in opened)
-    opening = "" if last.opening is None else f"{first:.1f} / {later:.1f} ms"
+    first, later = opened(looks)
+    opening = "" if last.opening is None else f"{first * 1000:.1f} / {later * 1000:.1f} ms"
     cells = (
         title,
         str(last.commits),
@@ -78,11 +84,10 @@ def told(title: str, looks: Sequence[Look]) -> str:
 def missed(looks: Sequence[Look]) -> list[str]:
     """The targets that ours did not meet."""
     early, late = early_and_late(looks)
-    opened = [each.opening or 0.0 for each in looks]
-    half = min(20, len(opened) // 2)
+    first, later = opened(looks)
     return [
         *(["a commit"] if late > TARGET * early else []),
-        *(["opening"] if statistics.median(opened[-half:]) > TARGET * statistics.median(opened[:half]) else []),
+        *(["opening"] if later > TARGET * first else []),
         *(["instants"] if max(each.instants for each in looks) > INSTANTS else []),
     ]
 

@@ -126,7 +126,7 @@ class Hudi:
         from benchmarks.engines.spark_session import open_spark
 
         self._path = path
-        self._spark = open_spark(path, settings={**_SETTINGS, "spark.sql.execution.arrow.pyspark.enabled": "true"})
+        self._spark = open_spark(path, settings=_SETTINGS)
         self._write(first_rows(), "bulk_insert", "overwrite")
 
     def commit(self, commit: Commit) -> None:
@@ -151,7 +151,7 @@ class Hudi:
         frame.write.format("hudi").options(**options).mode(mode).save(str(self._path))
 
 
-#: By name: what makes it, the kinds of table it is asked for.
+#: What makes an engine's table, by name.
 ENGINES: Final = {"lakeformat": Lakeformat, "delta-rs": DeltaRs, "hudi": Hudi}
 
 

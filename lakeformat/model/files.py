@@ -8,8 +8,19 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError
 
-__all__ = ["BaseFile", "BaseFileName", "FileGroupId", "FileSlice", "LogFile", "LogFileName", "join_path"]
+__all__ = [
+    "PARTITION_MARKER",
+    "BaseFile",
+    "BaseFileName",
+    "FileGroupId",
+    "FileSlice",
+    "LogFile",
+    "LogFileName",
+    "join_path",
+]
 
+#: A folder without this file is no partition.
+PARTITION_MARKER: Final = ".hoodie_partition_metadata"
 _NAME: Final = re.compile(r"([^_/]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.parquet")
 _LOG_NAME: Final = re.compile(r"\.([^._/]+)_(\d{14}|\d{17})\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 

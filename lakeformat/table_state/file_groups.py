@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName, join_path
+from lakeformat.model.files import (
+    PARTITION_MARKER,
+    BaseFile,
+    BaseFileName,
+    FileGroupId,
+    LogFile,
+    LogFileName,
+    join_path,
+)
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
-    "PARTITION_MARKER",
     "Listing",
     "check_complete",
     "is_partition",
@@ -22,9 +28,6 @@ __all__ = [
     "list_partitions",
     "visible_files",
 ]
-
-#: A folder without this file is no partition.
-PARTITION_MARKER: Final = ".hoodie_partition_metadata"
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from lakeformat.errors import InvalidOptionError
+from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 
 __all__ = ["check_free", "what_stands"]
 
 _DELTA: Final = "_delta_log"
 _ICEBERG: Final = "metadata"
-#: What Hudi puts into each partition's folder.
-_PARTITION: Final = ".hoodie_partition_metadata"
 _READ_IT: Final = "read it with its own library and write the rows to a table of its own path"
 _ADOPT: Final = "lakeformat.adopt(path, record_key=...) or the command lakeformat convert makes a table of it"
 
@@ -34,7 +33,7 @@ def what_stands(storage: Storage) -> str | None:
         inside = location.partition(f"/{HOODIE}")[0]
         return "this is a file of Parquet; give the folder of a table" if inside == location else f"open {inside}"
     top, below = _looked(storage)
-    if _PARTITION in top:
+    if PARTITION_MARKER in top:
         return "this is the folder of a partition; give the folder above it that holds .hoodie"
     return _another(top, below)
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 from lakeformat.errors import InvalidInputError
 from lakeformat.files.facts import fold
 from lakeformat.keys.partition_paths import folders_above, nested_pair
-from lakeformat.model.files import join_path
+from lakeformat.model.files import PARTITION_MARKER, join_path
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.file_groups import PARTITION_MARKER
 from lakeformat.table_state.file_index.columns import bounds_schema
 from lakeformat.table_state.folder_values import OFF_FOLDER, folder_values, off_folder, reading_keys
 from lakeformat.table_state.snapshot import Snapshot

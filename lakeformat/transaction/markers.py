@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from enum import Enum
 
 from lakeformat.codec import properties
-from lakeformat.model.files import LogFileName, join_path
+from lakeformat.model.files import PARTITION_MARKER, LogFileName, join_path
 from lakeformat.storage.port import HOODIE, Storage
-from lakeformat.table_state.file_groups import PARTITION_MARKER
 from lakeformat.timeline.layout import TimelineLayout
 
 __all__ = ["MarkerKind", "announce", "announced_logs", "forget_markers", "marker_kind", "prepare_partition"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from lakeformat.codec.avro_records import decode_savepoint
-from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName
+from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.services.clean.memo import LastLook
 from lakeformat.services.clean.plan import CleanedFile, PartitionFiles, Pins, Slice
 from lakeformat.storage.port import HOODIE, FileInfo
-from lakeformat.table_state.file_groups import PARTITION_MARKER, is_partition
+from lakeformat.table_state.file_groups import is_partition
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 

@@ -19,7 +19,7 @@ from lakeformat.codec.progress import FILES, progress
 from lakeformat.config.life_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
 from lakeformat.config.resolve import Options
 from lakeformat.errors import LakeformatError, StorageError
-from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName, join_path
+from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.services.clean.facts import changed_partitions, partition_files, pins_of, savepoints
@@ -28,7 +28,6 @@ from lakeformat.services.clean.plan import CleanedFile, Doomed, Pins, doomed_fil
 from lakeformat.services.clean.retention import Policy, Retention, earliest_kept
 from lakeformat.storage.port import Storage, check_path
 from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_groups import PARTITION_MARKER
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.heartbeat import alive

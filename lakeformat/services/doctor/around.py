@@ -9,11 +9,11 @@ from typing import Final
 
 from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError, LakeformatError
+from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_groups import PARTITION_MARKER
 from lakeformat.timeline.archived import LOG_NAME
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -21,7 +21,6 @@ from lakeformat.transaction import claims
 
 __all__ = [
     "archive",
-    "archived_times",
     "dead_instants",
     "foreign_folders",
     "instants",
@@ -63,28 +62,27 @@ def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
             yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), f"{_BACK} ({error})")
 
 
-def archive(store: TimelineStore) -> Iterator[Finding]:
-    """An archive that cannot be read to its end."""
+def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str]]:
+    """What of the archive cannot be read, and the times of the commits in it, as far as they can."""
     folder = store.config().archive_folder
+    found: list[Finding] = []
+    times: frozenset[str] = frozenset()
     try:
         archived = store.archived()
-        for _ in archived.commits(archived.completed_in("")):
+        commits = archived.completed_in("")
+        times = frozenset(commit.time for commit in commits)
+        for _ in archived.commits(commits):
             pass
     except (LakeformatError, OSError) as error:  # What Parquet says of damaged pages, too.
-        yield Finding(Kind.TORN_ARCHIVE, folder, f"{_BACK} ({error}); until then older history cannot be read")
+        cure = f"{_BACK} ({error}); until then older history cannot be read"
+        found.append(Finding(Kind.TORN_ARCHIVE, folder, cure))
     for entry in store.storage.list(folder):
         if LOG_NAME.fullmatch(entry.name):
             lost = entry.size_bytes - _whole_blocks(store.storage, entry)
             if lost or not entry.size_bytes:
                 cure = f"{_BACK}; readers pass over what is no block, and the instants in it"
-                yield Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost)
-
-
-def archived_times(store: TimelineStore) -> frozenset[str]:
-    """Of all commits in the archive, as far as it can be read; `archive` tells of the rest."""
-    with suppress(LakeformatError, OSError):
-        return frozenset(instant.time for instant in store.archived().completed_in(""))
-    return frozenset()
+                found.append(Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost))
+    return found, times
 
 
 def _whole_blocks(storage: Storage, entry: FileInfo) -> int:

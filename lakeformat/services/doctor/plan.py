@@ -77,7 +77,7 @@ def incomplete(facts: Facts, stands: Callable[[str], bool]) -> Iterator[Finding]
     live = {each.group: each for each in facts.slices}
     promised: dict[FileGroupId, tuple[str, str, int]] = {}
     for instant, stat in facts.stats():
-        if BaseFileName.match(stat.path.rpartition("/")[2]) is not None:
+        if stat.is_base:
             group = FileGroupId(stat.partition_path, stat.file_id)
             promised[group] = max(promised.get(group, ("", "", 0)), (instant.time, stat.path, stat.size_bytes))
     unmarked: set[str] = set()
@@ -141,8 +141,7 @@ def gaps(facts: Facts) -> Iterator[Finding]:
     told: set[str] = set()
     for instant, stat in facts.stats():
         before = stat.prev_commit
-        is_base = BaseFileName.match(stat.path.rpartition("/")[2]) is not None
-        if before is None or before in told or not is_base or not before.isdigit():
+        if before is None or before in told or not stat.is_base or not before.isdigit():
             continue
         if not timeline.is_committed(before) and timeline.find(before) is None:
             told.add(before)
@@ -154,7 +153,7 @@ def forgotten(facts: Facts) -> Iterator[Finding]:
     """Commits before the timeline that made files, or that commits start from, and that no archive holds."""
     began = facts.timeline.oldest_write
     made = {file.name.instant_time for file in facts.listing.bases}
-    before = {stat.prev_commit for _, stat in facts.stats() if BaseFileName.match(stat.path.rpartition("/")[2])}
+    before = {stat.prev_commit for _, stat in facts.stats() if stat.is_base}
     known = facts.archived | facts.timeline.commit_times
     for time in sorted(each for each in made | before if each and each.isdigit()):
         if began is not None and time < began and time not in known:

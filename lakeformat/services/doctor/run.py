@@ -125,16 +125,17 @@ class DoctorSession:
         config = self.store.config()
         config.check_readable(self.storage.location)
         timeline = self.store.load()
-        found = [*around.instants(self.store, timeline), *around.archive(self.store)]
+        torn, archived = around.archive(self.store)
+        found = [*around.instants(self.store, timeline), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in found):
             return _Looked(config, timeline, tuple(found))  # Whose files are whose nobody can tell.
-        facts = self._facts(config, timeline)
+        facts = self._facts(config, timeline, archived)
         saved = self._saved(timeline)
         found += plan.incomplete(facts, lambda path: self.storage.info(path) is not None)
         found += plan.miscounted(facts)
         found += plan.orphans(facts)
         found += plan.gaps(facts)
-        if not any(each.kind is Kind.TORN_ARCHIVE for each in found):
+        if not torn:
             found += plan.forgotten(facts)
         found += plan.saved_and_gone(saved, facts.listing)
         found += around.markers(self.storage, timeline)
@@ -153,7 +154,7 @@ class DoctorSession:
             for instant in done
         }
 
-    def _facts(self, config: TableConfig, timeline: Timeline) -> plan.Facts:
+    def _facts(self, config: TableConfig, timeline: Timeline, archived: frozenset[str]) -> plan.Facts:
         """As `list_snapshot`, without its refusals. Memory: an object a file."""
         commits = [(instant, self.store.commit(instant)) for instant in timeline.commits]
         replaced = frozenset(
@@ -166,7 +167,6 @@ class DoctorSession:
         counts = log_positions(self.store, timeline, logs)
         slices: tuple[FileSlice, ...] = slices_of(bases, logs, replaced, counts)
         saved = frozenset(path for paths in self._saved(timeline).values() for path in paths)
-        archived = around.archived_times(self.store)
         listing = Listing(listing.bases, tuple(logs))
         is_cow = config.table_type is TableType.COPY_ON_WRITE
         return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder, is_cow)

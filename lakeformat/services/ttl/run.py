@@ -18,11 +18,10 @@ from lakeformat.codec.properties import decode
 from lakeformat.config.resolve import Options
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.config.ttl_options import Expiry, Strategy
-from lakeformat.model.files import FileSlice, join_path
+from lakeformat.model.files import PARTITION_MARKER, FileSlice, join_path
 from lakeformat.model.instant import format_instant_time
 from lakeformat.services.ttl.plan import expired, expires_at
 from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_groups import PARTITION_MARKER
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.write.decide.job import plan_job
 from lakeformat.write.session import WriteSession
