@@ -313,6 +313,12 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         combine: bool = False,
     ) -> WriteResult:
         """One write; ``own``: option values of this write alone."""
+        from pyspark.sql import DataFrame
+
+        if not isinstance(rows, DataFrame):
+            raise InvalidInputError(
+                f"rows of type {type(rows).__name__} are no DataFrame; give one, or a condition as where='...'"
+            )
         engine, schema = self._engine, arrow_schema(rows.schema)
         options = self._options.with_values(**{_OPERATION: operation.value, **(own or {})})
         config = open_or_create(engine.store, options, incoming_schema(schema), engine.clock)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 import lakeformat
 import lakeformat.spark
@@ -242,3 +243,12 @@ def test_sql_reads_by_a_view(spark: SparkSession, table: Path) -> None:
         ("p1", 2, 1.5),
     ]
     spark.catalog.dropTempView("by_view")
+
+
+def test_a_condition_given_as_rows_says_where_it_belongs(spark: SparkSession, tmp_path: Path) -> None:
+    write(flights(spark, [(1, "a", 1, 0.5)]), tmp_path)
+    conditions: list[Any] = ["id < 10", functions.col("id") < 10]
+    for condition in conditions:
+        with pytest.raises(lakeformat.InvalidInputError, match=r"are no DataFrame; give one, or a condition as where="):
+            LakehouseTable.forPath(spark, str(tmp_path)).delete(condition)
+    assert len(contents(spark, tmp_path)) == 1
