@@ -149,12 +149,13 @@ def replaced(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
     return pa.concat_arrays([old, new]).take(pa.array(place))  # Three times faster than replacing text.
 
 
-def replaced_among(old: pa.Array, at: Ints, new: pa.Array, left: pa.Array) -> pa.Array:
+def replaced_among(old: pa.Array, at: Ints, new: pa.Array, left: pa.Array, among: Ints) -> pa.Array:
     """The old values at some positions, in order with the new ones in place of those at others.
 
     Args:
         at: positions that are replaced, ascending, all of them among ``left``.
         left: positions that are left, ascending.
+        among: where in ``left`` those of ``at`` stand.
     """
     width = old.type.bit_width // 8 if pa.types.is_primitive(old.type) else _width(old)
     text = not pa.types.is_primitive(old.type)
@@ -164,7 +165,7 @@ def replaced_among(old: pa.Array, at: Ints, new: pa.Array, left: pa.Array) -> pa
         return replaced(old, pa.array(mask), new).take(left)
     found = (_as_fixed(old, width) if text else old).take(left)
     values, others = (_raw(values, width) for values in (found, _as_fixed(new, width) if text else new))
-    values[np.searchsorted(np.asarray(left), at)] = others  # What was taken is nobody else's yet.
+    values[among] = others  # What was taken is nobody else's yet.
     return _as_text(found, old.type, width) if text else found
 
 

@@ -263,7 +263,8 @@ class _Opened:
             parts = (self._shape.restored_part(part, names) for part in parts)
         if self._only is not None:
             parts = (chosen for part in parts if (chosen := _chosen(part, self._only)) is not None)
-        return folded_parts(parts, self.rule, self._schema)
+        rows = self.parquet.metadata.num_rows if points and self.parquet is not None else 0
+        return folded_parts(parts, self.rule, self._schema, base_rows=rows)
 
     def merge(self, logs: Versions) -> SliceMerge:
         """What the base file's batches meet: it is not asked for what is told already."""

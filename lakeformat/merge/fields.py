@@ -88,7 +88,7 @@ class KeyRuns:
     newest_so_far: Mask
 
     @classmethod
-    def of(cls, codes: npt.NDArray[np.int32], at: Ints, ranks: Ints | None) -> KeyRuns:
+    def of(cls, codes: npt.NDArray[np.int32] | Ints, at: Ints, ranks: Ints | None) -> KeyRuns:
         """Runs of the rows ``at``, ascending positions; codes and ranks are of all rows, as `last_of_each` has them."""
         at = at[np.argsort(codes[at], kind="stable")]
         ordered = codes[at].astype(np.int64)

@@ -25,7 +25,7 @@ from lakeformat.model.record import META_COLUMNS
 __all__ = ["folded_parts", "folded_versions"]
 
 Ints = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _NOTHING: Final = LogDeletes("", pa.array([], pa.string()))
 #: Fewer versions are not folded before the end.
@@ -39,6 +39,7 @@ def folded_parts(
     *,
     stored: pa.Schema | None = None,
     keep: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+    base_rows: int = 0,
 ) -> Versions:
     """One version of each record, of parts that are asked for one after the other.
 
@@ -47,22 +48,27 @@ def folded_parts(
     Args:
         schema, stored: as `versions_of` takes them.
         keep: given the rows that are left, now and then and at the end, returns them, from memory or from a file.
+        base_rows: as `folded_versions` takes it.
     """
     state, waiting, count = versions_of(_NOTHING, rule, schema, stored), list[Versions](), 0
     for part in parts:
         waiting.append(versions_of(part, rule, schema, stored))
         count += len(waiting[-1])
         if count > max(len(state), _FEW):
-            state, waiting, count = _kept(folded_versions(Versions.joined([state, *waiting]), rule), keep), [], 0
-    return _kept(folded_versions(Versions.joined([state, *waiting]), rule), keep)
+            folded = folded_versions(Versions.joined([state, *waiting]), rule, base_rows)
+            state, waiting, count = _kept(folded, keep), [], 0
+    return _kept(folded_versions(Versions.joined([state, *waiting]), rule, base_rows), keep)
 
 
 def _kept(state: Versions, keep: Callable[[pa.Table], pa.Table]) -> Versions:
     return replace(state, rows=keep(one_chunk(state.rows)))
 
 
-def folded_versions(versions: Versions, rule: ReadRule) -> Versions:
+def folded_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Versions:
     """One version of each record.
+
+    Args:
+        base_rows: rows of the base file to which positions point; 0 where nobody looks at positions.
 
     ==================================  ==================================================================
     after                               comes
@@ -75,7 +81,7 @@ def folded_versions(versions: Versions, rule: ReadRule) -> Versions:
                                         from the other
     ==================================  ==================================================================
     """
-    codes = key_codes(versions.keys)
+    codes = _record_codes(versions, base_rows)
     if codes is None:
         return versions
     ranks = ordering_ranks(versions.ordering) if versions.ordering else None
@@ -85,6 +91,20 @@ def folded_versions(versions: Versions, rule: ReadRule) -> Versions:
         return versions.taken(np.sort(winners))
     records = KeyRuns.of(codes, _since_deletes(versions, KeyRuns.of(codes, at, ranks)), ranks)
     return _combined(versions, rule, records, np.sort(winners))
+
+
+def _record_codes(versions: Versions, base_rows: int) -> Codes | None:
+    """Equal where the record is: by its row in the base file where all say it, by its key else; None: all differ."""
+    at = versions.position
+    if not base_rows or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
+        return key_codes(versions.keys)
+    order = np.argsort(at, kind="stable")  # Runs that ascend, as blocks are, cost one pass.
+    differs = np.diff(at[order], prepend=-1) > 0
+    if differs.all():
+        return None
+    codes = np.empty(len(at), np.int64)
+    codes[order] = np.cumsum(differs) - 1
+    return codes
 
 
 def _since_unconditional(versions: Versions, codes: Codes) -> Ints:

@@ -47,7 +47,7 @@ def key_codes(keys: pa.ChunkedArray) -> Codes | None:
     return codes
 
 
-def last_of_each(codes: Codes, at: Ints, ranks: Ints | None) -> Ints:
+def last_of_each(codes: Codes | Ints, at: Ints, ranks: Ints | None) -> Ints:
     """By code, the position with the greatest rank, the last of equal ones; -1 for a code that none of ``at`` has.
 
     Args:

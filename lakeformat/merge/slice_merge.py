@@ -207,7 +207,7 @@ class _Pairs:
         )
         if not taken.any():
             return None
-        return _Cells(self.rows, self.base[taken], self.log[taken], self.kept)
+        return _Cells.of(self.rows, self.base[taken], self.log[taken], self.kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,19 +215,29 @@ class _Cells:
     """Values of a column that log rows replace: where in the batch, and by which log rows.
 
     Attributes:
-        rows, kept: as of `_Pairs`.
+        kept: as of `_Pairs`.
+        among: where in ``kept`` those of ``base`` stand.
+        mask: the same rows of the batch as ``base``, where all are kept.
     """
 
-    rows: int
     base: Ints
     log: Ints
     kept: pa.Array | None
+    among: Ints
+    mask: pa.Array | None
+
+    @classmethod
+    def of(cls, rows: int, base: Ints, log: Ints, kept: pa.Array | None) -> _Cells:
+        """Of a batch of so many rows; what every column needs is made once."""
+        if kept is not None:
+            return cls(base, log, kept, np.searchsorted(np.asarray(kept), base), None)
+        mask = np.zeros(rows, bool)
+        mask[base] = True
+        return cls(base, log, None, base, pa.array(mask))
 
     def put(self, column: pa.Array, logs: pa.ChunkedArray) -> pa.Array:
         """What is left of the column, with the values of these log rows."""
         values = gather_column(logs, self.log).combine_chunks()
         if self.kept is not None:
-            return replaced_among(column, self.base, values, self.kept)
-        mask = np.zeros(self.rows, bool)
-        mask[self.base] = True
-        return replaced(column, pa.array(mask), values)
+            return replaced_among(column, self.base, values, self.kept, self.among)
+        return replaced(column, self.mask, values)

@@ -50,6 +50,7 @@ def in_order(
     held: int,
     held_bytes: int = 0,
     size_of: Callable[[T], int] = lambda _: 0,
+    early: Generator[T, None, None] | None = None,
 ) -> Iterator[T]:
     """All values of the first stream, then all of the second, and so on.
 
@@ -57,34 +58,32 @@ def in_order(
     or ends its process, leaves no thread behind. When it closes this iterator, the streams are closed.
 
     Memory: at most ``held`` values that nobody has asked for yet, or fewer that reach ``held_bytes``, and one in the
-    making per thread.
+    making per thread; beside them what the early stream has made.
 
     Args:
         size_of: bytes of a value.
+        early: one of the streams, whose first value takes long: it is begun before all others.
 
     Raises:
         Exception: what a stream raises, maybe before the values of those ahead of it.
     """
     coming = iter(streams)
     active: deque[_Stream[T]] = deque()
+    begun = None if early is None else _Stream(early, size_of)
     try:
         with ThreadPoolExecutor(threads) as pool:
+            if begun is not None:
+                begun.step = pool.submit(next, begun.values, _END)
             while True:
                 for stream in active:
                     stream.collect()
                 running = sum(not stream.ended for stream in active)
-                active.extend(_Stream(values, size_of) for values in islice(coming, threads - running))
+                for values in islice(coming, threads - running):
+                    active.append(begun if begun and values is begun.values else _Stream(values, size_of))
                 if not active:
                     return
                 head = active[0]
-                room = held - sum(len(stream.ready) + (stream.step is not None) for stream in active)
-                if sum(sum(stream.sizes) for stream in active) > held_bytes:
-                    room = 0
-                for stream in active:
-                    # The first may always go on: what is held behind it waits for its values.
-                    if not stream.ended and stream.step is None and (room > 0 or (stream is head and not head.ready)):
-                        stream.step = pool.submit(next, stream.values, _END)
-                        room -= 1
+                _go_on(active, pool, held, held_bytes)
                 if head.ready:
                     yield head.taken()
                 elif head.ended:
@@ -92,5 +91,17 @@ def in_order(
                 else:
                     wait([stream.step for stream in active if stream.step], return_when=FIRST_COMPLETED)
     finally:
-        for stream in active:
+        for stream in (*active, *([begun] if begun else [])):
             stream.values.close()
+
+
+def _go_on(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int, held_bytes: int) -> None:
+    """Begin a step of every stream that has none, as far as there is room for its value."""
+    room = held - sum(len(stream.ready) + (stream.step is not None) for stream in active)
+    if sum(sum(stream.sizes) for stream in active) > held_bytes:
+        room = 0
+    for stream in active:
+        # The first may always go on: what is held behind it waits for its values.
+        if not stream.ended and stream.step is None and (room > 0 or (stream is active[0] and not stream.ready)):
+            stream.step = pool.submit(next, stream.values, _END)
+            room -= 1

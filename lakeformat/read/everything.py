@@ -25,6 +25,8 @@ __all__ = ["read_all"]
 
 #: What a thread reads in one go, compressed; larger files are cut between their row groups.
 _PIECE_BYTES: Final = 16 << 20
+#: A slice with log files of so many bytes is begun before those ahead of it.
+_HEAVY_LOGS: Final = 2 << 20
 _MOST_THREADS: Final = 8
 #: Batches that wait for whoever reads them, per thread.
 _HELD: Final = 4
@@ -34,33 +36,48 @@ Footers = Mapping[str, pq.FileMetaData]
 
 
 def read_all(
-    storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadPlan, *, shows: bool = False
+    storage: Storage,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    plan: ReadPlan,
+    *,
+    shows: bool = False,
+    to_the_end: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of all splits, in the order of the plan, whatever the number of cores.
 
     Memory: for each thread, of which there is one per core and at most `_MOST_THREADS`, the pages of one row group and
-    `_HELD` batches of up to `BATCH_ROWS` rows, or fewer of `_HELD_BYTES`; the footers of one split.
+    `_HELD` batches of up to `BATCH_ROWS` rows, or fewer of `_HELD_BYTES`; the footers of one split; the log files of
+    a slice per thread, and of the one that has most.
 
     Args:
         shows: how far the read has come, where somebody looks.
+        to_the_end: all rows are wanted, so that what takes longest may begin first.
 
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
     """
     if not (shows and looked_at()):
-        yield from _read_all(storage, snapshot, query, plan, None)
+        yield from _read_all(storage, snapshot, query, plan, None, to_the_end=to_the_end)
         return
     with progress("read", sum(split.size_bytes for split in plan.splits)) as shown:
-        yield from _read_all(storage, snapshot, query, plan, shown)
+        yield from _read_all(storage, snapshot, query, plan, shown, to_the_end=to_the_end)
 
 
 def _read_all(
-    storage: Storage, snapshot: Snapshot, query: ReadQuery, plan: ReadPlan, shown: Progress | None
+    storage: Storage,
+    snapshot: Snapshot,
+    query: ReadQuery,
+    plan: ReadPlan,
+    shown: Progress | None,
+    *,
+    to_the_end: bool,
 ) -> Iterator[pa.RecordBatch]:
     schema = snapshot.schema
     if schema is None:
         return
-    pieces = (piece for split in plan.splits for piece in _pieces(storage, split))
+    heavy = _heaviest(plan) if to_the_end else None
+    pieces = (piece for split in plan.splits for piece in _pieces(storage, split, heavy))
     threads = min(_MOST_THREADS, pa.cpu_count())
     first = list(islice(pieces, 2))
     alone, seen = len(first) < 2 or threads < 2, set[str]()
@@ -69,14 +86,25 @@ def _read_all(
         rows = read_split(storage, piece, query, schema, footers=footers, threads=alone)
         return rows if shown is None else _told(rows, piece, shown, seen)
 
-    streams = (opened(piece, footers) for piece, footers in chain(first, pieces))
     if alone:
-        for stream in streams:
-            yield from stream
-    else:
-        yield from in_order(
-            streams, threads=threads, held=_HELD * threads, held_bytes=_HELD_BYTES * threads, size_of=_size_of
-        )
+        for piece, footers in chain(first, pieces):
+            yield from opened(piece, footers)
+        return
+    early = None if heavy is None else opened(Split((heavy,)), {})
+    streams = (
+        early if early is not None and piece.parts[0] is heavy else opened(piece, footers)
+        for piece, footers in chain(first, pieces)
+    )
+    yield from in_order(
+        streams, threads=threads, held=_HELD * threads, held_bytes=_HELD_BYTES * threads, size_of=_size_of, early=early
+    )
+
+
+def _heaviest(plan: ReadPlan) -> SlicePart | None:
+    """The slice whose first row comes latest, if that is worth a thought."""
+    slices = (part for split in plan.splits for part in split.parts if isinstance(part, SlicePart))
+    found = max(slices, key=lambda part: part.log_bytes, default=None)
+    return found if found is not None and found.log_bytes >= _HEAVY_LOGS else None
 
 
 def _told(
@@ -100,8 +128,12 @@ def _is_small(part: FilePart) -> bool:
     return part.size_bytes <= _PIECE_BYTES or (part.row_groups is not None and len(part.row_groups) == 1)
 
 
-def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:
-    """The split in portions of about `_PIECE_BYTES`, and the footers that had to be opened to cut it."""
+def _pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tuple[Split, Footers]]:
+    """The split in portions of about `_PIECE_BYTES`, and the footers that had to be opened to cut it.
+
+    Args:
+        alone: a part that makes a portion of its own.
+    """
     footers: dict[str, pq.FileMetaData] = {}
     parts: list[Part] = []
     for part in split.parts:
@@ -115,5 +147,7 @@ def _pieces(storage: Storage, split: Split) -> Iterator[tuple[Split, Footers]]:
             raise vanished(part.path) from None
         groups = range(footer.num_row_groups) if part.row_groups is None else part.row_groups
         parts += [replace(part, size_bytes=group_bytes(footer, group), row_groups=(group,)) for group in groups]
-    for piece in pack(parts, _PIECE_BYTES):
-        yield piece, {part.path: footers[part.path] for part in piece.parts if part.path in footers}
+    at = next((place for place, part in enumerate(parts) if part is alone), len(parts))
+    for some in (parts[:at], parts[at : at + 1], parts[at + 1 :]):
+        for piece in pack(some, _PIECE_BYTES):
+            yield piece, {part.path: footers[part.path] for part in piece.parts if part.path in footers}

@@ -98,7 +98,14 @@ class Scan:
         if self.verify:
             batches = read_verified(self.storage, self.snapshot, self.query, split_bytes=self.split_bytes)
         else:
-            batches = read_all(self.storage, self.snapshot, self.query, self.plan(), shows=self.shows_progress)
+            batches = read_all(
+                self.storage,
+                self.snapshot,
+                self.query,
+                self.plan(),
+                shows=self.shows_progress,
+                to_the_end=self.limit is None,
+            )
         if self.limit is not None:
             batches = _first(batches, self.limit)
         return pa.RecordBatchReader.from_batches(self.query.schema, batches)

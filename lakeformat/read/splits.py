@@ -60,6 +60,11 @@ class SlicePart:
         """Of all files."""
         return self.slice.size_bytes
 
+    @property
+    def log_bytes(self) -> int:
+        """Of its log files, which are read before its first row."""
+        return sum(log.size_bytes for log in self.slice.logs)
+
 
 Part: TypeAlias = FilePart | SlicePart
 

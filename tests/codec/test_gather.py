@@ -111,7 +111,7 @@ def test_replaces_among_what_is_left(data: st.DataObject) -> None:
     at = left[data.draw(st.lists(st.booleans(), min_size=len(left), max_size=len(left)))]
     new = (data.draw(columns(kind)) if kind in TYPES else number.cast(kind)).slice(1, len(at))
     before = old.to_pylist()
-    found = replaced_among(old, at, new, pa.array(left))
+    found = replaced_among(old, at, new, pa.array(left), np.searchsorted(left, at))
     found.validate(full=True)
     values = dict(enumerate(before)) | dict(zip(at.tolist(), new.to_pylist(), strict=True))
     assert found.to_pylist() == [values[place] for place in left.tolist()]

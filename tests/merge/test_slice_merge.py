@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -138,6 +140,27 @@ def test_a_history_may_be_folded_in_parts(data: st.DataObject, rule: ReadRule) -
     state = folded_versions(Versions.joined(versions[:cut]), rule)
     twice = folded_versions(Versions.joined([state, *versions[cut:]]), rule)
     assert comparable(rows_by_key(whole)) == comparable(rows_by_key(twice))
+
+
+#: Rows of a base file of nine; a position beyond it makes the key count.
+AT = {"a": 7, "b": 0, "c": 8}
+
+
+@given(st.data(), st.sampled_from(RULES), st.sampled_from([0, 8, 9]))
+def test_rows_that_are_pointed_to_fold_as_their_keys_do(data: st.DataObject, rule: ReadRule, base_rows: int) -> None:
+    partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
+    blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), min_size=1, max_size=6))
+    parts = [part(block, rule) for block in blocks]
+    wanted = folded_parts(parts, rule, SCHEMA)
+    found = folded_parts(map(pointing, parts), rule, SCHEMA, base_rows=base_rows)
+    assert comparable(rows_by_key(found)) == comparable(rows_by_key(wanted))
+    assert [AT[key] for key in found.keys.to_pylist()] == found.position.tolist()
+
+
+def pointing(one: LogPart) -> LogPart:
+    """The part, each record with its row in the base file."""
+    keys = one.keys if isinstance(one, LogDeletes) else one.rows[KEY]
+    return replace(one, positions=np.array([AT[key] for key in keys.to_pylist()], np.int64))
 
 
 def rows_by_key(versions: Versions) -> list[dict[str, Any]]:

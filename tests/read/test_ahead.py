@@ -43,6 +43,36 @@ def test_values_come_in_order_whatever_the_threads(lengths: list[int], threads: 
     assert counted.opened == counted.closed == len(lengths)
 
 
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 9), st.data())
+def test_a_stream_that_begins_early_has_its_place(
+    lengths: list[int], threads: int, held: int, data: st.DataObject
+) -> None:
+    counted, at = Counted(), data.draw(st.integers(0, len(lengths) - 1))
+    streams = [counted.stream(range(100 * at, 100 * at + length)) for at, length in enumerate(lengths)]
+    wanted = [100 * at + value for at, length in enumerate(lengths) for value in range(length)]
+    values = in_order(iter(streams), threads=threads, held=held, early=streams[at])
+    stopped = data.draw(st.integers(0, len(wanted)))
+    assert [next(values) for _ in range(stopped)] == wanted[:stopped]
+    if data.draw(st.booleans()):
+        assert list(values) == wanted[stopped:]
+    values.close()  # type: ignore[attr-defined]
+    assert counted.opened == counted.closed
+
+
+def test_the_early_stream_is_begun_before_the_others() -> None:
+    begun = threading.Event()
+
+    def stream(at: int) -> Generator[int, None, None]:
+        if at == 5:
+            begun.set()
+        elif not begun.wait(60):
+            raise TimeoutError("the last stream has not begun")
+        yield at
+
+    streams = [stream(at) for at in range(6)]
+    assert list(in_order(iter(streams), threads=2, held=2, early=streams[5])) == [0, 1, 2, 3, 4, 5]
+
+
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 9))
 def test_no_more_is_made_than_may_be_held(taken: int, threads: int, held: int) -> None:
     counted = Counted()
