@@ -246,7 +246,13 @@ class BaseFileWriter:
 
 
 def parquet_writer(
-    sink: Any, schema: pa.Schema, settings: FileSettings, sample: pa.Table | None, *, joins: bool = False
+    sink: Any,
+    schema: pa.Schema,
+    settings: FileSettings,
+    sample: pa.Table | None,
+    *,
+    joins: bool = False,
+    looks_at: int = SAMPLE_ROWS,
 ) -> pq.ParquetWriter:
     """Writes rows of a table's files.
 
@@ -254,15 +260,17 @@ def parquet_writer(
         schema: as `stored_schema` makes it.
         sample: rows that tell what compresses, and which values repeat; None where there are none.
         joins: whether the sample may end with rows that join others.
+        looks_at: so many rows of the sample tell, where none join.
     """
+    some = sample if sample is None or joins else sample.slice(0, looks_at)
     leaves = [path for field in schema for path in leaf_columns(field, field.name)]
     plain = [field for field in schema if not pa.types.is_dictionary(field.type)]
     encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     return pq.ParquetWriter(
         sink,
         schema,
-        compression=_codecs(leaves, plain, sample, settings),
-        use_dictionary=[*encoded, *dictionary_columns(plain, sample, joins)],
+        compression=_codecs(leaves, plain, some, settings),
+        use_dictionary=[*encoded, *dictionary_columns(plain, some, joins)],
         write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
         store_schema=False,
         write_page_checksum=True,

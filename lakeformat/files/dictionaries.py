@@ -34,8 +34,7 @@ def dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, join
             chosen += leaf_columns(field, field.name)
         elif sample is not None and field.name not in META_COLUMNS:
             column = sample.column(field.name)
-            stretches = [*_stretches(len(column) if joins else 0)]
-            if _repeats(column.slice(0, SAMPLE_ROWS)) or _repeats_in(column, stretches):
+            if _repeats_in(column, [*_stretches(len(column) if joins else 0)]):
                 chosen.append(field.name)
     return chosen
 
@@ -51,10 +50,15 @@ def _stretches(rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _repeats_in(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]) -> bool:
-    """Whether values repeat in any of the stretches, each by itself."""
+    """Whether values repeat in the first rows, or in any of the stretches, each by itself."""
     if not stretches or len(column) > SAMPLE_ROWS:
-        return any(_repeats(column.slice(*each)) for each in stretches)
+        return any(_repeats(column.slice(*each)) for each in ((0, SAMPLE_ROWS), *stretches))
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    repeated = len(column) - len(encoded.dictionary)
+    if repeated >= len(column) * (1 - _DICTIONARY_SHARE):
+        return True
+    if repeated < min(rows for _, rows in stretches) * (1 - _DICTIONARY_SHARE):
+        return False
     codes = np.asarray(encoded.indices)
     order = np.argsort(codes, kind="stable")
     before = np.full(len(codes), -1)  # Where the value stood last.

@@ -44,6 +44,8 @@ Ints = npt.NDArray[np.int64]
 
 #: A smaller block is written sooner than it is known what compresses: a batch may leave one in each of many buckets.
 _LEAST_SAMPLED_BYTES: Final = 64 << 10
+#: Of a larger one so many rows tell: it is written with care when it is compacted.
+_SAMPLE_ROWS: Final = 1024
 #: Hudi's readers hold row numbers of a base file in 31 bits.
 _LAST_ROW: Final = (1 << 31) - 1
 
@@ -214,7 +216,7 @@ def _data(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_rows: B
 def _block(rows: pa.Table, files: FileSettings, instant_time: str, base_rows: BaseRows | None) -> bytes:
     sink = pa.BufferOutputStream()
     sample = rows if rows.nbytes >= _LEAST_SAMPLED_BYTES else None
-    with parquet_writer(sink, rows.schema, files, sample) as writer:
+    with parquet_writer(sink, rows.schema, files, sample, looks_at=_SAMPLE_ROWS) as writer:
         writer.write_table(rows)
     return parquet_block(
         sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema, base_rows=base_rows
