@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.codec.conform import conform
@@ -22,7 +23,14 @@ from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footers import group_bytes, open_parquet, repeated_texts, row_batches, vanished
 from lakeformat.files.log_reader import decode_blocks, plan_blocks
 from lakeformat.files.slice_columns import base_may_win, points_to_rows
-from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, may_hold
+from lakeformat.files.slice_skipping import (
+    Footers,
+    Skipping,
+    block_footers,
+    groups_left,
+    groups_with_keys,
+    may_hold,
+)
 from lakeformat.files.stored_shape import StoredShape
 from lakeformat.merge.fold import folded_parts
 from lakeformat.merge.log_records import LogPart, LogRows
@@ -35,11 +43,23 @@ from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import Predicate, mask
 from lakeformat.storage.port import Storage
 
-__all__ = ["LOGS_IN_MEMORY", "MergedSlice", "SliceLeft", "SliceMerging", "look_at_slice", "merged_slice", "read_slice"]
+__all__ = [
+    "LOGS_IN_MEMORY",
+    "MergedSlice",
+    "SliceLeft",
+    "SliceMerging",
+    "look_at_slice",
+    "merged_slice",
+    "read_appended",
+    "read_slice",
+]
 
 _AS_STORED = StoredShape()
 #: Log records in memory take so many times the bytes of their files, about.
 LOGS_IN_MEMORY: Final = 4
+#: Of a batch, where nobody says.
+_MOST_ROWS: Final = 65_536
+_MOST_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +133,38 @@ def read_slice(
                 yield conform(opened.shown(batch), wanted)
         for rows in merge.remaining(most_rows, most_bytes):
             yield from conform(opened.shown(rows), wanted).combine_chunks().to_batches()
+
+
+def read_appended(
+    storage: Storage,
+    piece: FileSlice,
+    merging: SliceMerging,
+    table: pa.Schema,
+    wanted: pa.Schema,
+    *,
+    keys: pa.Array,
+    instant_time: str,
+) -> tuple[pa.Table, pa.Table]:
+    """The slice's rows with some keys as they were before a commit appended its blocks, and as they are since.
+
+    Each file is read once. Memory: the rows, every version of them in the log files, and one block or batch.
+
+    Args:
+        table: all columns as readers see them, meta columns included.
+        wanted: those of the rows, record key among them.
+        keys: record keys.
+        instant_time: the commit's.
+
+    Raises:
+        CorruptTableError, UnsupportedTableError: as `read_slice`.
+    """
+    with ExitStack() as stack:
+        opened = _Opened(storage, piece, merging, table, wanted.names, stack)
+        old, new = (
+            pa.Table.from_batches([conform(opened.shown(batch), wanted) for batch in batches], wanted)
+            for batches in opened.of_keys(keys, instant_time)
+        )
+        return old, new
 
 
 @contextmanager
@@ -251,20 +303,39 @@ class _Opened:
 
     def logs(self) -> Versions:
         """One version of each record in the log files."""
-        names = {*self._schema.names, *self.rule.needed_of_logs()}
         points = self._is_plain and self._base is not None and self._only is None
-        parts = decode_blocks(
-            self._storage,
-            self._blocks,
-            columns=self._shape.asked_ever(names),
-            base_instant=self._instant if points else None,
-        )
-        if self._shape is not _AS_STORED:
-            parts = (self._shape.restored_part(part, names) for part in parts)
+        parts = self._parts(points=points)
         if self._only is not None:
             parts = (chosen for part in parts if (chosen := _chosen(part, self._only)) is not None)
         rows = self.parquet.metadata.num_rows if points and self.parquet is not None else 0
         return folded_parts(parts, self.rule, self._schema, base_rows=rows)
+
+    def _parts(self, *, points: bool) -> Iterator[LogPart]:
+        """What the blocks say, as the table has it.
+
+        Args:
+            points: with row numbers of the base file, where blocks tell them.
+        """
+        names = {*self._schema.names, *self.rule.needed_of_logs()}
+        asked, instant = self._shape.asked_ever(names), self._instant if points else None
+        parts = decode_blocks(self._storage, self._blocks, columns=asked, base_instant=instant)
+        return parts if self._is_plain else (self._shape.restored_part(part, names) for part in parts)
+
+    def of_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+        """The rows with these keys, without the blocks of one commit and with them."""
+        parts = [part for each in self._parts(points=False) if (part := _of_keys(each, keys)) is not None]
+        earlier = [part for part in parts if part.instant_time != instant_time]
+        merges = [SliceMerge(folded_parts(some, self.rule, self._schema), self.rule) for some in (earlier, parts)]
+        found: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+        if self.parquet is not None:
+            groups = groups_with_keys(self.parquet.metadata, keys, self._table) if self._shape.key is None else None
+            for _, batch in self._base_batches(_MOST_ROWS, _MOST_BYTES, groups, threads=False):
+                mine = batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
+                for rows, merge in zip(found, merges, strict=True):
+                    rows.append(merge.merge_batch(mine))
+        for rows, merge in zip(found, merges, strict=True):
+            rows += [batch for table in merge.remaining(_MOST_ROWS, _MOST_BYTES) for batch in table.to_batches()]
+        return found
 
     def merge(self, logs: Versions) -> SliceMerge:
         """What the base file's batches meet: it is not asked for what is told already."""
@@ -343,3 +414,13 @@ def _chosen(part: LogPart, only: Predicate) -> LogPart | None:
         return replace(part, rows=part.rows.filter(mask(only, part.rows)))
     block = pa.record_batch({COMMIT_TIME: pa.array([part.instant_time])})
     return part if mask(only, block)[0].as_py() else None
+
+
+def _of_keys(part: LogPart, keys: pa.Array) -> LogPart | None:
+    """What a block says of some records; None for nothing."""
+    if isinstance(part, LogRows):
+        rows = part.rows.filter(pc.is_in(part.rows.column(RECORD_KEY), value_set=keys))
+        return replace(part, rows=rows) if rows.num_rows else None
+    mine = pc.is_in(part.keys, value_set=keys)
+    left = part.keys.filter(mine)
+    return replace(part, keys=left, ordering=tuple(one.filter(mine) for one in part.ordering)) if len(left) else None

@@ -27,7 +27,7 @@ from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_
 from lakeformat.predicate.nodes import leaves
 from lakeformat.storage.port import Storage
 
-__all__ = ["Footers", "Skipping", "block_footers", "groups_left", "may_hold"]
+__all__ = ["Footers", "Skipping", "block_footers", "groups_left", "groups_with_keys", "may_hold"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -106,13 +106,20 @@ def groups_left(told: Footers, skipping: Skipping, logs: Versions, *, keys_known
     if len(risky) and not keys_known:
         return list(range(len(wanted)))
     if len(risky):
-        ranges, _, _ = row_group_bounds([told.base], [RECORD_KEY], skipping.table)
-        lows, highs = ranges[RECORD_KEY].minimum, ranges[RECORD_KEY].maximum
-        for group in np.flatnonzero(~wanted).tolist():
-            low, high = lows[group], highs[group]
-            wanted[group] = not (low.is_valid and high.is_valid) or any_within(risky, low, high)
+        wanted[groups_with_keys(told.base, risky, skipping.table)] = True
     kept: list[int] = np.flatnonzero(wanted).tolist()
     return kept
+
+
+def groups_with_keys(footer: pq.FileMetaData, keys: pa.Array | pa.ChunkedArray, table: pa.Schema) -> list[int]:
+    """The row groups of a base file that may hold one of these record keys."""
+    ranges, _, _ = row_group_bounds([footer], [RECORD_KEY], table)
+    lows, highs = ranges[RECORD_KEY].minimum, ranges[RECORD_KEY].maximum
+    return [
+        group
+        for group, (low, high) in enumerate(zip(lows, highs, strict=True))
+        if not (low.is_valid and high.is_valid) or any_within(keys, low, high)
+    ]
 
 
 def _risky_keys(logs: Versions, skipping: Skipping, *, every: bool) -> pa.ChunkedArray:

@@ -64,6 +64,19 @@ class GroupChange:
         """Of all files."""
         return sum(part.size_bytes for part in (self.before, self.after) if part is not None)
 
+    @property
+    def grown(self) -> SlicePart | None:
+        """The slice afterwards, if it is the one before and what was appended."""
+        before, after = self.before, self.after
+        if not self.appended or before is None or not isinstance(after, SlicePart):
+            return None
+        mine, base = {log.path for log in self.appended}, after.slice.base
+        logs = () if isinstance(before, FilePart) else before.slice.logs
+        is_same = base is not None if isinstance(before, FilePart) else before.slice.base == base
+        is_same = is_same and (base is None or base.path == before.path)
+        others = ({log.path for log in some} - mine for some in (logs, after.slice.logs))
+        return after if is_same and next(others) == next(others) else None
+
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:

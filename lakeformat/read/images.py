@@ -21,6 +21,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
 from lakeformat.files.footers import open_parquet, vanished
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
+from lakeformat.files.slice_reader import read_appended
 from lakeformat.merge.log_records import LogDeletes
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
@@ -29,7 +30,7 @@ from lakeformat.read.batches import read_split
 from lakeformat.read.change_plan import ChangePlan, GroupChange, plan_changes
 from lakeformat.read.incremental import bounds_of
 from lakeformat.read.query import ReadQuery, readable_schema
-from lakeformat.read.splits import FilePart, Part, Split
+from lakeformat.read.splits import FilePart, Part, SlicePart, Split
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 
@@ -140,8 +141,11 @@ def read_group_change(
         old, written = found
         yield from shaped.told(old, written)
     elif change.appended:
-        touched, schema = rows.appended(change), rows.with_times
-        old, new = (rows.matching(part, touched, schema) for part in (change.before, change.after))
+        touched, schema, grown = rows.appended(change), rows.with_times, change.grown
+        if grown is None:
+            old, new = (rows.matching(part, touched, schema) for part in (change.before, change.after))
+        else:
+            old, new = rows.of_appended(grown, touched, change.instant_time)
         news, gone = _versions_apart(change.instant_time, old, new)
         yield from shaped.told(_of_keys(old, news), _of_keys(new, news))
         for batch in _of_keys(old, gone).to_batches():
@@ -262,6 +266,13 @@ class _Rows:
                     [pa.array(keys).cast(pa.string())] if isinstance(keys, pa.Array) else keys.cast(pa.string()).chunks
                 )
         return pc.unique(pa.concat_arrays(found))
+
+    def of_appended(self, part: SlicePart, keys: pa.Array, instant_time: str) -> tuple[pa.Table, pa.Table]:
+        """The rows with these keys, before a commit appended to the slice and after, and their commit times."""
+        table = readable_schema(self._table, meta_columns=True)
+        return read_appended(
+            self._storage, part.slice, part.merging, table, self.with_times, keys=keys, instant_time=instant_time
+        )
 
     @property
     def with_times(self) -> pa.Schema:
