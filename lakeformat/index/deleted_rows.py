@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.files.slice_reader import SliceMerging, read_slice
+from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.slice_reader import read_slice
 from lakeformat.index.key_columns import KeyColumn, matches
 from lakeformat.index.port import Ints, Tagged
 from lakeformat.model.files import FileSlice

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from lakeformat.files.slice_reader import SliceMerging
+from lakeformat.files.open_slice import SliceMerging
 from lakeformat.files.stored_shape import StoredShape
 from lakeformat.model.files import BaseFileName, FileSlice
 

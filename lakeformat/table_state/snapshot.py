@@ -16,7 +16,7 @@ from lakeformat.codec.stored_types import storage_schema
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, UnsupportedTableError
 from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import read_blocks
-from lakeformat.files.slice_reader import SliceMerging
+from lakeformat.files.open_slice import SliceMerging
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.read_rule import ReadRule, read_rule
 from lakeformat.model.commit import CommitMetadata

@@ -123,6 +123,12 @@ STEPS = st.lists(
 )
 
 
+def changed(before: dict[str, int], after: dict[str, int], touched: set[str]) -> list[tuple[str, Any, Any]]:
+    """Of each key that a commit touched: what it did, and the row before and after."""
+    rows = (((key, of[key]) if key in of else None for of in (before, after)) for key in touched)
+    return [("u" if old and new else "i" if new else "d", old, new) for old, new in rows if old or new]
+
+
 def rows_of(values: dict[str, int]) -> pa.Table:
     return pa.table({"id": list(values), "v": list(values.values())}, schema=SCHEMA)
 
@@ -145,13 +151,16 @@ def test_any_range_of_any_history(
     table = lakeformat.create(tmp_path_factory.mktemp("images") / "t", SCHEMA, record_key="id", **kind)
     held: dict[str, int] = {}
     told: list[tuple[str, list[tuple[str, Any, Any]]]] = [("000", [])]
+    ends = ["000"]  # When each was complete.
     for verb, values in steps:
         before = dict(held)
         if verb == "cluster" or not values:
             if not held:
                 continue
             served = table.compact() if kind else table.cluster(by=["v"])
-            told += [] if served.skipped else [(served.instant_time, [])]
+            if not served.skipped:
+                told.append((served.instant_time, []))
+                ends.append(table.changes("000", images=True).until)
             continue
         if verb == "update":
             touched = {key for key, value in held.items() if value > 4}
@@ -166,19 +175,14 @@ def test_any_range_of_any_history(
             held = values if verb == "overwrite" else {**held, **values}
             instant = getattr(table, verb)(rows_of(values)).instant_time
         if verb == "overwrite":
-            changes = [("d", (key, value), None) for key, value in before.items()]
-            changes += [("i", None, (key, value)) for key, value in values.items()]
+            told.append((instant, changed(before, {}, touched) + changed({}, held, touched)))
         else:
-            changes = []
-            for key in touched:
-                old, new = ((key, of[key]) if key in of else None for of in (before, held))
-                if old or new:
-                    changes.append(("u" if old and new else "i" if new else "d", old, new))
-        told.append((instant, changes))
-    for start, (since, _) in enumerate(told):
-        for until, _ in told[max(start, 1) :]:
-            wanted = Counter((time, *change) for time, changes in told if since < time <= until for change in changes)
-            assert Counter(found(table, since, until)) == wanted
+            told.append((instant, changed(before, held, touched)))
+        ends.append(table.changes("000", images=True).until)
+    for start, since in enumerate(ends):
+        for end in range(max(start, 1), len(ends)):
+            wanted = Counter((time, *change) for time, changes in told[start + 1 : end + 1] for change in changes)
+            assert Counter(found(table, since, ends[end])) == wanted
 
 
 def test_what_a_commit_appended_to_is_read_once(tmp_path: Path) -> None:

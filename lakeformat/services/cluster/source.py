@@ -15,7 +15,8 @@ from lakeformat.codec.conform import conform
 from lakeformat.codec.gather import gather, one_chunk
 from lakeformat.files.base_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS, stored_schema
 from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
-from lakeformat.files.slice_reader import LOGS_IN_MEMORY, SliceMerging, merged_slice
+from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.slice_reader import LOGS_IN_MEMORY, merged_slice
 from lakeformat.files.stored_rows import repeating_text, stored_batches, stored_shape
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY

@@ -18,7 +18,8 @@ from lakeformat.codec.progress import progress
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, KeyFacts, roomy_filter
 from lakeformat.files.footers import key_footer
 from lakeformat.files.inherited import inherited_facts
-from lakeformat.files.slice_reader import LOGS_IN_MEMORY, MergedSlice, SliceMerging, merged_slice
+from lakeformat.files.open_slice import SliceMerging
+from lakeformat.files.slice_reader import LOGS_IN_MEMORY, MergedSlice, merged_slice
 from lakeformat.files.stored_rows import stored_shape
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from lakeformat.files.slice_reader import SliceMerging
+from lakeformat.files.open_slice import SliceMerging
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName
 from lakeformat.write.place.buckets import Bucket, LogPlace
 

@@ -11,7 +11,7 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
-from lakeformat.files.slice_reader import SliceMerging
+from lakeformat.files.open_slice import SliceMerging
 from lakeformat.index.bucket import bucket_file_id, bucket_of
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 

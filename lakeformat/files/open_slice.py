@@ -1,0 +1,233 @@
+"""A file slice with its base file open: what its blocks say, and the rows of its base file that meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec.conform import conform
+from lakeformat.codec.log_block import LogBlock
+from lakeformat.codec.row_bytes import pieces
+from lakeformat.files.batch_rows import OpenParquet
+from lakeformat.files.footers import open_parquet, repeated_texts, row_batches, vanished
+from lakeformat.files.log_reader import decode_blocks, plan_blocks
+from lakeformat.files.slice_columns import base_may_win, points_to_rows
+from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, groups_with_keys
+from lakeformat.files.stored_shape import StoredShape
+from lakeformat.merge.fold import folded_parts
+from lakeformat.merge.log_records import LogPart, LogRows
+from lakeformat.merge.read_rule import ReadRule
+from lakeformat.merge.slice_merge import SliceMerge
+from lakeformat.merge.versions import Versions
+from lakeformat.model.files import FileSlice
+from lakeformat.model.instant import VisibleInstants
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.predicate import Predicate, mask
+from lakeformat.storage.port import Storage
+
+__all__ = ["OpenSlice", "SliceMerging"]
+
+_AS_STORED = StoredShape()
+#: Of a batch, where nobody says.
+_MOST_ROWS: Final = 65_536
+_MOST_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SliceMerging:
+    """How the files of a slice become rows. Picklable.
+
+    Attributes:
+        rule: which version of a record is read.
+        visible: instants whose blocks count.
+        shape: how the files' columns become the table's; None where they are.
+        only: of base rows and log records those alone are merged whose commit time this filter selects.
+    """
+
+    rule: ReadRule
+    visible: VisibleInstants
+    shape: StoredShape | None = None
+    only: Predicate | None = None
+
+
+class OpenSlice:
+    """A slice whose base file is open, and whose log files' headers are read."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        piece: FileSlice,
+        merging: SliceMerging,
+        table: pa.Schema,
+        columns: Sequence[str],
+        stack: ExitStack,
+    ) -> None:
+        self._storage, self._base = storage, piece.base
+        self.rule = merging.rule.within(table.names)
+        self._shape = merging.shape or _AS_STORED
+        self._only = merging.only
+        self._asked = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
+        self._table = table
+        self._schema = self._base_schema = self._with(self.rule)
+        self._by_position = False
+        self._blocks: Sequence[LogBlock] = plan_blocks(storage, piece.logs, is_committed=merging.visible)
+        self.parquet: OpenParquet | None = None
+        if piece.base is not None:
+            try:
+                source = stack.enter_context(storage.open_input(piece.base.path))
+            except FileNotFoundError:
+                raise vanished(piece.base.path) from None
+            self.parquet = stack.enter_context(open_parquet(source, piece.base.path))
+
+    @property
+    def blocks(self) -> int:
+        """Of the log files, those that count."""
+        return len(self._blocks)
+
+    @property
+    def _instant(self) -> str:
+        return self._base.name.instant_time if self._base else "0"
+
+    def footers(self, skipping: Skipping) -> Footers:
+        """What is told without a look at rows."""
+        silent = set(self._shape.silent(self._instant))
+        for block in self._blocks:
+            silent |= self._shape.silent(block.instant_time)
+        return Footers(
+            self.parquet.metadata if self.parquet else None,
+            block_footers(self._storage, self._blocks),
+            mixes=self.rule.partial is not None
+            or self.rule.by_payload
+            or any(block.is_partial for block in self._blocks),
+            silent=silent,
+        )
+
+    def logs(self) -> Versions:
+        """One version of each record in the log files."""
+        points = self._is_plain and self._base is not None and self._only is None
+        parts = self._parts(points=points)
+        if self._only is not None:
+            parts = (chosen for part in parts if (chosen := _chosen(part, self._only)) is not None)
+        rows = self.parquet.metadata.num_rows if points and self.parquet is not None else 0
+        return folded_parts(parts, self.rule, self._schema, base_rows=rows)
+
+    def _parts(self, *, points: bool) -> Iterator[LogPart]:
+        """What the blocks say, as the table has it.
+
+        Args:
+            points: with row numbers of the base file, where blocks tell them.
+        """
+        names = {*self._schema.names, *self.rule.needed_of_logs()}
+        asked, instant = self._shape.asked_ever(names), self._instant if points else None
+        parts = decode_blocks(self._storage, self._blocks, columns=asked, base_instant=instant)
+        return parts if self._is_plain else (self._shape.restored_part(part, names) for part in parts)
+
+    def of_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+        """The rows with these keys, without the blocks of one commit and with them."""
+        parts = [part for each in self._parts(points=False) if (part := _of_keys(each, keys)) is not None]
+        earlier = [part for part in parts if part.instant_time != instant_time]
+        merges = [SliceMerge(folded_parts(some, self.rule, self._schema), self.rule) for some in (earlier, parts)]
+        found: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+        if self.parquet is not None:
+            groups = groups_with_keys(self.parquet.metadata, keys, self._table) if self._shape.key is None else None
+            for _, batch in self._base_batches(_MOST_ROWS, _MOST_BYTES, groups, threads=False):
+                mine = batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
+                for rows, merge in zip(found, merges, strict=True):
+                    rows.append(merge.merge_batch(mine))
+        for rows, merge in zip(found, merges, strict=True):
+            rows += [batch for table in merge.remaining(_MOST_ROWS, _MOST_BYTES) for batch in table.to_batches()]
+        return found
+
+    def merge(self, logs: Versions) -> SliceMerge:
+        """What the base file's batches meet: it is not asked for what is told already."""
+        rule = self.rule
+        footer = self.parquet.metadata if self.parquet is not None and self._is_plain else None
+        if footer is not None:
+            if not base_may_win(footer, logs, rule, self._table):
+                rule = replace(rule, ordering=())
+            self._by_position = points_to_rows(logs, footer.num_rows)
+            self._base_schema = self._with(rule, by_position=self._by_position)
+        return SliceMerge(logs, rule)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the files' columns are the table's."""
+        return self._shape is _AS_STORED
+
+    def merged(
+        self,
+        merge: SliceMerge,
+        most_rows: int,
+        most_bytes: int,
+        groups: Sequence[int] | None,
+        *,
+        threads: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the base file, met by the log files."""
+        batches = self._base_batches(most_rows, most_bytes, groups, threads=threads)
+        if self._by_position:
+            return merge.merge_rows(batches)
+        return merge.merge(batch for _, batch in batches)
+
+    def _with(self, rule: ReadRule, *, by_position: bool = False) -> pa.Schema:
+        # Without a column a batch would have no rows.
+        names = dict.fromkeys((*self._asked, *rule.needed_of_base(by_position=by_position))) or (RECORD_KEY,)
+        return pa.schema([self._table.field(name) for name in names if name in self._table.names])
+
+    def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
+        """The row groups of the base file that are to be read."""
+        return groups_left(told, skipping, logs, keys_known=self._shape.key is None)
+
+    def _base_batches(
+        self, most_rows: int, most_bytes: int, groups: Sequence[int] | None, *, threads: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Rows of the base file as the table has them, each batch behind the number of its first row."""
+        assert self.parquet is not None  # noqa: S101  The caller's.
+        assert self._base is not None  # noqa: S101  The caller's.
+        present, path, names = set(self.parquet.schema_arrow.names), self._base.path, self._base_schema.names
+        stored = [name for name in self._shape.asked(names, self._instant) if name in present]
+        footer = self.parquet.metadata
+        again = open_parquet(
+            self.parquet.from_source, path, metadata=footer, read_dictionary=repeated_texts(footer, stored)
+        )
+        starts = np.cumsum([0, *(footer.row_group(at).num_rows for at in range(footer.num_row_groups))]).tolist()
+        for group in range(footer.num_row_groups) if groups is None else groups:
+            start = starts[group]
+            batches = row_batches(
+                again, path, most_rows, columns=stored, row_groups=[group], threads=threads, most_bytes=most_bytes
+            )
+            for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
+                shaped = batch if self._is_plain else self._shape.restored(batch, names, self._instant)
+                rows = conform(shaped, self._base_schema)
+                yield start, rows if self._only is None else rows.filter(mask(self._only, rows))
+                start += batch.num_rows
+
+    def shown(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+        """Without a record key that no file holds."""
+        if self._shape.key is None:
+            return rows
+        return rows.select([name for name in rows.schema.names if name != RECORD_KEY])
+
+
+def _chosen(part: LogPart, only: Predicate) -> LogPart | None:
+    """What the commits that a filter selects said: rows by their own commit time, deletes by their block's."""
+    if isinstance(part, LogRows):
+        return replace(part, rows=part.rows.filter(mask(only, part.rows)))
+    block = pa.record_batch({COMMIT_TIME: pa.array([part.instant_time])})
+    return part if mask(only, block)[0].as_py() else None
+
+
+def _of_keys(part: LogPart, keys: pa.Array) -> LogPart | None:
+    """What a block says of some records; None for nothing."""
+    if isinstance(part, LogRows):
+        rows = part.rows.filter(pc.is_in(part.rows.column(RECORD_KEY), value_set=keys))
+        return replace(part, rows=rows) if rows.num_rows else None
+    mine = pc.is_in(part.keys, value_set=keys)
+    left = part.keys.filter(mine)
+    return replace(part, keys=left, ordering=tuple(one.filter(mine) for one in part.ordering)) if len(left) else None
