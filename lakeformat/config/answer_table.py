@@ -150,7 +150,6 @@ PASSED: Final[Mapping[str, str]] = {
     """,
     "it changes the cost of an incremental query alone, which opens few files": """
         hoodie.datasource.read.incr.skip_compact hoodie.datasource.read.incr.skip_cluster
-        hoodie.datasource.read.schema.use.end.instanttime
     """,
     "reads list and plan in one way": """
         hoodie.datasource.read.file.index.* hoodie.datasource.read.use.new.parquet.file.format

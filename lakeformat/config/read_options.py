@@ -10,6 +10,7 @@ __all__ = [
     "BEGIN",
     "CHANGE_DATA",
     "END",
+    "END_COLUMNS",
     "FORMAT",
     "FULL_SCAN",
     "HOLES",
@@ -23,6 +24,7 @@ QUERY_TYPE: Final = "hoodie.datasource.query.type"
 INCREMENTAL: Final = "incremental"
 BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
 END: Final = "hoodie.datasource.read.end.instanttime"
+END_COLUMNS: Final = "hoodie.datasource.read.schema.use.end.instanttime"
 FULL_SCAN: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
 FORMAT: Final = "hoodie.datasource.query.incremental.format"
@@ -62,6 +64,13 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         FULL_SCAN,
         "Where a range ends before what is still there, read the newest rows of its commits instead of failing.",
+        Effect.READ,
+        flag,
+        False,
+    ),
+    Option(
+        END_COLUMNS,
+        "Rows of a range that ends have the columns of its end; by default those of today.",
         Effect.READ,
         flag,
         False,

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lakeformat.config.read_options import BEGIN, CHANGE_DATA, END, FORMAT, FULL_SCAN, HOLES, INCREMENTAL, QUERY_TYPE
+from lakeformat.config.read_options import (
+    BEGIN,
+    CHANGE_DATA,
+    END,
+    END_COLUMNS,
+    FORMAT,
+    FULL_SCAN,
+    HOLES,
+    INCREMENTAL,
+    QUERY_TYPE,
+)
 from lakeformat.config.stream_options import MAX_BYTES, MAX_COMMITS, MAX_FILES, START_OFFSET
 
 __all__ = ["ReadOptions"]
@@ -23,6 +33,7 @@ class ReadOptions:
         begin, end: of the range, as text; exclusive and inclusive.
         images: whether changes are asked for with their rows before and after.
         full_scan: whether a range whose past is gone is answered by the newest rows.
+        end_columns: whether rows of a range have the columns of its end.
         fails_at_holes: whether a pending commit that others have overtaken is an error.
         where: Spark SQL.
         columns: names.
@@ -41,6 +52,7 @@ class ReadOptions:
     end: str | None
     images: bool
     full_scan: bool
+    end_columns: bool
     fails_at_holes: bool
     where: str | None
     columns: tuple[str, ...] | None
@@ -65,6 +77,7 @@ class ReadOptions:
             end=value(END),
             images=incremental and value(FORMAT) == CHANGE_DATA,
             full_scan=value(FULL_SCAN),
+            end_columns=value(END_COLUMNS),
             fails_at_holes=value(HOLES) == "FAIL",
             where=value("where"),
             columns=value("columns"),

@@ -84,7 +84,7 @@ class ChangePlan:
 
     Attributes:
         since, until: see `lakeformat.read.changes.Changes`.
-        schema: the table's columns at the range's end; None if nobody has ever said.
+        schema: the table's columns of today; None if nobody has ever said.
         changes: by commit, in the order in which these completed.
     """
 

@@ -18,12 +18,13 @@ from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, UnsupportedTableError
 from lakeformat.model.instant import AsOf, parse_as_of
-from lakeformat.model.record import COMMIT_TIME
+from lakeformat.model.record import COMMIT_TIME, OPERATION
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
 from lakeformat.read.undone import tell_undone
 from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.snapshot import ChangeRange, Snapshot
+from lakeformat.table_state.schema_history import schema_versions
+from lakeformat.table_state.snapshot import ChangeRange, Snapshot, table_schema
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["EVERYTHING", "Bounds", "bounds_of", "changed_snapshot", "check_rows_tell", "unhollowed"]
@@ -100,7 +101,21 @@ def _changed(
             ) from None
         snapshot = engine.snapshot(as_of, config, unseen, timeline=loaded)
         found = replace(found, before_merging=False)
+    if later and not options.read.end_columns:
+        snapshot = _with_newest_columns(engine, snapshot, whole)
     return replace(snapshot, changes=found)
+
+
+def _with_newest_columns(engine: Engine, snapshot: Snapshot, whole: Timeline) -> Snapshot:
+    """The same files with the table's columns of today (Hudi: ``HoodieBaseRelation``)."""
+    said = [(instant.time, engine.store.commit(instant)) for instant in whole.commits]
+    schema = table_schema(engine.store, snapshot.config, whole.commits, ())
+    if schema is None:
+        return snapshot
+    if snapshot.schema is not None and OPERATION in snapshot.schema.names and OPERATION not in schema.names:
+        schema = pa.schema([pa.field(OPERATION, pa.string()), *schema])
+    versions = schema_versions(engine.storage, said, engine.storage.location)
+    return replace(snapshot, schema=schema, versions=versions)
 
 
 def bounds_of(since: AsOf | None, until: AsOf | None, config: TableConfig) -> Bounds:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.option import fields
-from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES, QUERY_TYPE
+from lakeformat.config.read_options import BEGIN, END, END_COLUMNS, FULL_SCAN, HOLES, QUERY_TYPE
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError
@@ -41,6 +41,7 @@ _MOST_FILES: Final = 100_000
 #: Options that the source is told of as they were given.
 _PASSED: Final = (
     BEGIN,
+    END_COLUMNS,
     FILE_INDEX,
     FULL_SCAN,
     HOLES,

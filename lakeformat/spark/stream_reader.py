@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakeformat.codec.conform import read_schema
-from lakeformat.config.read_options import CHANGE_DATA, FORMAT, FULL_SCAN, QUERY_TYPE
+from lakeformat.config.read_options import CHANGE_DATA, END_COLUMNS, FORMAT, FULL_SCAN, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
 from lakeformat.predicate import Always, Predicate
@@ -237,7 +237,7 @@ def make_stream_reader(
             )
         # What is cleaned away while a stream is down has changed since, and comes in a later batch as it is then.
         whatever_is_there = {} if parsed.given(FULL_SCAN) else {FULL_SCAN: True}
-        parsed = parsed.with_values(**{QUERY_TYPE: "snapshot"}, **whatever_is_there)
+        parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
         snapshot = engine.snapshot(relation.as_of, unseen=relation.unseen) if relation else engine.snapshot()
         location = engine.storage.location
         table = snapshot.columns(location)

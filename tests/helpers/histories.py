@@ -80,6 +80,8 @@ class Kind:
         partitioned: into three.
         nested: columns of every type, else five flat ones.
         flagged: with the column ``_hoodie_is_deleted``.
+        ranges: incremental queries are asked of it. Of some tables Hudi's end in a Java error, or end its process, or
+            fill rows from older ones that stand in the same row group of the base file.
         options: of every write.
     """
 
@@ -93,6 +95,7 @@ class Kind:
     partitioned: bool = False
     nested: bool = False
     flagged: bool = False
+    ranges: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property

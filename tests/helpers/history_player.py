@@ -109,7 +109,7 @@ class Player:
             self._look(f"{number} {name}")
         for instant in self.instants():
             self._read(f"as of {instant}", self.table, instant, {})
-        for bounds in self._ranges():
+        for bounds in self._ranges() if self._kind.ranges else ():
             self._read(f"changes of {bounds}", self.table, None, INCREMENTAL, bounds)
         return Played(self._kind, self.table, tuple(self.looks))
 

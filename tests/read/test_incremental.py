@@ -26,6 +26,7 @@ from tests.read.test_hudi_fixtures import same
 TYPE, BEGIN = "hoodie.datasource.query.type", "hoodie.datasource.read.begin.instanttime"
 END, FULL_SCAN = "hoodie.datasource.read.end.instanttime", "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
 HOLES = "hoodie.read.timeline.holes.resolution.policy"
+END_COLUMNS = "hoodie.datasource.read.schema.use.end.instanttime"
 
 #: Of ranges that reach into archived commits Hudi leaves rows out (0.15.0: most; 1.2.0: those that changed later). A
 #: range -> how many rows there are; None where files of its end have been cleaned away.
@@ -104,6 +105,22 @@ def test_any_range_of_any_history(tmp_path_factory: pytest.TempPathFactory, step
             assert found == {key: value for key, (instant, value) in held.items() if begin < instant <= end}
             if begin < end:
                 assert changes.until == end
+
+
+@pytest.mark.parametrize("kind", [{}, {"table_type": "MERGE_ON_READ"}], ids=["copy-on-write", "merge-on-read"])
+def test_rows_of_a_range_that_ended_have_the_columns_of_today(kind: dict[str, str], tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", **kind)
+    first = table.upsert(rows({"a": 1})).instant_time
+    second = table.upsert(rows({"a": 2, "b": 1})).instant_time
+    table.upsert([{"id": "b", "v": 3, "w": "new"}])
+    answers = sorted(table.changes(first, second).to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert answers == [{"id": "a", "v": 2, "w": None}, {"id": "b", "v": 1, "w": None}]
+    assert table.changes(first, second).to_arrow(where="w is not null").num_rows == 0
+    then = lakeformat.open(tmp_path / "t", **{END_COLUMNS: "true"}).changes(first, second)
+    assert then.to_arrow().schema.names == ["id", "v"]
+    asked = lakeformat.open(tmp_path / "t", **{TYPE: "incremental", BEGIN: first, END: second})
+    assert asked.to_arrow().schema.names == ["id", "v", "w"]
 
 
 def test_a_reader_that_goes_on_from_where_it_stopped_sees_every_row_once(tmp_path: Path) -> None:
