@@ -25,7 +25,7 @@ from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
 
-__all__ = ["decode_blocks", "plan_blocks", "read_blocks", "read_change_data", "read_parts"]
+__all__ = ["decode_blocks", "may_point", "plan_blocks", "read_blocks", "read_change_data", "read_parts"]
 
 #: ``(block, content, columns) -> part``, for the kinds that say something of records (`BlockKind.is_data_or_delete`).
 _DECODERS: Final[Mapping[BlockKind, Callable[[LogBlock, Any, Collection[str] | None], LogPart]]] = {
@@ -118,6 +118,11 @@ def decode_blocks(
                 path, source = block.path, stack.enter_context(_opened(storage, block.path))
             part = _DECODERS[block.kind](block, _content(source, block), columns)
             yield part if base_instant is None else _positioned(part, block, base_instant)
+
+
+def may_point(block: LogBlock) -> bool:
+    """Whether the header has row numbers of a base file, as far as can be told without decoding them."""
+    return HeaderKey.RECORD_POSITIONS in block.header
 
 
 def _positioned(part: LogPart, block: LogBlock, base_instant: str) -> LogPart:

@@ -16,7 +16,7 @@ from lakeformat.codec.log_block import LogBlock
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footers import open_parquet, repeated_texts, row_batches, vanished
-from lakeformat.files.log_reader import decode_blocks, plan_blocks
+from lakeformat.files.log_reader import decode_blocks, may_point, plan_blocks
 from lakeformat.files.slice_columns import base_may_win, points_to_rows
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, groups_with_keys
 from lakeformat.files.stored_shape import StoredShape
@@ -108,29 +108,42 @@ class OpenSlice:
             silent=silent,
         )
 
-    def logs(self) -> Versions:
-        """One version of each record in the log files."""
+    def logs(self, *, keys: bool = True) -> Versions:
+        """One version of each record in the log files.
+
+        Args:
+            keys: False: the caller looks at no keys, which are left out if all versions point to rows of the base file.
+        """
         points = self._is_plain and self._base is not None and self._only is None
-        parts = self._parts(points=points)
+        rows = self.parquet.metadata.num_rows if points and self.parquet is not None else 0
+        keyless = self._with(self.rule, by_position=True)
+        if not keys and rows and RECORD_KEY not in keyless.names and all(map(may_point, self._blocks)):
+            try:
+                return folded_parts(
+                    _pointing(self._parts(keyless, points=True), rows), self.rule, keyless, base_rows=rows
+                )
+            except _NotToRowsError:
+                pass
+        parts = self._parts(self._schema, points=points)
         if self._only is not None:
             parts = (chosen for part in parts if (chosen := _chosen(part, self._only)) is not None)
-        rows = self.parquet.metadata.num_rows if points and self.parquet is not None else 0
         return folded_parts(parts, self.rule, self._schema, base_rows=rows)
 
-    def _parts(self, *, points: bool) -> Iterator[LogPart]:
+    def _parts(self, schema: pa.Schema, *, points: bool) -> Iterator[LogPart]:
         """What the blocks say, as the table has it.
 
         Args:
+            schema: of the columns that are kept.
             points: with row numbers of the base file, where blocks tell them.
         """
-        names = {*self._schema.names, *self.rule.needed_of_logs()}
+        names = {*schema.names, *self.rule.needed_of_logs()}
         asked, instant = self._shape.asked_ever(names), self._instant if points else None
         parts = decode_blocks(self._storage, self._blocks, columns=asked, base_instant=instant)
         return parts if self._is_plain else (self._shape.restored_part(part, names) for part in parts)
 
     def of_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """The rows with these keys, without the blocks of one commit and with them."""
-        parts = [part for each in self._parts(points=False) if (part := _of_keys(each, keys)) is not None]
+        parts = [part for each in self._parts(self._schema, points=False) if (part := _of_keys(each, keys)) is not None]
         earlier = [part for part in parts if part.instant_time != instant_time]
         merges = [SliceMerge(folded_parts(some, self.rule, self._schema), self.rule) for some in (earlier, parts)]
         found: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
@@ -213,6 +226,19 @@ class OpenSlice:
         if self._shape.key is None:
             return rows
         return rows.select([name for name in rows.schema.names if name != RECORD_KEY])
+
+
+class _NotToRowsError(Exception):
+    """A block does not say of each of its records which row of the base file it changes."""
+
+
+def _pointing(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
+    """The same parts. Raises `_NotToRowsError` at the first that does not point to rows of the base file alone."""
+    for part in parts:
+        at = part.positions
+        if at is None or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
+            raise _NotToRowsError
+        yield part
 
 
 def _chosen(part: LogPart, only: Predicate) -> LogPart | None:

@@ -73,7 +73,7 @@ def read_slice(
         told = None if skipping is None else opened.footers(skipping)
         if told is not None and skipping is not None and not may_hold(told, skipping):
             return
-        logs = opened.logs()
+        logs = opened.logs(keys=told is not None)
         merge = opened.merge(logs)
         wanted = pa.schema([table.field(name) for name in columns])
         if opened.parquet is not None:

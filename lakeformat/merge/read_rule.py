@@ -49,9 +49,9 @@ class ReadRule:
         )
 
     def needed_of_logs(self) -> tuple[str, ...]:
-        """The same of log blocks, as far as they have these columns."""
+        """The same of log blocks beside the record key, as far as they have these columns."""
         marker = (self.delete_field,) if self.delete_field else ()
-        return tuple(dict.fromkeys((*self.needed_of_base(), IS_DELETED, OPERATION, *marker)))
+        return tuple(dict.fromkeys((*self.needed_of_base(by_position=True), IS_DELETED, OPERATION, *marker)))
 
 
 def read_rule(settings: MergeSettings) -> ReadRule:

@@ -36,7 +36,7 @@ class Versions:
     """Versions of records, the later written ones last.
 
     Attributes:
-        keys: record keys, as text.
+        keys: record keys, as text; of rows null where the schema has none, for whoever goes by positions alone.
         ordering: a column for each ordering field; none in commit time.
         deleted: versions that delete.
         listed: deletes that stand in a delete block, and not in a row of data.
@@ -113,7 +113,7 @@ def versions_of(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.Sch
     """The versions that a block holds, in its order.
 
     Args:
-        schema: the columns to keep, the record key and those of the rule among them, as the table types them. What a
+        schema: the columns to keep, those of the rule among them, as the table types them. What a
             block lacks is null, or, in partial updates, unknown.
         stored: the columns as files hold them, of timestamps in milliseconds, which delete blocks give as numbers.
 
@@ -152,7 +152,11 @@ def _records(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
     deleted = deleting_rows(part.rows, rule)
     rows = conform(part.rows, schema)
     ordering = tuple(field_values(rows, name) for name in rule.ordering)
-    keys = rows.column(RECORD_KEY)
+    keys = (
+        rows.column(RECORD_KEY)
+        if RECORD_KEY in schema.names
+        else pa.chunked_array([pa.nulls(len(deleted), pa.string())])
+    )
     if deleted.any():
         rows = rows.filter(pa.array(~deleted))
     return Versions(

@@ -137,3 +137,21 @@ def test_a_key_that_a_base_file_holds_twice_is_changed_in_both_places() -> None:
     table.upsert(rows({"a": (1, "p", 9), "b": (1, "p", 8)}))
     assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == [8, 9, 9]
     assert positioned_blocks(table) == 0
+
+
+@pytest.mark.parametrize("ordering", ["ts", ""])
+def test_blocks_that_point_and_blocks_that_do_not(ordering: str) -> None:
+    """Where one block lost its positions keys decide, though nobody asks for them and the headers looked right."""
+    table = new_table(9, **{"hoodie.datasource.write.precombine.field": ordering})
+    model: Model = {f"k{at:03d}": (0, "p", at) for at in range(40)}
+    table.bulk_insert(rows(model))
+    for step in range(1, 4):
+        changed: Model = {f"k{at:03d}": (step, "p", 600 + 10 * step + at) for at in (3, 7 * step, 39)}
+        table.upsert(rows(changed))
+        model |= changed
+    storage, piece = table.engine.storage, next(iter(table.snapshot().each_slice()))
+    (block,) = read_blocks(storage, piece.logs[1])
+    told = block.header[HeaderKey.RECORD_POSITIONS].encode()
+    storage.replace(block.path, storage.read(block.path).replace(told, b"?" * len(told)))
+    assert positioned_blocks(table) == 2
+    check_rows(table, model)
