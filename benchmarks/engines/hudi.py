@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from benchmarks.engines.rounds import InRounds
@@ -43,6 +45,7 @@ class Hudi(InRounds, SparkReads):
     """A Hudi table partitioned by ``part``."""
 
     table_type = "COPY_ON_WRITE"
+    options: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
@@ -79,6 +82,7 @@ class Hudi(InRounds, SparkReads):
     def _write(self, rows: Any, operation: str, table: Path, mode: str = "append") -> None:
         options = {
             **_TABLE_OPTIONS,
+            **self.options,
             "hoodie.datasource.write.table.type": self.table_type,
             "hoodie.datasource.write.operation": operation,
             "hoodie.index.type": self._index,
