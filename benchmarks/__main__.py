@@ -67,7 +67,7 @@ def reading_engines(chosen: Sequence[str]) -> list[str]:
 
 
 def merging_engines() -> list[str]:
-    """Our two ways to write, copy-on-write, and those that leave merging to reads: of the peers ``PEERS``, or all."""
+    """Ours that write copy-on-write, all that leave merging to reads, and delta-rs: of the peers ``PEERS``, or all."""
     asked = os.environ.get("PEERS", "all")
     named = {name.strip() for name in asked.split(",")}
 
@@ -75,7 +75,8 @@ def merging_engines() -> list[str]:
         return not spec.peer or asked == "all" or bool(named & {spec.name, spec.name.partition("-")[0]})
 
     ours = {"lakeformat", "lakeformat-spark"}
-    return [n for n, spec in ENGINES.items() if n in ours or ("compact" in spec.steps and is_asked(spec))]
+    merging = {name for name, spec in ENGINES.items() if "compact" in spec.steps} | {"delta-rs"}
+    return [name for name, spec in ENGINES.items() if name in ours or (name in merging and is_asked(spec))]
 
 
 def command_line() -> str:

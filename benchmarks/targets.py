@@ -165,6 +165,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Ratio("lakeformat-spark", "native", 1.1, "spark-parquet", of_step="scan"),
     # What log files are for, and what reads pay for them (``--logs``).
     Ratio("lakeformat-mor", "u1", 0.3, "lakeformat"),
+    Speedup("lakeformat-mor", "u1", 5, "delta-rs"),
     *(Ratio("lakeformat-spark-mor", step, 0.6, "lakeformat-spark") for step in ("u1", "d1")),
     *(Speedup("lakeformat-spark-mor", step, 8, peer) for step in ("u1", "d1") for peer in _MERGING),
     Ratio("lakeformat-mor", "scan", 1.5, "lakeformat"),
