@@ -84,10 +84,15 @@ def commits(path: Path) -> list[str]:
     return sorted(name.partition(".")[0] for name in names if re.fullmatch(r"\d+\.(delta|replace)?commit", name))
 
 
-def leftovers(path: Path) -> list[str]:
-    """Files that a table at rest does not have: stage, markers, pending instants, base files no commit names."""
+def leftovers(path: Path, *, outlived: bool = False) -> list[str]:
+    """Files that a table at rest does not have: stage, markers, pending instants, base files no commit names.
+
+    Args:
+        outlived: whether a task may have outlived its job: what it writes into the stage then, a later write sweeps.
+    """
     meta = path / ".hoodie"
-    busy = [meta / ".temp", meta / ".heartbeat", *((meta / ".lakeformat" / n) for n in ("stage", "tmp", "pending"))]
+    ours = ("tmp", "pending") if outlived else ("stage", "tmp", "pending")
+    busy = [meta / ".temp", meta / ".heartbeat", *(meta / ".lakeformat" / name for name in ours)]
     found = [file for folder in busy for file in folder.rglob("*") if file.is_file()]
     instants = [file for file in meta.iterdir() if re.match(r"\d+\.", file.name)]
     done = re.compile(r"\d+\.((replace|delta)?commit|rollback)")

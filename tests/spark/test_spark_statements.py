@@ -35,11 +35,8 @@ def table_at(spark: SparkSession, path: Path) -> LakehouseTable:
 
 
 def contents(path: Path) -> Rows:
-    """The table's rows, which hudi-rs must see just so, and nothing beside them.
-
-    But for the stage: tasks that Spark has not stopped yet write there when their job has failed.
-    """
-    assert [file for file in leftovers(path) if "/stage/" not in file] == []
+    """The table's rows, which hudi-rs must see just so, and nothing beside them."""
+    assert leftovers(path, outlived=True) == []
     rows = hudi_rs.assert_same_rows(lakeformat.open(path))
     return sorted(tuple(row[name] for name in ("id", "part", "ts", "x")) for row in rows)
 
