@@ -70,7 +70,7 @@ test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its o
 
 nightly: $(VENV)/.stamp-test $(VENV)/.stamp-dist test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
-	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly -n auto --maxprocesses 2 $(ARGS)
 	$(WITH_JAVA) $(PYTEST) -m "hypothesis and $(MAIN_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
 
 clean: ## remove the environments, caches and everything built

@@ -45,7 +45,8 @@ def run_tests(version: str) -> str:
     # Spark takes its own home and workers from these: they must not point into another environment.
     inherited = {k: v for k, v in os.environ.items() if k not in {"SPARK_HOME", "PYTHONPATH"}}
     environ = {**inherited, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
-    pytest = [str(python), "-m", "pytest", "-o", f"cache_dir=.pytest_cache/spark-{version}"]
+    pytest = [str(python), "-m", "pytest", "-n", "auto", "--maxprocesses", "2"]
+    pytest += ["-o", f"cache_dir=.pytest_cache/spark-{version}"]
     code = subprocess.run([*pytest, "-m", TESTS], cwd=ROOT, env=environ, check=False).returncode
     return "passed" if code == 0 else f"failed (pytest exit code {code})"
 
