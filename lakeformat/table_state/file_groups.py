@@ -16,6 +16,7 @@ from lakeformat.model.files import (
     LogFileName,
     join_path,
 )
+from lakeformat.model.instant import Instant
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.timeline.timeline import Timeline
 
@@ -26,6 +27,7 @@ __all__ = [
     "list_base_files",
     "list_files",
     "list_partitions",
+    "missing_before",
     "visible_files",
 ]
 
@@ -155,3 +157,40 @@ def check_complete(
                 f"{location}/{path} has {file.size_bytes} bytes where instant {time} wrote {size_bytes}; "
                 "restore it from a copy"
             )
+
+
+def missing_before(undone: Sequence[tuple[Instant, CommitMetadata]], listing: Listing, location: str) -> str | None:
+    """Why the state before some commits cannot be had any more; None if all of it is there.
+
+    What was there before a commit is what it wrote anew or replaced: each such version must still be among the files,
+    whatever has been cleaned or archived since. Groups that no commit has touched are as they were.
+    """
+    times = {instant.time for instant, _ in undone}
+    bases = {(file.group, file.name.instant_time) for file in listing.bases}
+    with_base = {group for group, time in bases if time not in times}
+    with_logs = {file.group for file in listing.logs if file.name.instant_time not in times}
+    made = {
+        FileGroupId(stat.partition_path, stat.file_id)
+        for _, metadata in undone
+        for stat in metadata.all_stats()
+        if stat.prev_commit is None or stat.prev_commit in times
+    }
+    for instant, metadata in undone:
+        for stat in metadata.all_stats():
+            group, before = FileGroupId(stat.partition_path, stat.file_id), stat.prev_commit
+            if before is None or before in times or BaseFileName.match(stat.path.rpartition("/")[2]) is None:
+                continue
+            had_logs_alone = group in with_logs and group not in with_base
+            if (group, before) not in bases and not had_logs_alone:
+                return (
+                    f"{location}: file group {stat.file_id} of {stat.partition_path!r} has no version of {before} any "
+                    f"more, which commit {instant.time} wrote anew: it has been cleaned away"
+                )
+        for partition, ids in metadata.replaced.items():
+            gone = {FileGroupId(partition, file_id) for file_id in ids} - with_base - with_logs - made
+            if gone:
+                return (
+                    f"{location}: file group {min(gone).file_id} of {partition!r}, which commit {instant.time} "
+                    "replaced, has been cleaned away"
+                )
+    return None

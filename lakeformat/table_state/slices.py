@@ -53,6 +53,7 @@ def check_logs(
     slices: Iterable[FileSlice],
     commits: Iterable[tuple[str, CommitMetadata]],
     counts_from: CountsFrom,
+    replaced: Collection[FileGroupId],
     *,
     location: str,
     travelling: bool,
@@ -61,7 +62,8 @@ def check_logs(
 
     Raises:
         InstantNotAvailableError: when time travelling, a file has been cleaned away.
-        CorruptTableError: a file is missing or shorter than its commit says.
+        CorruptTableError: a file is missing or shorter than its commit says. Of a group without any file it is not
+            told: a replacecommit that has been archived may have hidden it.
     """
     of_group = {each.group: each for each in slices}
     sizes = {log.path: log.size_bytes for each in of_group.values() for log in each.logs}
@@ -70,12 +72,13 @@ def check_logs(
             if sizes.get(stat.path, -1) >= stat.size_bytes:
                 continue
             name = LogFileName.match(stat.path.rpartition("/")[2])
-            live = of_group.get(FileGroupId(stat.partition_path, stat.file_id))
-            if name is None or name.is_cdc or live is None:
+            group = FileGroupId(stat.partition_path, stat.file_id)
+            live = of_group.get(group)
+            if name is None or name.is_cdc or group in replaced or (live is None and not travelling):
                 continue
             promised = LogFile(stat.partition_path, name, stat.size_bytes)
             counts = counts_from(promised)
-            if counts is None or counts < live.base_instant:
+            if counts is None or (live is not None and counts < live.base_instant):
                 continue
             found = sizes.get(promised.path)
             if found is None and travelling:

@@ -27,7 +27,7 @@ from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.predicate import Predicate
 from lakeformat.storage.port import Storage
-from lakeformat.table_state.file_groups import check_complete, list_files, visible_files
+from lakeformat.table_state.file_groups import check_complete, list_files, missing_before, visible_files
 from lakeformat.table_state.folder_values import dropped_values, virtual_keys
 from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, Sliced, file_objects
 from lakeformat.table_state.schema_history import schema_versions
@@ -224,6 +224,10 @@ def list_snapshot(
     )
     promised = [(time, said) for time, said in commits if wanted is None or time in wanted]
     listing = list_files(store.storage)
+    later = [(i, store.commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
+    missing = missing_before(later, listing, location) if later else None
+    if missing is not None:
+        raise InstantNotAvailableError(f"cannot read {location} as of {as_of}: {missing}; ask for a later instant")
     files = visible_files(listing.bases, timeline, replaced, Names(dict(commits)))
     check_complete(files, promised, replaced, location=location, travelling=travelling)
     newest = timeline.commits[-1].time if timeline.commits else None
@@ -232,7 +236,7 @@ def list_snapshot(
     if listing.logs and config.table_type is TableType.MERGE_ON_READ:
         counts_from = log_positions(store, timeline, listing.logs)
         slices = slices_of(files, listing.logs, replaced, counts_from)
-        check_logs(slices, promised, counts_from, location=location, travelling=travelling)
+        check_logs(slices, promised, counts_from, replaced, location=location, travelling=travelling)
         if any(each.logs for each in slices):
             tells = timeline.layout.tells_completion
             live = listed_slices(slices, commits, timeline.completion_time if tells else None)

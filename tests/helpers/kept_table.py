@@ -41,6 +41,8 @@ class KeptTable(WrittenTable):
         super().create(variant)
         self.version = self.kind.version
         self.saved: dict[str, Entry] = {}
+        #: Those of them that a service has changed since.
+        self.shaken: set[str] = set()
         self.held: list[Held] = []
 
     def ends(self) -> None:
@@ -64,6 +66,8 @@ class KeptTable(WrittenTable):
             at -= 1
         place = at if self.version < 8 else len(self.past)
         before, older = self.past[place - 1], self.past[at - 1].model if at else {}
+        if place == at:  # In layout 1 it belongs to states that were saved before, and its files are not saved.
+            self.shaken |= {instant for instant in self.saved if instant > result.instant_time}
         # The archive takes it by its instant, however late it completed.
         entry = Entry(result.instant_time, before.model, before.columns, True, before.sure and place == at, older)
         self.past.insert(place, entry)
@@ -162,6 +166,7 @@ class KeptTable(WrittenTable):
         instant = sorted(self.saved)[which % len(self.saved)]
         self.table.delete_savepoint(instant)
         del self.saved[instant]
+        self.shaken.discard(instant)
         self.did("delete_savepoint")
 
     @precondition(lambda self: self.past)
@@ -174,9 +179,9 @@ class KeptTable(WrittenTable):
         gone = self.past[self.past.index(entry) + 1 :]
         errors: list[type[lakeformat.LakeformatError]] = []
         if any(one.instant in self.saved for one in gone):
-            errors = [lakeformat.InvalidInputError]
-        elif not entry.sure and entry.instant not in self.saved:
-            errors = [lakeformat.InstantNotAvailableError]
+            errors += [lakeformat.InvalidInputError]
+        if not entry.sure and entry.instant not in self.saved.keys() - self.shaken:
+            errors += [lakeformat.InstantNotAvailableError]
         if self.refused(lambda: self.table.restore(entry.instant), *errors) is not None:
             assert lakeformat.InvalidInputError not in errors
             self.went_back(gone)

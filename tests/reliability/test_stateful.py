@@ -51,6 +51,7 @@ def test_lives_with_all_services(kind: Kind) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_many_lives(kind: Kind) -> None:
     run(KeptTable, kind, examples=400)

@@ -106,6 +106,23 @@ def test_rollback_goes_back_commit_by_commit_to_an_empty_table(table: lakeformat
     assert read(table) == {0: "z", 1: "z"}
 
 
+def test_what_came_before_is_archived_and_the_last_commit_left_is_not_rolled_back(table: lakeformat.Table) -> None:
+    """Without any commit on the timeline, files of archived ones would not count as committed."""
+    table = lakeformat.open(table.engine.storage.location, **{"hoodie.clean.commits.retained": 1})
+    for number in range(3):
+        table.upsert(rows(range(3), f"d{number}"))
+    assert table.archive(min_commits=2).instants
+    oldest = table.snapshot().timeline.commits[0].time
+    table.restore(oldest)
+    state = read(table)
+    with pytest.raises(
+        InstantNotAvailableError, match=f"cannot roll {oldest} back: all commits before it are archived"
+    ):
+        table.rollback()
+    assert read(table) == state
+    assert len(state) == 15
+
+
 def test_clustering_replaced_partitions_and_columns_are_undone(table: lakeformat.Table) -> None:
     last, state = instants(table)[-1], read(table)
     table.cluster(by="id")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from lakeformat.errors import InstantNotAvailableError
 from lakeformat.model.instant import Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.services.restore.plan import after, missing_before
+from lakeformat.services.restore.plan import after
 from lakeformat.table_state.engine import Engine
-from lakeformat.table_state.file_groups import list_files
+from lakeformat.table_state.file_groups import list_files, missing_before
 from lakeformat.table_state.snapshot import Snapshot, list_snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline

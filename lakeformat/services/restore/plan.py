@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError
-from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFileName, FileGroupId
 from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
-from lakeformat.table_state.file_groups import Listing
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["after", "check_not_saved", "last_commit", "missing_before", "target_of"]
+__all__ = ["after", "check_not_saved", "last_commit", "target_of"]
 
 
 def target_of(timeline: Timeline, asked: str, location: str, *, doing: str) -> Instant:
@@ -76,48 +73,3 @@ def check_not_saved(timeline: Timeline, undone: Iterable[Instant], location: str
                 f"{location}: commit {instant.time} is held by a savepoint and cannot be undone; call "
                 f"delete_savepoint('{instant.time}') first"
             )
-
-
-def missing_before(undone: Sequence[tuple[Instant, CommitMetadata]], listing: Listing, location: str) -> str | None:
-    """Why the state before some commits cannot be had any more; None if all of it is there.
-
-    What was there before a commit is what it wrote anew or replaced: each such version must still be among the files,
-    whatever has been cleaned or archived since. Groups that no commit has touched are as they were.
-    """
-    times = {instant.time for instant, _ in undone}
-    bases = {(file.group, file.name.instant_time) for file in listing.bases}
-    groups = {file.group for file in (*listing.bases, *listing.logs) if file.name.instant_time not in times}
-    for instant, metadata in undone:
-        for stat in metadata.all_stats():
-            group = FileGroupId(stat.partition_path, stat.file_id)
-            name = stat.path.rpartition("/")[2]
-            before = stat.prev_commit
-            if before is None or before in times or BaseFileName.match(name) is None:
-                continue
-            if (group, before) not in bases and not _is_log_only(group, listing, times):
-                return (
-                    f"{location}: file group {stat.file_id} of {stat.partition_path!r} has no version of {before} any "
-                    f"more, which commit {instant.time} wrote anew: it has been cleaned away"
-                )
-        for partition, ids in metadata.replaced.items():
-            for file_id in ids:
-                if FileGroupId(partition, file_id) not in groups and not _made_by(undone, partition, file_id):
-                    return (
-                        f"{location}: file group {file_id} of {partition!r}, which commit {instant.time} replaced, has "
-                        "been cleaned away"
-                    )
-    return None
-
-
-def _is_log_only(group: FileGroupId, listing: Listing, times: set[str]) -> bool:
-    """Whether the group is one that had log files alone: there is no base file of it that stays."""
-    stays = any(file.group == group and file.name.instant_time not in times for file in listing.bases)
-    return not stays and any(file.group == group and file.name.instant_time not in times for file in listing.logs)
-
-
-def _made_by(undone: Sequence[tuple[Instant, CommitMetadata]], partition: str, file_id: str) -> bool:
-    return any(
-        stat.file_id == file_id and stat.prev_commit is None
-        for _, metadata in undone
-        for stat in metadata.stats.get(partition, ())
-    )

@@ -124,6 +124,7 @@ class RestoreSession:
         if last is None:
             raise InstantNotAvailableError(f"{location} has no commit on its timeline: there is nothing to roll back")
         if instant_time is None or instant_time == last.time:
+            self._check_not_the_last_left(timeline, last)
             return last
         target_of(timeline, instant_time, location, doing="roll back")
         raise InvalidInputError(
@@ -131,6 +132,15 @@ class RestoreSession:
         )
 
     # --- checks ---------------------------------------------------------------------------------------
+
+    def _check_not_the_last_left(self, timeline: Timeline, victim: Instant) -> None:
+        """Files of archived commits count only while the timeline has a commit (Hudi: ``isBeforeTimelineStarts``)."""
+        if len(timeline.commits) == 1 and self.store.archived().completed_in(""):
+            raise InstantNotAvailableError(
+                f"{self.storage.location}: cannot roll {victim.time} back: all commits before it are archived, and "
+                "their files count only beside one that is not; write again first, or keep more "
+                "(hoodie.keep.min.commits)"
+            )
 
     def _check(self, timeline: Timeline, undone: Sequence[Instant], plans: frozenset[str]) -> None:
         """Nobody writes or deletes, and no savepoint is in the way."""
