@@ -38,7 +38,13 @@ def contents(path: Path) -> Rows:
     return sorted(tuple(row[name] for name in ("_hoodie_record_key", "id", "part", "ts", "x")) for row in rows)
 
 
-@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "overwrite"])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        *("upsert", "delete", "insert_overwrite"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("insert", "bulk_insert", "overwrite")),
+    ],
+)
 def test_both_ways_leave_the_same_rows(operation: str, spark: SparkSession, tmp_path: Path) -> None:
     staged, exchanged = tmp_path / "staged", tmp_path / "exchanged"
     save(flights(spark, STORED), staged, "bulk_insert", FLIGHTS)

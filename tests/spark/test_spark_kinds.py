@@ -20,7 +20,7 @@ def told(frame: DataFrame) -> list[tuple[str, ...]]:
     return sorted(tuple(map(str, row)) for row in frame.select(*columns).collect())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[2:])])
 def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_path: Path) -> None:
     path, rows = str(unpack(f"own_kinds/{name}", tmp_path)), expected(f"own_kinds/{name}")["snapshot"]
     frames = {

@@ -36,7 +36,7 @@ def keys(frame: DataFrame) -> list[str]:
     return sorted(row["_hoodie_record_key"] for row in frame.select("_hoodie_record_key").collect())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_path: Path) -> None:
     path, document = str(unpack(name, tmp_path)), expected(name)
     questions = [({}, document["snapshot"])]

@@ -275,15 +275,16 @@ USES = [
     odd_literals, many_filters, other_ways_to_run, expressions_over_it, switched_while_in_use,
     a_global_view_of_another_session, from_threads,
 ]  # fmt: skip
+WAYS = ("guarded", "load", "toDF")
 #: More filters than a frame keeps apart, each planned anew: `test_pushed_filters.py` has the rule of it.
 LONG = {(many_filters, "guarded", True)}
 
 
 def cases() -> Iterator[Any]:
-    """All uses of all ways where filters are pushed; by night where they are not, too, and what is long."""
-    for use, way, pushes in product(USES, ("guarded", "load", "toDF"), (True, False)):
+    """All uses where filters are pushed, one way each first; by night where they are not, too, and what is long."""
+    for (at, use), way, pushes in product(enumerate(USES), WAYS, (True, False)):
         marks = [pytest.mark.nightly] if not pushes or (use, way, pushes) in LONG else []
-        if use is many_filters:
+        if use is many_filters or WAYS[at % len(WAYS)] != way:
             marks.append(pytest.mark.slow)
         yield pytest.param(use, way, pushes, marks=marks, id=f"{use.__name__}-{way}-{'on' if pushes else 'off'}")
 
