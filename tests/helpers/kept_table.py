@@ -61,15 +61,19 @@ class KeptTable(WrittenTable):
         if result is None or result.skipped:
             return
         self.did(service)
+        self.completed(result.instant_time)
+
+    def completed(self, instant: str) -> None:
+        """A service's commit stands on the timeline."""
         at = len(self.past)
-        while at and self.past[at - 1].instant > result.instant_time:
+        while at and self.past[at - 1].instant > instant:
             at -= 1
         place = at if self.version < 8 else len(self.past)
         before, older = self.past[place - 1], self.past[at - 1].model if at else {}
         if place == at:  # In layout 1 it belongs to states that were saved before, and its files are not saved.
-            self.shaken |= {instant for instant in self.saved if instant > result.instant_time}
+            self.shaken |= {saved for saved in self.saved if saved > instant}
         # The archive takes it by its instant, however late it completed.
-        entry = Entry(result.instant_time, before.model, before.columns, True, before.sure and place == at, older)
+        entry = Entry(instant, before.model, before.columns, True, before.sure and place == at, older)
         self.past.insert(place, entry)
         self.forget(self.variant.kept)
 
@@ -104,7 +108,13 @@ class KeptTable(WrittenTable):
     @precondition(lambda self: self.kind.is_merge_on_read)
     @rule()
     def compact(self) -> None:
-        self.served("compact", self.table.compact())
+        """What waits is run first; the result is the last run's."""
+        waiting = self.waiting(Action.COMPACTION)
+        result = self.table.compact()
+        for plan in waiting:
+            if plan != result.instant_time:
+                self.completed(plan)
+        self.served("compact", result)
 
     @precondition(lambda self: self.kind.is_merge_on_read)
     @rule()
