@@ -71,9 +71,9 @@ class RunResult:
     engines: dict[str, EngineResult] = field(default_factory=dict)
 
     def warm(self, engine: str, step: str) -> float | None:
-        """Seconds of a warm run of an engine's step, if both were there and the engine did not fail."""
+        """Seconds of a warm run of an engine's step, if it came so far, whatever failed later."""
         result = self.engines.get(engine)
-        return result.warm(step) if result and not result.failure else None
+        return result.warm(step) if result else None
 
 
 def _warm(runs: list[float]) -> float | None:

@@ -118,7 +118,7 @@ class FewerBytes:
     def verdict(self, run: RunResult) -> Verdict | None:
         """None unless both sides z-ordered and measured it."""
         both = [run.engines.get(name) for name in (self.engine, self.peer)]
-        if any(one is None or one.failure or not {"zorder", "point"} <= one.steps.keys() for one in both):
+        if any(one is None or not {"zorder", "point"} <= one.steps.keys() for one in both):
             return None
         ours, theirs = (one.steps["point"].read_bytes[-1] / 1e6 for one in both if one is not None)
         return Verdict(f"{self.engine} point, bytes read / {self.peer}'s", ours, theirs, "MB")
