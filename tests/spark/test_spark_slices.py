@@ -15,10 +15,10 @@ pytestmark = pytest.mark.spark
 
 NAMES = [
     "hudi_mor_v6/mor6_avro_event_time",
+    pytest.param("hudi_v8_v9/v9_mor_compacted_partitioned", marks=pytest.mark.slow),
+    pytest.param("hudi_v8_v9/v9_cow_insert_overwrite", marks=pytest.mark.slow),
     pytest.param("hudi_v8_v9/v9_mor_partial_update", marks=pytest.mark.nightly),
     pytest.param("hudi_v8_v9/v9_mor_log_only", marks=pytest.mark.nightly),
-    "hudi_v8_v9/v9_mor_compacted_partitioned",
-    "hudi_v8_v9/v9_cow_insert_overwrite",
 ]
 
 
@@ -36,7 +36,7 @@ def keys(frame: DataFrame) -> list[str]:
     return sorted(row["_hoodie_record_key"] for row in frame.select("_hoodie_record_key").collect())
 
 
-@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_way_reads_what_hudi_reads(spark: SparkSession, name: str, tmp_path: Path) -> None:
     path, document = str(unpack(name, tmp_path)), expected(name)
     questions = [({}, document["snapshot"])]
