@@ -39,7 +39,7 @@ TIMEBASED = {
 def test_an_unknown_option_of_ours(name: str, meant: str | None) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: "x"})
-    message = named(caught, InvalidOptionError, repr(name), "docs/options.md")
+    message = named(caught, InvalidOptionError, repr(name), "`lakeformat options` lists all")
     assert (f"did you mean {meant!r}?" in message) if meant else ("did you mean" not in message)
 
 

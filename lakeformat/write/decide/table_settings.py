@@ -44,7 +44,7 @@ from lakeformat.model.version_properties import (
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.standing import check_free
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.rows.schema import check_ordering, field_type
+from lakeformat.write.rows.schema import check_log_ordering, check_ordering, field_type
 
 __all__ = [
     "check_options",
@@ -136,6 +136,9 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
     mode = merge_mode(None, options)
     if mode == MergeMode.EVENT_TIME and not ordering:
         raise InvalidOptionError(f"merge mode {mode} needs an ordering column; set {_ORDERING} (short: ordering)")
+    orders = ordering and mode in {MergeMode.EVENT_TIME, MergeMode.PARTIAL_UPDATE}
+    if orders and options[_TYPE] == names.TableType.MERGE_ON_READ.value:
+        check_log_ordering(schema, ordering)
     version = int(options[_VERSION])
     types = kind is KeyGeneratorKind.CUSTOM and version != 6
     flags = _flags(options)
