@@ -101,8 +101,8 @@ def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Itera
             raise CorruptTableError(f"{name} is not a readable archive: {reason}; restore it from a copy") from None
     if rest:
         _LOG.warning(
-            "%d bytes of %s are no whole block, and the instants in them are not read: a crash left them, or the file is "
-            "damaged; if instants are missing, restore it from a copy",
+            "%d bytes of %s are no whole block, and the instants in them are not read: a crash left them, or the file "
+            "is damaged; if instants are missing, restore it from a copy",
             rest,
             name,
         )

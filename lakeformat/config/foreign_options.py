@@ -11,8 +11,8 @@ __all__ = ["foreign_hint"]
 #: without ``_``, ``-`` and ``.``.
 _NAMES: Final[Mapping[str, str]] = {
     "record_key": """
-        columnkey businesskey id idcolumn idcolumns identifierfields indexcolumn key keycolumn keycolumns keyfield keyfields
-        keys mergekey mergekeys on pk primarykey primarykeys recordid recordkeyfield recordkeyfields rowkey uniquekey
+        columnkey businesskey id idcolumn idcolumns identifierfields indexcolumn key keycolumn keycolumns keyfield
+        keyfields keys mergekey mergekeys on pk primarykey primarykeys recordid recordkeyfield recordkeyfields rowkey uniquekey
     """,
     "partition_by": """
         partition partitioncol partitioncolumn partitioncolumns partitioncols partitionedby partitionfield
@@ -30,8 +30,8 @@ _NAMES: Final[Mapping[str, str]] = {
     "merge_mode": "mergerule mergestrategy recordmergemode",
     "hoodie.table.cdc.enabled": "cdc changedatafeed changelog deltaenablechangedatafeed enablechangedatafeed",
     "as.of.instant": """
-        asof asofinstant asoftimestamp asofversion date datetime snapshot snapshotid time timestamp timestampasof timetravel
-        versionasof
+        asof asofinstant asoftimestamp asofversion date datetime snapshot snapshotid time timestamp timestampasof
+        timetravel versionasof
     """,
     "where": "condition expr filter filters predicate query rowfilter",
     "columns": "column fields projection select selectedfields usecols",

@@ -65,7 +65,12 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
         return Manifest(-1, ())
     if said is not None and said < newest - 1:
         _LOG.warning(
-            "%s/%s says %s and is damaged; manifest_%d is newer and is read: %s", where, VERSION_NAME, said, newest, _BACK
+            "%s/%s says %s and is damaged; manifest_%d is newer and is read: %s",
+            where,
+            VERSION_NAME,
+            said,
+            newest,
+            _BACK,
         )
     try:
         return _decoded(storage, folder, newest, entries)

@@ -21,7 +21,7 @@ TYPES: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
     "decimal": (pa.decimal128(10, 2), lambda at: Decimal(at) / 4),
     "widest decimal": (pa.decimal128(30, 15), lambda at: Decimal(at) * 10**13),
     "timestamp": (pa.timestamp("us", "UTC"), lambda at: dt.datetime(2024, 1, at, tzinfo=dt.timezone.utc)),
-    "naive timestamp": (pa.timestamp("us"), lambda at: dt.datetime(2024, 1, at)),  # noqa: DTZ001  That is the case.
+    "naive timestamp": (pa.timestamp("us"), lambda at: dt.datetime(2024, 1, at)),
     "boolean": (pa.bool_(), lambda at: at >= 5),
     "text": (pa.string(), lambda at: f"{at:02}"),
     "float": (pa.float32(), lambda at: at / 4),
@@ -58,7 +58,9 @@ def test_deletes_are_ordered_by_any_type(version: int, kind: str, tmp_path: Path
 def test_a_type_that_delete_blocks_cannot_hold_is_refused_at_creation(stored: pa.DataType, tmp_path: Path) -> None:
     schema = pa.schema({"id": pa.int64(), "at": stored})
     settings = {"record_key": "id", "ordering": "at"}
-    with pytest.raises(SchemaMismatchError, match=r"'at' is .*cannot store for a deleted row; order by .*COPY_ON_WRITE"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"'at' is .*cannot store for a deleted row; order by .*COPY_ON_WRITE"
+    ):
         lakeformat.create(tmp_path / "t", schema, table_type="MERGE_ON_READ", **settings)
     assert not (tmp_path / "t").exists()
     lakeformat.create(tmp_path / "copied", schema, **settings)

@@ -9,18 +9,28 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
-from lakeformat.config.clustering_options import STRATEGY
+from lakeformat.config.clustering_options import EXECUTION_CLASS as EXECUTION_OPTION
+from lakeformat.config.clustering_options import FILTER_MODE, PLAN_CLASS, STRATEGY
 from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidOptionError
 from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.clustering import ClusteringGroup, ClusteringPlan, SliceInfo
 from lakeformat.model.files import FileGroupId, FileSlice
 
-__all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "plan_clustering"]
+__all__ = ["EXECUTION_CLASS", "UNLIMITED_BYTES", "PartitionChoice", "PlanLimits", "plan_clustering"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: The execution that Hudi's writers know for what we plan.
 EXECUTION_CLASS: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
-_MODE: Final = "hoodie.clustering.plan.partition.filter.mode"
+#: Hudi's older plan classes that only choose partitions -> the filter mode that replaced each.
+_MODE_OF_CLASS: Final[Mapping[str, str]] = {
+    "RecentDaysClusteringPlanStrategy": "RECENT_DAYS",
+    "SelectedPartitionsClusteringPlanStrategy": "SELECTED_PARTITIONS",
+}
+#: No file grows so large: a group becomes one file.
+UNLIMITED_BYTES: Final = 1 << 62
+_SINGLE_FILES: Final = "SingleFileSortPlanStrategy"
+_ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
 _MEGABYTE: Final = 1 << 20
 
 
@@ -51,18 +61,27 @@ class PlanLimits:
         Args:
             everything: the user asked for all files: options that were not given set no limit to that.
             sorts: rows are put in order, so that a single file may gain from it.
+
+        Raises:
+            InvalidOptionError: the classes of plan and execution do not go together.
         """
+        alone, whole = options[PLAN_CLASS] == _SINGLE_FILES, options[EXECUTION_OPTION] == _ONE_FILE_EACH
+        if whole and not alone:
+            raise InvalidOptionError(
+                f"{EXECUTION_OPTION}=Spark{_ONE_FILE_EACH} makes one file of each file, so {PLAN_CLASS} must be "
+                f"Spark{_SINGLE_FILES}; set it, or leave both out"
+            )
 
         def limit(name: str) -> int | None:
             key = STRATEGY + name
             return None if everything and not options.given(key) else options[key]
 
         return cls(
-            options[STRATEGY + "target.file.max.bytes"],
-            options[STRATEGY + "max.bytes.per.group"],
+            UNLIMITED_BYTES if whole else options[STRATEGY + "target.file.max.bytes"],
+            0 if alone else options[STRATEGY + "max.bytes.per.group"],
             limit("max.num.groups"),
             limit("small.file.limit"),
-            single=sorts and options[STRATEGY + "single.group.clustering.enabled"],
+            single=sorts and (alone or options[STRATEGY + "single.group.clustering.enabled"]),
             again=everything,
         )
 
@@ -77,7 +96,7 @@ class PartitionChoice:
         matching: a pattern of whole paths, if none are selected; None is all.
         mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``, applied to what is left.
         first, last: bounds of SELECTED_PARTITIONS, inclusive; None is open.
-        skipped, taken: RECENT_DAYS leaves out so many of the greatest paths, and takes so many.
+        skipped, taken: RECENT_DAYS leaves out so many of the greatest paths, and takes so many; 0 takes all.
     """
 
     named: tuple[str, ...] | None = None
@@ -91,11 +110,21 @@ class PartitionChoice:
 
     @classmethod
     def of_options(cls, options: Options) -> PartitionChoice:
-        """What the options say."""
+        """What the options say.
+
+        Raises:
+            InvalidOptionError: the plan's class chooses partitions in another way than the filter mode.
+        """
+        mode, by_class = options[FILTER_MODE], _MODE_OF_CLASS.get(options[PLAN_CLASS])
+        if by_class is not None and options.given(FILTER_MODE) and mode != by_class:
+            raise InvalidOptionError(
+                f"options {PLAN_CLASS}=Spark{options[PLAN_CLASS]}, which means {by_class}, and {FILTER_MODE}={mode} "
+                "contradict each other; give one of them"
+            )
         return cls(
             selected=options[STRATEGY + "partition.selected"],
             matching=options[STRATEGY + "partition.regex.pattern"],
-            mode=options[_MODE],
+            mode=by_class or mode,
             first=options[STRATEGY + "cluster.begin.partition"],
             last=options[STRATEGY + "cluster.end.partition"],
             skipped=options[STRATEGY + "daybased.skipfromlatest.partitions"],
@@ -123,7 +152,8 @@ class PartitionChoice:
             found = (path for path in found if self._in_bounds(path))
         ordered = sorted(found)
         if self.mode == "RECENT_DAYS":
-            return sorted(ordered[::-1][self.skipped : self.skipped + self.taken])
+            recent = ordered[::-1][self.skipped :]
+            return sorted(recent[: self.taken] if self.taken else recent)
         return ordered
 
     def _in_bounds(self, path: str) -> bool:

@@ -110,9 +110,9 @@ def check_log_ordering(schema: pa.Schema, name: str) -> None:
     kind = field_type(schema, name)
     if kind is not None and not delete_blocks_hold(kind):
         raise SchemaMismatchError(
-            f"the ordering column {name!r} is {kind}, which log files of a merge-on-read table cannot store for a deleted "
-            "row; order by a number, a date, a timestamp, a text or a decimal with at most 15 digits on each side of the "
-            "point, or make the table COPY_ON_WRITE"
+            f"the ordering column {name!r} is {kind}, which log files of a merge-on-read table cannot store for a "
+            "deleted row; order by a number, a date, a timestamp, a text or a decimal with at most 15 digits on each "
+            "side of the point, or make the table COPY_ON_WRITE"
         )
 
 
