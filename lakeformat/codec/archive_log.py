@@ -99,7 +99,7 @@ def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Itera
         except (*DAMAGE, struct.error) as error:
             reason = str(error)[:300] or type(error).__name__
             raise CorruptTableError(f"{name} is not a readable archive: {reason}; restore it from a copy") from None
-    if rest:
+    if rest or not source.size():
         _LOG.warning(
             "%d bytes of %s are no whole block, and the instants in them are not read: a crash left them, or the file "
             "is damaged; if instants are missing, restore it from a copy",
@@ -118,5 +118,8 @@ def _entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iter
         (length,) = _LENGTH.unpack_from(content, at)
         at += _LENGTH.size + length
         record = reader.read(content[at - length : at])
+        time, action = str(record["commitTime"]), record["actionType"]
+        if not (time.isascii() and time.isdigit()) or action is None:
+            raise ValueError(f"it holds no instant, but {action} at {time!r}")
         if record["actionState"] in _COMPLETED:
-            yield ArchivedEntry(str(record["commitTime"]), str(record["actionType"]), record, block.name)
+            yield ArchivedEntry(time, str(action), record, block.name)

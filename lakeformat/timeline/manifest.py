@@ -17,7 +17,7 @@ from lakeformat.codec.commit_json import decode_json
 from lakeformat.errors import CorruptTableError
 from lakeformat.storage.port import FileInfo, Storage
 
-__all__ = ["MANIFEST_NAME", "VERSION_NAME", "Manifest", "read_manifest"]
+__all__ = ["MANIFEST_NAME", "VERSION_NAME", "Manifest", "read_manifest", "version_damage"]
 
 _LOG: Final = logging.getLogger("lakeformat.timeline")
 #: Names of manifests; each has its number.
@@ -52,7 +52,8 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
         CorruptTableError: the manifest is damaged, ``_version_`` names one that is missing, or a file has another size.
         FileNotFoundError: a file is missing, perhaps because files were put together meanwhile; read again.
     """
-    said = _version(storage, folder)  # Before the listing: a manifest is written before its number.
+    text = _version(storage, folder)  # Before the listing: a manifest is written before its number.
+    said = int(text) if _is_number(text) else None
     entries = {entry.name: entry for entry in storage.list(folder)}
     newest = max((int(match[1]) for name in entries if (match := MANIFEST_NAME.fullmatch(name))), default=-1)
     where = f"{storage.location}/{folder}"
@@ -63,15 +64,8 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
         )
     if newest < 0:
         return Manifest(-1, ())
-    if said is not None and said < newest - 1:
-        _LOG.warning(
-            "%s/%s says %s and is damaged; manifest_%d is newer and is read: %s",
-            where,
-            VERSION_NAME,
-            said,
-            newest,
-            _BACK,
-        )
+    if damage := _version_damage(text, newest):
+        _LOG.warning("%s/%s %s; manifest_%d is newer and is read: %s", where, VERSION_NAME, damage, newest, _BACK)
     try:
         return _decoded(storage, folder, newest, entries)
     except CorruptTableError:
@@ -80,18 +74,29 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
         return _decoded(storage, folder, said, entries)  # A writer died, or is at work, in the middle of the newest.
 
 
-def _version(storage: Storage, folder: str) -> int | None:
-    """Read the number in ``_version_``; None if it is missing, as for a moment in each change of Hudi's."""
+def version_damage(storage: Storage, folder: str) -> str:
+    """Return what is wrong with ``_version_`` though the newest manifest is read; "" if nothing is."""
+    return _version_damage(_version(storage, folder), read_manifest(storage, folder).number)
+
+
+def _version_damage(text: bytes, newest: int) -> str:
+    if not text or newest < 0:
+        return ""
+    if not _is_number(text):
+        return "holds no number and is damaged"
+    return f"says {int(text)} and is damaged" if int(text) < newest - 1 else ""
+
+
+def _is_number(text: bytes) -> bool:
+    return text.isdigit() and len(text) < 10
+
+
+def _version(storage: Storage, folder: str) -> bytes:
+    """Read ``_version_``; empty if it is missing, as for a moment in each change of Hudi's."""
     try:
-        text = storage.read(f"{folder}/{VERSION_NAME}").strip()
+        return storage.read(f"{folder}/{VERSION_NAME}").strip()
     except FileNotFoundError:
-        return None
-    if text.isdigit() and len(text) < 10:
-        return int(text)
-    if text:
-        where = f"{storage.location}/{folder}/{VERSION_NAME}"
-        _LOG.warning("%s holds no number and is damaged; the newest manifest is read: %s", where, _BACK)
-    return None
+        return b""
 
 
 def _decoded(storage: Storage, folder: str, number: int, entries: Mapping[str, FileInfo]) -> Manifest:
