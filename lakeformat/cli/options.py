@@ -17,7 +17,7 @@ from lakeformat.errors import InvalidInputError
 if TYPE_CHECKING:
     from lakeformat.config.verdicts import Verdict
 
-__all__ = ["options_group"]
+__all__ = ["check", "options_group"]
 
 _STDIN: Final = "-"
 

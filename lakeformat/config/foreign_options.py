@@ -12,7 +12,8 @@ __all__ = ["foreign_hint"]
 _NAMES: Final[Mapping[str, str]] = {
     "record_key": """
         columnkey businesskey id idcolumn idcolumns identifierfields indexcolumn key keycolumn keycolumns keyfield
-        keyfields keys mergekey mergekeys on pk primarykey primarykeys recordid recordkeyfield recordkeyfields rowkey uniquekey
+        keyfields keys mergekey mergekeys on pk primarykey primarykeys recordid recordkeyfield
+        recordkeyfields rowkey uniquekey
     """,
     "partition_by": """
         partition partitioncol partitioncolumn partitioncolumns partitioncols partitionedby partitionfield

@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from lakeformat.config.answers import BY_NAME, TIMESTAMP_PREFIXES
+from lakeformat.config.clustering_settings import ClusteringOptions
+from lakeformat.config.merge_settings import MergeOptions
 from lakeformat.config.option import Effect
 from lakeformat.config.read_settings import ReadOptions
 from lakeformat.config.verdicts import judge
@@ -46,6 +48,16 @@ class Options:
     def write(self) -> WriteOptions:
         """How a write works."""
         return WriteOptions.of(self.__getitem__)
+
+    @cached_property
+    def merge(self) -> MergeOptions:
+        """Which merge rule is asked for."""
+        return MergeOptions.of(self.__getitem__)
+
+    @cached_property
+    def clustering(self) -> ClusteringOptions:
+        """What is clustered, and in what portions."""
+        return ClusteringOptions.of(self.__getitem__, self.given)
 
     @property
     def lock_seconds(self) -> float:

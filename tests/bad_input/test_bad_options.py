@@ -286,7 +286,7 @@ def test_a_table_under_consistent_hashing_is_read_and_not_written(tmp_path: Path
         "update": lambda: table.update({"v": None}),
         "overwrite": lambda: table.overwrite(ROWS),
         "cluster": lambda: table.cluster(by="id"),
-        "schedule": lambda: table.schedule_clustering(),
+        "schedule": table.schedule_clustering,
     }
     for call in calls.values():
         with pytest.raises(LakeformatError) as caught:

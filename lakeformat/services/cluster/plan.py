@@ -9,28 +9,17 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
-from lakeformat.config.clustering_options import EXECUTION_CLASS as EXECUTION_OPTION
-from lakeformat.config.clustering_options import FILTER_MODE, PLAN_CLASS, STRATEGY
+from lakeformat.config.clustering_options import STRATEGY
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidOptionError
 from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.clustering import ClusteringGroup, ClusteringPlan, SliceInfo
 from lakeformat.model.files import FileGroupId, FileSlice
 
-__all__ = ["EXECUTION_CLASS", "UNLIMITED_BYTES", "PartitionChoice", "PlanLimits", "plan_clustering"]
+__all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "plan_clustering"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: The execution that Hudi's writers know for what we plan.
 EXECUTION_CLASS: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
-#: Hudi's older plan classes that only choose partitions -> the filter mode that replaced each.
-_MODE_OF_CLASS: Final[Mapping[str, str]] = {
-    "RecentDaysClusteringPlanStrategy": "RECENT_DAYS",
-    "SelectedPartitionsClusteringPlanStrategy": "SELECTED_PARTITIONS",
-}
-#: No file grows so large: a group becomes one file.
-UNLIMITED_BYTES: Final = 1 << 62
-_SINGLE_FILES: Final = "SingleFileSortPlanStrategy"
-_ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
 _MEGABYTE: Final = 1 << 20
 
 
@@ -61,27 +50,18 @@ class PlanLimits:
         Args:
             everything: the user asked for all files: options that were not given set no limit to that.
             sorts: rows are put in order, so that a single file may gain from it.
-
-        Raises:
-            InvalidOptionError: the classes of plan and execution do not go together.
         """
-        alone, whole = options[PLAN_CLASS] == _SINGLE_FILES, options[EXECUTION_OPTION] == _ONE_FILE_EACH
-        if whole and not alone:
-            raise InvalidOptionError(
-                f"{EXECUTION_OPTION}=Spark{_ONE_FILE_EACH} makes one file of each file, so {PLAN_CLASS} must be "
-                f"Spark{_SINGLE_FILES}; set it, or leave both out"
-            )
+        asked = options.clustering
 
-        def limit(name: str) -> int | None:
-            key = STRATEGY + name
-            return None if everything and not options.given(key) else options[key]
+        def limit(name: str, value: int) -> int | None:
+            return None if everything and not options.given(STRATEGY + name) else value
 
         return cls(
-            UNLIMITED_BYTES if whole else options[STRATEGY + "target.file.max.bytes"],
-            0 if alone else options[STRATEGY + "max.bytes.per.group"],
-            limit("max.num.groups"),
-            limit("small.file.limit"),
-            single=sorts and (alone or options[STRATEGY + "single.group.clustering.enabled"]),
+            asked.target_file_bytes,
+            asked.group_bytes,
+            limit("max.num.groups", asked.groups),
+            limit("small.file.limit", asked.small_file_bytes),
+            single=sorts and asked.single,
             again=everything,
         )
 
@@ -110,25 +90,16 @@ class PartitionChoice:
 
     @classmethod
     def of_options(cls, options: Options) -> PartitionChoice:
-        """What the options say.
-
-        Raises:
-            InvalidOptionError: the plan's class chooses partitions in another way than the filter mode.
-        """
-        mode, by_class = options[FILTER_MODE], _MODE_OF_CLASS.get(options[PLAN_CLASS])
-        if by_class is not None and options.given(FILTER_MODE) and mode != by_class:
-            raise InvalidOptionError(
-                f"options {PLAN_CLASS}=Spark{options[PLAN_CLASS]}, which means {by_class}, and {FILTER_MODE}={mode} "
-                "contradict each other; give one of them"
-            )
+        """What the options say."""
+        asked = options.clustering
         return cls(
-            selected=options[STRATEGY + "partition.selected"],
-            matching=options[STRATEGY + "partition.regex.pattern"],
-            mode=by_class or mode,
-            first=options[STRATEGY + "cluster.begin.partition"],
-            last=options[STRATEGY + "cluster.end.partition"],
-            skipped=options[STRATEGY + "daybased.skipfromlatest.partitions"],
-            taken=options[STRATEGY + "daybased.lookback.partitions"],
+            selected=asked.selected,
+            matching=asked.matching,
+            mode=asked.filter_mode,
+            first=asked.first,
+            last=asked.last,
+            skipped=asked.skipped,
+            taken=asked.taken,
         )
 
     def choose(self, paths: Collection[str]) -> list[str]:

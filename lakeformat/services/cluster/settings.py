@@ -17,12 +17,12 @@ from lakeformat.config.clustering_options import (
     SORT_COLUMNS,
     TARGET_FILE_BYTES,
 )
+from lakeformat.config.clustering_settings import UNLIMITED_BYTES
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.base_file import FileSettings
 from lakeformat.layout import Build, Curve, Positions, Strategy, fit
 from lakeformat.model.clustering import ClusteringPlan
-from lakeformat.services.cluster.plan import UNLIMITED_BYTES
 from lakeformat.write.rows.layout import sort_order
 
 __all__ = [

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from lakeformat.config.option import WRITE
+from lakeformat.config.merge_settings import PAYLOAD
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, nearest
 from lakeformat.model import table_config as names
 from lakeformat.model.table_config import MergeMode, TableConfig
 
-__all__ = ["MODE_OPTIONS", "merge_mode", "payload_name"]
-
-_MODE: Final = "hoodie.write.record.merge.mode"
-_PAYLOAD: Final = WRITE + "payload.class"
-_STRATEGY: Final = "hoodie.write.record.merge.strategy.id"
-_ORDERING: Final = "hoodie.table.ordering.fields"
-#: Options that may name the rule; their parsed values are empty where they do not.
-MODE_OPTIONS: Final = (_MODE, _PAYLOAD, _STRATEGY)
+__all__ = ["merge_mode", "payload_name"]
 
 
 def payload_name(payload: str | None) -> str:
@@ -33,30 +24,21 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
     """
     if config is not None and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
         return config.merge_mode
-    mode, payload = _asked_mode(options), options[_PAYLOAD]
+    asked = options.merge
+    mode, payload = asked.mode, asked.payload
     if payload:
         full = payload_name(payload)
         if full not in MergeMode.OF_PAYLOAD:
             known = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
             raise InvalidOptionError(
-                f"{_PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}"
+                f"{PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}"
             )
         by_payload = MergeMode.OF_PAYLOAD[full]
         if mode and mode != by_payload:
-            key = _MODE if options[_MODE] else _STRATEGY
-            raise InvalidOptionError(f"options {key}={mode} and {_PAYLOAD}={payload} contradict each other; give one")
+            key = asked.mode_option
+            raise InvalidOptionError(f"options {key}={mode} and {PAYLOAD}={payload} contradict each other; give one")
         return by_payload
     if mode:
         return str(mode)
-    ordering = config.ordering_field if config is not None else options[_ORDERING]
+    ordering = config.ordering_field if config is not None else asked.ordering
     return MergeMode.EVENT_TIME if ordering else MergeMode.COMMIT_TIME
-
-
-def _asked_mode(options: Options) -> str | None:
-    """Return the mode that the options name, by itself or by the id of its strategy."""
-    mode, by_id = options[_MODE], options[_STRATEGY]
-    if mode and by_id and mode != by_id:
-        raise InvalidOptionError(
-            f"options {_MODE}={mode} and {_STRATEGY}, which is the id of {by_id}, contradict each other; give one"
-        )
-    return mode or by_id or None

@@ -44,7 +44,7 @@ from lakeformat.model.version_properties import (
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.standing import check_free
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.decide.merge_modes import MODE_OPTIONS, merge_mode, payload_name
+from lakeformat.write.decide.merge_modes import merge_mode, payload_name
 from lakeformat.write.rows.schema import check_log_ordering, check_ordering, field_type
 
 __all__ = [
@@ -157,7 +157,7 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
         "hoodie.partition.metafile.use.base.format": "false",
         names.ZONE: "UTC",
         **({names.CDC_MODE: options[names.CDC_MODE]} if flags[names.CDC] == "true" else {}),
-        **merging_of(version, mode, payload_name(options[_PAYLOAD]) if version != 6 else ""),
+        **merging_of(version, mode, payload_name(options.merge.payload) if version != 6 else ""),
         **_stored_marker(version, options),
         **ordering_of(version, ordering or ""),
         names.CREATE_SCHEMA: to_avro(schema, table_name=name),
@@ -175,7 +175,7 @@ def _flags(options: Options) -> Mapping[str, str]:
 def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
     """What marks a row as deleted belongs to the table from version 8 on, if its payload class looks at it."""
     said = {key: options[key] for key in _MARKS_DELETES}
-    if version == 6 or payload_name(options[_PAYLOAD]) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
+    if version == 6 or payload_name(options.merge.payload) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
         return {}
     return {names.MERGE_PROPERTY + key: text for key, text in said.items()} if all(said.values()) else {}
 
@@ -268,7 +268,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         for kept_key, text in config.values.items():
             if kept_key.startswith(TIMESTAMP_PREFIXES) and kept_key.endswith(f"timebased.{suffix}") and text != value:
                 _contradiction(key, value, text, location)
-    says_mode = next((key for key in MODE_OPTIONS if options[key]), None)
+    says_mode = options.merge.asked_by
     if says_mode and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
         wanted = merge_mode(None, options)
         if wanted != config.merge_mode:
