@@ -31,7 +31,7 @@ from lakeformat.table_state.slices import slices_of
 from lakeformat.table_state.snapshot import Names, Snapshot, log_positions, table_schema
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["ChangePlan", "GroupChange", "meeting", "plan_changes"]
+__all__ = ["ChangePlan", "GroupChange", "meetings", "plan_changes"]
 
 #: Modes whose change data holds images; the third, OP_KEY_ONLY, tells nothing that the slices do not.
 LOGGED_MODES: Final = frozenset({ChangeLogging.DATA_BEFORE_AFTER, ChangeLogging.DATA_BEFORE})
@@ -132,21 +132,29 @@ class ChangePlan:
         return [tuple(portion) for portion in portions]
 
 
-def meeting(changes: Sequence[GroupChange]) -> tuple[GroupChange, ...]:
-    """Return those of a commit's changes of which one may delete a key that another one inserts; () for none."""
-    deleting = {at for at, change in enumerate(changes) if change.may_delete}
-    inserting = {at for at, change in enumerate(changes) if change.may_insert}
-    found = tuple(changes[at] for at in sorted(deleting | inserting)) if deleting and inserting else ()
-    apart = all(change.bucket is not None for change in found) and len({change.partition_path for change in found}) == 1
-    return () if apart or len(found) < 2 else found
+def meetings(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
+    """Return the sets of a commit's changes in which one may delete a key that another one inserts.
+
+    Any two groups may share a key, but for different buckets of one partition.
+    """
+    concerned = [change for change in changes if change.may_delete or change.may_insert]
+    partitions = {change.partition_path for change in concerned}
+    apart = len(partitions) == 1 and all(change.bucket is not None for change in concerned)
+    sets: dict[int | None, list[GroupChange]] = {}
+    for change in concerned:
+        sets.setdefault(change.bucket if apart else None, []).append(change)
+    return [tuple(some) for some in sets.values() if len(some) > 1 and _meet(some)]
+
+
+def _meet(changes: Sequence[GroupChange]) -> bool:
+    return any(change.may_delete for change in changes) and any(change.may_insert for change in changes)
 
 
 def _items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, ...]]:
     """Yield the changes of a commit that are read together, then the others one by one."""
-    together = meeting(commit)
-    if together:
-        yield together
-    yield from ((change,) for change in commit if change not in together)
+    together = meetings(commit)
+    yield from together
+    yield from ((change,) for change in commit if not any(change in some for some in together))
 
 
 def plan_changes(
@@ -276,6 +284,8 @@ class _Range:
             if lost and not logged:
                 raise self._gone(lost, instant)
             only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in mine)
+            if self._config.change_logging is ChangeLogging.DATA_BEFORE and not lost:
+                logged = ()  # The rows after are found by key, which does not tell rows with one key apart.
             said = str(self._gone(lost, instant)) if lost else ""
             new = after.part(group) if all(stat.path in self._paths for stat in mine) else None
             old, appended = before.part(group), self._appended(group, mine)

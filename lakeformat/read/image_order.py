@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from lakeformat.codec.bloom import hash_chain
-from lakeformat.merge.order import key_codes
+from lakeformat.merge.order import key_codes, pair_rows
 from lakeformat.storage.mapped import temporary_storage
 from lakeformat.storage.port import Storage
 
-__all__ = ["KEY", "PARTITION", "in_order", "pair_rows"]
+__all__ = ["KEY", "PARTITION", "in_order"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -96,7 +96,8 @@ class _Aside:
 
 def _parts_of(keys: pa.ChunkedArray) -> Ints:
     """Return the number of a part for each key, the same for equal keys."""
-    return (hash_chain(pc.fill_null(keys, ""), 1)[0] % _PARTS).astype(np.int64)
+    hashes: Ints = hash_chain(pc.fill_null(keys, ""), 1)[0].astype(np.int64)
+    return hashes % _PARTS
 
 
 def _arranged(images: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -138,29 +139,3 @@ def _codes(texts: pa.ChunkedArray) -> Ints:
     """Return a number for each text, from 0, equal where texts are."""
     found = key_codes(pc.fill_null(texts, ""))
     return np.arange(len(texts)) if found is None else found.astype(np.int64)
-
-
-def pair_rows(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Return the positions of equal codes on both sides: the first of one code with the first of the other, and so on.
-
-    Positions on the right ascend.
-
-    >>> pair_rows(np.array([7, 5, 7]), np.array([5, 7, 7, 7]))
-    (array([1, 0, 2]), array([0, 1, 2]))
-    """
-    most = max(len(left), len(right), 1)
-    one, other = (codes * most + _occurrence(codes) for codes in (left, right))
-    _, at, found = np.intersect1d(one, other, assume_unique=True, return_indices=True)
-    order = np.argsort(found, kind="stable")
-    return at[order], found[order]
-
-
-def _occurrence(codes: Ints) -> Ints:
-    """Return how many equal codes come before each one."""
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1) != 0)
-    counts = np.diff(np.append(starts, len(codes)))
-    found = np.empty(len(codes), np.int64)
-    found[order] = np.arange(len(codes)) - np.repeat(starts, counts)
-    return found

@@ -19,7 +19,6 @@ from itertools import chain
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,12 +29,13 @@ from lakeformat.files.footers import open_parquet, vanished
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
 from lakeformat.files.slice_reader import read_appended
 from lakeformat.merge.log_records import LogDeletes
+from lakeformat.merge.order import pair_keys
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from lakeformat.predicate import Always, And, Comparison, Predicate, bind
 from lakeformat.read.batches import read_split
-from lakeformat.read.change_plan import ChangePlan, GroupChange, meeting, plan_changes
-from lakeformat.read.image_order import KEY, PARTITION, in_order, pair_rows
+from lakeformat.read.change_plan import ChangePlan, GroupChange, meetings, plan_changes
+from lakeformat.read.image_order import KEY, PARTITION, in_order
 from lakeformat.read.incremental import bounds_of
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Part, SlicePart, Split
@@ -137,10 +137,10 @@ def read_changes(
         columns: those of the images.
     """
     names = image_schema(columns).names
-    met = meeting(changes)
+    met = [change for some in meetings(changes) for change in some]
     # Groups of which all rows go, and none comes back elsewhere, have nothing but deletes.
     gone = [change for change in changes if change.after is None and not change.logged and change not in met]
-    mixed = met or [change for change in changes if change.may_delete and change not in gone]
+    mixed = [change for change in changes if change in met or (change.may_delete and change not in gone)]
     others = [change for change in changes if change not in gone and change not in mixed]
 
     def images(some: Sequence[GroupChange]) -> Iterator[pa.RecordBatch]:
@@ -252,7 +252,7 @@ def _versions_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa
 def _doubled_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Return the same of rows some of whose keys are there several times: a key has changed if one of its rows has."""
     before, after = _keys_of(old), _keys_of(new)
-    was, now = pair_rows(*_shared_codes(before, after))
+    was, now = pair_keys(before, after)
     times = (of.column(COMMIT_TIME).combine_chunks() for of in (old, new))
     one, other = (of.take(pa.array(at)) for of, at in zip(times, (was, now), strict=True))
     same = np.asarray(pc.and_(pc.fill_null(pc.equal(one, other), False), pc.not_equal(other, instant_time)))
@@ -261,13 +261,6 @@ def _doubled_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.
     changed = pc.unique(pa.concat_arrays([before.filter(pa.array(left)), after.filter(pa.array(right))]))
     is_there = pc.is_in(changed, value_set=after)
     return changed.filter(is_there), changed.filter(pc.invert(is_there))
-
-
-def _shared_codes(left: pa.Array, right: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return a number for each text, equal where texts are, on either side."""
-    encoded = pa.concat_arrays([left, right]).dictionary_encode()
-    codes = np.asarray(encoded.indices).astype(np.int64)
-    return codes[: len(left)], codes[len(left) :]
 
 
 def _is_doubled(keys: pa.Array) -> bool:
@@ -375,7 +368,7 @@ class _Images:
 
     def told(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield the images of the rows with some keys: all that there were before, and all that there are since."""
-        was, now = pair_rows(*_shared_codes(_keys_of(before), _keys_of(after)))
+        was, now = pair_keys(_keys_of(before), _keys_of(after))
         left, right = (np.setdiff1d(np.arange(of.num_rows), at) for of, at in ((before, was), (after, now)))
         yield from (self.deleted(batch) for batch in before.take(pa.array(left)).to_batches() if batch.num_rows)
         yield from self.paired(before.take(pa.array(was)), after.take(pa.array(now)))
