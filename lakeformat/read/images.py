@@ -7,8 +7,8 @@ group loses and another one gains is one update; see `lakeformat.read.image_orde
 
 Memory: of one file group at a time, the rows that changed and, where rows were deleted or there are log files, its
 keys and their commit times. Where a commit only appended, the rows of the keys in its blocks, before and after: each
-slice is read once, no other row is kept. Where a commit deletes from one file group and changes others, also up to 64 MB of the
-rows that changed in these; more of them go into a temporary folder.
+slice is read once, no other row is kept. Where a commit deletes from one file group and changes others, also up to
+64 MB of the rows that changed in these; more of them go into a temporary folder.
 """
 
 from __future__ import annotations

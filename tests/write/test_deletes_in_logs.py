@@ -6,7 +6,6 @@ forgotten: a key that comes back gets no value of the row before, and may be old
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa

@@ -7,10 +7,10 @@ then the slice gets a base file (Hudi's small file groups are written anew in a 
 
 The rule for deletes is that of copy-on-write tables: a delete loses only to a stored row whose ordering value is
 greater, a null is less than every value, and what is deleted is forgotten. Log files say the same only if the writer
-looks first. Readers take a delete with a null, or with the int 0, for "delete whatever is there", so it is appended only
-if no stored row is newer (`late_deletes`). A new row whose key the log files delete would meet the deleted row of the
-base file again: that row wins if its ordering value is greater, and in tables that fill nulls it fills those of the new
-row. Then the slice gets a base file (`outlives_deletes`).
+looks first. Readers take a delete with a null, or with the int 0, for "delete whatever is there", so it is appended
+only if no stored row is newer (`late_deletes`). A new row whose key the log files delete would meet the deleted row of
+the base file again: that row wins if its ordering value is greater, and in tables that fill nulls it fills those of
+the new row. Then the slice gets a base file (`outlives_deletes`).
 
 Memory: what the log files say, one batch of stored rows, and the rows changed in it.
 """
