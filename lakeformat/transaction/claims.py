@@ -15,6 +15,7 @@ from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, Storage, own_path
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.notes import drop_note, read_note
 
 __all__ = [
     "DEAD_AFTER_MS",
@@ -168,6 +169,9 @@ def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock)
     """Whether the writer of a pending instant of ours lives, or may live. Call it under the table's lock."""
     if shows_death(store.storage, claim):
         return store.storage.is_held(claim_path(instant.time))
+    note = read_note(store.storage, instant.time)
+    if note is not None and note.is_given_up:
+        return False
     return heartbeat_alive(store, instant, clock, without=DEAD_AFTER_MS)
 
 
@@ -187,6 +191,7 @@ def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, wit
 def release(storage: Storage, instant_time: str) -> None:
     """Forget the claim, after commit or rollback."""
     forget_heartbeat(storage, instant_time)
+    drop_note(storage, instant_time)
     storage.delete(claim_path(instant_time))
 
 
