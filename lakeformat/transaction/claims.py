@@ -169,10 +169,14 @@ def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock)
     """Whether the writer of a pending instant of ours lives, or may live. Call it under the table's lock."""
     if shows_death(store.storage, claim):
         return store.storage.is_held(claim_path(instant.time))
-    note = read_note(store.storage, instant.time)
-    if note is not None and note.is_given_up:
+    if _is_given_up(store.storage, instant.time):
         return False
     return heartbeat_alive(store, instant, clock, without=DEAD_AFTER_MS)
+
+
+def _is_given_up(storage: Storage, instant_time: str) -> bool:
+    note = read_note(storage, instant_time)
+    return note is not None and note.is_given_up
 
 
 def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, without: int) -> bool:
@@ -205,7 +209,7 @@ def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dic
         if entry.is_folder or entry.name in pending:
             continue
         claim = read_claim(storage, entry.name)
-        is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS
+        is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS and not _is_given_up(storage, entry.name)
         if claim is not None and (not is_young or (shows_death(storage, claim) and not storage.is_held(entry.path))):
             stale[entry.name] = claim
     return stale

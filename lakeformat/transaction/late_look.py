@@ -34,7 +34,7 @@ def warn_of_writers(storage: Storage) -> None:
         _WARNED.add(storage.location)
         _LOG.warning(
             "%s is on storage without a lock between processes, which is for one writer at a time: write to it from "
-            "one process only; if another writes at the same moment, rows may be lost, and an error or check() names them",
+            "one process only; if another writes at the same moment, rows may be lost, which an error or check() names",
             storage.location,
         )
 
@@ -68,7 +68,7 @@ def look_again(
         lost += [LostWrite(group, ours.time, time, stat) for group, stat in overlaps(metadata, other)]
         lost += [LostWrite(group, time, ours.time, stat) for group, stat in overlaps(other, metadata)]
     location = store.storage.location
-    for time in sorted({each.lost for each in lost if each.lost != ours.time and ours.time in {each.kept}}):
+    for time in sorted({each.lost for each in lost if each.kept == ours.time}):
         _LOG.error("%s", _told(location, time, ours.time, [each for each in lost if each.lost == time]))
     if check_new_keys is not None and beside:
         try:
