@@ -180,17 +180,19 @@ def _unread_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Itera
                 yield instant.time, by, stat
 
 
-def overlaps(ours: CommitMetadata, theirs: CommitMetadata) -> list[tuple[FileGroupId, WriteStat]]:
-    """Log files of ours whose slice a base file of theirs has ended, if neither knows of the other (layout 1)."""
+def overlaps(
+    ours: tuple[Instant, CommitMetadata], theirs: tuple[Instant, CommitMetadata], *, by_name: bool
+) -> Iterator[LostWrite]:
+    """Find log files of ours whose slice a base file of theirs has ended, given that neither has read the other."""
     ended = {
         (FileGroupId(stat.partition_path, stat.file_id), stat.prev_commit)
-        for stat in theirs.all_stats()
+        for stat in theirs[1].all_stats()
         if stat.is_base and stat.prev_commit
     }
-    found = []
-    for stat in ours.all_stats():
+    for stat in ours[1].all_stats():
         name = LogFileName.match(stat.path.rpartition("/")[2])
         group = FileGroupId(stat.partition_path, stat.file_id)
-        if name is not None and (group, name.instant_time) in ended:
-            found.append((group, stat))
-    return found
+        if name is None or (group, name.instant_time if by_name else stat.prev_commit) not in ended:
+            continue
+        if by_name or ours[0].completed_at < theirs[0].time:
+            yield LostWrite(group, ours[0].time, theirs[0].time, stat)

@@ -126,7 +126,9 @@ def test_an_answer_that_comes_at_the_second_try(past: tuple[Path, Model], tmp_pa
                 tries.append(call.path)
             return len(tries) == 1 and call.path == tries[0] and call.name == "create"
 
-        UPSERT.run(open_at(FaultyStorage(storage, Fault(first, mode, kills=False, raises=OutcomeUnknownError)), "writer"))
+        UPSERT.run(
+            open_at(FaultyStorage(storage, Fault(first, mode, kills=False, raises=OutcomeUnknownError)), "writer")
+        )
         assert len(set(tries)) == 1
         assert_whole(storage, UPSERT.applied(past[1]))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow.compute as pc
@@ -11,15 +10,16 @@ import pyarrow.compute as pc
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFile, FileGroupId
-from lakeformat.model.instant import Action, Instant
+from lakeformat.model.files import BaseFile
+from lakeformat.model.instant import Instant
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.file_groups import Listing
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.lost_writes import LostWrite, Taken, lost_writes, sources_of
+from lakeformat.transaction.late_look import plan_sources
+from lakeformat.transaction.lost_writes import LostWrite, lost_writes
 
 __all__ = ["hidden_writes", "lost_of_table"]
 
@@ -36,23 +36,9 @@ def lost_of_table(
     Args:
         commits: those of the timeline, and the newest archived ones.
     """
-    sources = _sources(store, timeline)
+    sources = plan_sources(store, timeline, timeline.commit_times)
     found = lost_writes(commits, sources, by_name=not timeline.layout.tells_completion)
     return [each for each in found if {each.lost, each.kept} & timeline.commit_times]
-
-
-def _sources(store: TimelineStore, timeline: Timeline) -> Mapping[str, Mapping[FileGroupId, Taken]]:
-    found = {}
-    for instant in timeline.commits:
-        requested = store.requested_replace(instant) if instant.action is Action.REPLACE_COMMIT else None
-        if requested is not None and requested.plan is not None:
-            found[instant.time] = sources_of(requested.plan)
-    for instant in timeline.plans:
-        with suppress(FileNotFoundError):
-            plan = store.compaction_plan(instant) if instant.action is Action.COMPACTION else None
-            if plan is not None:
-                found[instant.time] = sources_of(plan)
-    return found
 
 
 def hidden_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage | None) -> Iterator[Finding]:
