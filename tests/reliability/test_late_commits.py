@@ -1,4 +1,4 @@
-"""A completed file that nobody answered for arrives late: the table is whole at every moment, whoever wrote meanwhile."""
+"""A completed file that nobody answered for arrives late: the table is whole, whoever wrote meanwhile."""
 
 from __future__ import annotations
 
