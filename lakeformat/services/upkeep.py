@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from lakeformat.config.other_names import ForeignNames
 from lakeformat.config.resolve import Options
+from lakeformat.model.instant import check_instant_time
 from lakeformat.services.doctor.describe import Description, describe
 from lakeformat.services.doctor.findings import Findings
 from lakeformat.services.doctor.run import DoctorSession
@@ -13,11 +15,16 @@ from lakeformat.table_state.engine import Engine
 __all__ = ["Upkeep"]
 
 
-class Upkeep:
+class Upkeep(ForeignNames):
     """Savepoints, restore, rollback, check and repair. A host says where the table is."""
 
     engine: Engine
     options: Options
+
+    @property
+    def location(self) -> str:
+        """The table's folder or URL."""
+        return self.engine.storage.location
 
     def savepoint(self, instant: str | None = None, *, comment: str = "", user: str = "") -> Savepoint:
         """Keep a commit, whatever is cleaned and archived, until the savepoint is deleted.
@@ -31,6 +38,8 @@ class Upkeep:
             InvalidInputError: it has a savepoint already.
             WriteConflictError: a clean is running, which may delete its files.
         """
+        if instant is not None:
+            check_instant_time(instant, "savepoint")
         return SavepointSession(self.engine, self.options).make(instant, comment, user)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
@@ -43,6 +52,7 @@ class Upkeep:
         Raises:
             InvalidInputError: there is no such savepoint.
         """
+        check_instant_time(instant, "delete_savepoint")
         SavepointSession(self.engine, self.options).delete(instant)
 
     def restore(self, to: str) -> RestoreResult:
@@ -62,6 +72,7 @@ class Upkeep:
             WriteConflictError: others are writing or cleaning; nothing was undone.
             UnsupportedTableError: log files hold rows of commits that stay beside those of commits that go.
         """
+        check_instant_time(to, "restore")
         return RestoreSession(self.engine, self.options).restore(to)
 
     def rollback(self, instant: str | None = None) -> RestoreResult:
@@ -75,6 +86,8 @@ class Upkeep:
             InvalidInputError: it is not the last one, or a savepoint holds it.
             WriteConflictError: others are writing or cleaning; nothing was undone.
         """
+        if instant is not None:
+            check_instant_time(instant, "rollback")
         return RestoreSession(self.engine, self.options).rollback(instant)
 
     def describe(self) -> Description:

@@ -19,6 +19,7 @@ from lakeformat.config.life_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH,
 from lakeformat.config.resolve import Options
 from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, beyond_cleaning, leaving
 from lakeformat.services.clean.retention import earliest_kept, retention_of
@@ -45,8 +46,8 @@ _AT_ONCE: Final = 200
 _SIDE_BY_SIDE: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ArchiveResult(OneLine):
     """What was archived.
 
     Attributes:

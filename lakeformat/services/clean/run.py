@@ -21,6 +21,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import LakeformatError, StorageError
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.services.clean.facts import changed_partitions, partition_files, pins_of, savepoints
 from lakeformat.services.clean.memo import SAVEPOINTS, LastLook, last_look, note_look
@@ -47,8 +48,8 @@ _MOST_FILES: Final = 100_000
 Deleter: TypeAlias = Callable[[Storage, Sequence[str]], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class CleanResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CleanResult(OneLine):
     """What a clean deleted, or would.
 
     Attributes:

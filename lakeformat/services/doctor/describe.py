@@ -8,6 +8,7 @@ from lakeformat.codec.html import html_pairs
 from lakeformat.config.resolve import Options
 from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.savepoint.run import Savepoint, read_savepoints
 from lakeformat.table_state.engine import Engine
@@ -23,8 +24,8 @@ _MANY_SMALL, _MUCH_LOGGED, _MUCH_DEAD = 0.5, 0.3, 2.0
 _FEW_FILES = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Description(OneLine):
     """A table as it stands.
 
     Attributes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakeformat.codec.html import html_rows
+from lakeformat.model.one_line import OneLine
 
 __all__ = ["Finding", "Findings", "Kind"]
 
@@ -60,8 +61,8 @@ class Finding:
     mends: bool = False
 
 
-@dataclass(frozen=True)
-class Findings:
+@dataclass(frozen=True, repr=False)
+class Findings(OneLine):
     """What was found, in order; false if nothing was.
 
     Attributes:

@@ -17,6 +17,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, LakeformatError, WriteConflictError
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.services.restore.facts import clustering_plans, state_at, state_before
 from lakeformat.services.restore.plan import after, check_not_saved, last_commit, target_of
@@ -37,8 +38,8 @@ _IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, A
 _PLANS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class RestoreResult(OneLine):
     """What was undone.
 
     Attributes:
