@@ -21,7 +21,7 @@ __all__ = ["STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history
 STATEMENT_KEY: Final = "lakeformat.statement"
 VERB_KEY: Final = "lakeformat.verb"
 #: Verbs that leave a commit of another operation: an update is an ``upsert`` to Hudi.
-_VERBS: Final = frozenset({"update", "delete", "merge"})
+_VERBS: Final = frozenset({"update", "delete", "merge", "dedupe"})
 _ACTIONS: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.SAVEPOINT)
 
 

@@ -83,7 +83,7 @@ class ArchiveSession:
         config = self.store.config()
         config.check_readable(self.storage.location)
         if glance and not self._due(config, self.store.load(), (least, most)):
-            return ArchiveResult((), "nothing is old enough to go")
+            return ArchiveResult((), "nothing is old enough to archive")
         done: list[Instant] = []
         why = ""
         while True:
@@ -138,7 +138,7 @@ class ArchiveSession:
             return (), "the table has a metadata table, whose compactions say what may go"
         going = self._due(config, before, asked)
         if not going:
-            return (), "nothing is old enough to go"
+            return (), "nothing is old enough to archive"
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
         manifest = provable(self.store, before)  # What proves it may be archived now.
         note_clusterings(self.store, before, going)

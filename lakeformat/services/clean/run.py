@@ -168,7 +168,7 @@ class CleanSession:
                 nonlocal result, found
                 found, why = self._found(config, retention, only_if_due)
                 if found is None or not found.files:
-                    result = replace(result, skipped=why or "nothing is old enough to go")
+                    result = replace(result, skipped=why or "nothing to delete")
                     return None
                 return self._begun(config, retention, found)
 
@@ -187,7 +187,7 @@ class CleanSession:
         config.check_readable(self.storage.location)
         found, why = self._found(config, retention, False, notes=False)
         if found is None or not found.files:
-            return CleanResult("", retention.policy.value, None, skipped=why or "nothing is old enough to go")
+            return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
         return _result(found, retention, "")
 
     # --- planning, under the lock ---------------------------------------------------------------------

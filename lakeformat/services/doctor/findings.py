@@ -13,7 +13,7 @@ __all__ = ["Finding", "Findings", "Kind"]
 
 
 class Kind(Enum):
-    """What is wrong. The value says it to people."""
+    """What is wrong. The value says it to people; ``check --json`` prints the name in small letters, which stays."""
 
     KEY_IN_TWO_GROUPS = "keys stand in two file groups"
     KEY_TWICE = "keys stand twice in one file group"
@@ -39,6 +39,11 @@ class Kind(Enum):
     FOREIGN_FOLDER = "folder inside a partition"
     NO_PARTITION_FILE = "folder is not marked as a partition"
     SAVEPOINT = "savepoint names a file that is gone"
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether it is a key that comes twice, which inserts allow: no file is damaged."""
+        return self in {Kind.KEY_TWICE, Kind.KEY_IN_TWO_GROUPS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,11 @@ class Findings(OneLine):
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
 
+    @property
+    def is_damage(self) -> bool:
+        """Whether something else was found than keys that come twice."""
+        return any(not each.kind.is_duplicate for each in self.findings)
+
     def of(self, kind: Kind) -> tuple[Finding, ...]:
         """Those of a kind."""
         return tuple(each for each in self.findings if each.kind is kind)
@@ -105,4 +115,4 @@ class Findings(OneLine):
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([f"{self.did}:" if self.did else f"{len(self.findings)} findings:", *lines])
+        return "\n".join([f"{self.did}:" if self.did else f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}:", *lines])
