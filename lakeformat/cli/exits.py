@@ -21,7 +21,10 @@ EXITS: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
     2: ((errors.InvalidOptionError, errors.InvalidInputError), _CHANGE_THE_CALL),
     3: ((errors.TableNotFoundError,), "there is no table: check the path, or create it"),
     4: ((errors.UnsupportedTableError,), "the table uses a feature that is not built"),
-    5: ((errors.CorruptTableError,), "a file of the table is damaged: lakeformat check names it, bring it back from a copy"),
+    5: (
+        (errors.CorruptTableError,),
+        "a file of the table is damaged: check names it, bring it back from a copy",
+    ),
     6: ((errors.WriteConflictError, errors.LockTimeoutError), "another writer was in the way: run it again"),
     7: ((errors.ValidationFailedError,), "a validator refused the write"),
     8: ((errors.InstantNotAvailableError,), "no such instant, or it was cleaned"),

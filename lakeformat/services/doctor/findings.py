@@ -115,4 +115,5 @@ class Findings(OneLine):
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([f"{self.did}:" if self.did else f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}:", *lines])
+        head = self.did or f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
+        return "\n".join([f"{head}:", *lines])
