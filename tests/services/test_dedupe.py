@@ -145,7 +145,7 @@ def test_a_table_of_buckets_is_refused_and_the_keys_are_named(tmp_path: Path) ->
     for _ in range(2):
         table.insert([{"id": 7, "p": "a", "ts": 1, "v": "x"}])
     assert table.count() == 2
-    with pytest.raises(UnsupportedTableError, match="table of buckets.*'7'"):
+    with pytest.raises(UnsupportedTableError, match=r"table of buckets.*'7'"):
         table.dedupe()
 
 

@@ -94,7 +94,7 @@ class ArchiveSession:
                 break
         result = ArchiveResult(tuple(done), "" if done else why)
         if done:
-            _LOG.info("%s", result)
+            _LOG.info("%s: %s", self.storage.location, result)
         return result
 
     def _due(

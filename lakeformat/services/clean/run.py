@@ -177,7 +177,7 @@ class CleanSession:
                     return result
                 self._carry_out(work)
             done = _result(found, retention, work.instant.time)
-            _LOG.info("%s", done)
+            _LOG.info("%s: %s", self.storage.location, done)
             if found.is_all:
                 return done
 

@@ -91,7 +91,7 @@ class SavepointSession:
             instant = instant.at(State.INFLIGHT) if known else self.store.start(instant)
             self.store.complete(instant, metadata, self.engine.clock)
         made = _savepoint(target.time, metadata)
-        _LOG.info("%s", made)
+        _LOG.info("%s: %s", self.engine.storage.location, made)
         return made
 
     def delete(self, instant_time: str) -> None:
