@@ -47,6 +47,7 @@ from lakeformat.write.intake import taken_in
 from lakeformat.write.preview import Planning
 from lakeformat.write.rows.arrow_input import (
     arrow_reader,
+    check_fillable,
     fitted,
     is_schema,
     schema_of,
@@ -111,7 +112,7 @@ def create(
     roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
     rows = None if is_schema(schema) else arrow_reader(schema)
     if insert:
-        _check_fillable(table, rows)
+        check_fillable(table.engine.store, has_rows=rows is not None)
     stored = incoming_schema(without_index(schema_of(schema) if rows is None else rows.schema, roles))
     check_free(table.engine.storage)
     new = if_exists == "error"
@@ -122,17 +123,6 @@ def create(
     elif rows is not None:
         warn_of_rows(table.location, schema)
     return table
-
-
-def _check_fillable(table: Table, rows: pa.RecordBatchReader | None) -> None:
-    """Refuse ``insert=True`` without rows, and for a table that holds some: run twice, it would double them."""
-    if rows is None:
-        raise InvalidInputError("insert=True needs rows, and a schema has none; give rows, or leave insert out")
-    if table.exists() and table.engine.store.load().commits:
-        raise InvalidInputError(
-            f"{table.location} is a table with commits already, and insert=True fills a new one; open it and call "
-            "insert(rows), upsert(rows) or overwrite(rows)"
-        )
 
 
 def open_table(path: str | os.PathLike[str], **options: Any) -> Table:

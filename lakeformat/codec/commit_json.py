@@ -16,7 +16,7 @@ __all__ = ["MAX_BYTES", "commit_of", "decode_commit", "decode_json", "document_o
 MAX_BYTES: Final = 64 << 20
 
 #: Deleting a damaged file of the timeline makes its commit pending: the next write rolls it back, rows and all.
-_BRING_BACK: Final = "bring it back from a copy, and do not delete it: its commit would be undone, rows and all"
+_BRING_BACK: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
 _NULL_COMMIT: Final = "null"
 _NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
 

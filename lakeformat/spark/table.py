@@ -46,6 +46,7 @@ from lakeformat.write.decide.merging import upsert_options
 from lakeformat.write.decide.table_settings import check_options, create_table, open_or_create
 from lakeformat.write.direct_session import closed_to
 from lakeformat.write.exchanged import ExchangedSession
+from lakeformat.write.rows.arrow_input import check_fillable, warn_of_rows
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.rows.stage import StageReader
@@ -98,11 +99,14 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         return cls(spark, open_engine(path, resolved, **{**storage_options_of(path, given), **said}), resolved)
 
     @classmethod
-    def create(cls, spark: SparkSession, path: str, schema: StructType | DataFrame, **options: Any) -> LakehouseTable:
-        """Make an empty table.
+    def create(
+        cls, spark: SparkSession, path: str, schema: StructType | DataFrame, *, insert: bool = False, **options: Any
+    ) -> LakehouseTable:
+        """Make a table, empty unless ``insert`` says otherwise.
 
         Args:
             schema: its columns, or a DataFrame that has them.
+            insert: insert the DataFrame's rows. A table that has a commit already is refused.
             options: at least ``recordkey``; see `forPath`.
 
         Raises:
@@ -112,9 +116,16 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         table = cls.forPath(spark, path, **options)
         columns = incoming_schema(arrow_schema(getattr(schema, "schema", schema)))
         engine = table._engine
+        frame = schema if hasattr(schema, "schema") else None
+        if insert:
+            check_fillable(engine.store, has_rows=frame is not None)
         check_free(engine.storage)
         config = create_table(engine.store, table._options, columns, engine.clock)
         check_options(config, table._options, engine.storage.location)
+        if insert:
+            table.insert(frame)
+        elif frame is not None:
+            warn_of_rows(table.location, frame)
         return table
 
     def __repr__(self) -> str:

@@ -201,7 +201,7 @@ def test_an_empty_commit_has_one_careful_cure(run: Any, table: Table) -> None:
     checked = json.loads(run("check", table.location, "--json").out)["findings"][0]
     assert (read.code, checked["kind"]) == (5, "damaged_instant")
     cure = read.err.partition("; ")[2].strip()
-    assert cure.startswith("bring it back from a copy, and do not delete it")
+    assert cure.startswith("restore it from a copy, and do not delete it")
     assert checked["cure"].endswith(cure)
 
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import VIEWS, conform, is_any_list
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.rows.python_data import is_python_data, python_table
 
-__all__ = ["arrow_reader", "fitted", "is_schema", "schema_of", "warn_of_rows", "without_index"]
+__all__ = ["arrow_reader", "check_fillable", "fitted", "is_schema", "schema_of", "warn_of_rows", "without_index"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
@@ -72,6 +73,21 @@ def _row_count(rows: Any) -> int | None:
         return len(rows)
     except TypeError:
         return None
+
+
+def check_fillable(store: TimelineStore, *, has_rows: bool) -> None:
+    """Refuse ``insert=True`` without rows, and for a table that has commits: run twice, it would double the rows.
+
+    Raises:
+        InvalidInputError: it is so.
+    """
+    if not has_rows:
+        raise InvalidInputError("insert=True needs rows, and a schema has none; give rows, or leave insert out")
+    if store.exists() and store.load().commits:
+        raise InvalidInputError(
+            f"{store.storage.location} is a table with commits already, and insert=True fills a new one; open it and "
+            "call insert(rows), upsert(rows) or overwrite(rows)"
+        )
 
 
 def warn_of_rows(location: str, rows: Any) -> None:
