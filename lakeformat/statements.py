@@ -86,7 +86,7 @@ def merge_rows(
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
     session = _session(engine, job, snapshot, plan.schema, hooks, "merge")
     with reused_memory(), taken_in(engine.storage, job, rows) as (prepared, arrived):
-        check_distinct(prepared, anywhere=plan.anywhere)
+        check_distinct(prepared, anywhere=plan.anywhere, engine=engine, seen=seen)
         return merge_into(session, plan, prepared, arrived, seen)
 
 

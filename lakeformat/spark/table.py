@@ -300,7 +300,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
                 staged = SparkExchange(self._spark, engine, job).stage(rows)
                 with StageReader(engine.storage, staged, job.prepare) as reader:
                     partitions = reader.partitions()
-                    check_distinct(partitions, anywhere=plan.anywhere)
+                    check_distinct(partitions, anywhere=plan.anywhere, engine=engine, seen=seen)
                     return merge_into(session, plan, partitions, sum(task.rows for task in staged), seen)
         finally:
             session.transaction.forget_stage()

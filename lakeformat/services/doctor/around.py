@@ -15,6 +15,7 @@ from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.archived import LOG_NAME
+from lakeformat.timeline.manifest import VERSION_NAME, version_damage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -73,6 +74,9 @@ def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str]]:
         times = frozenset(commit.time for commit in commits)
         for _ in archived.commits(commits):
             pass
+        if store.layout.tells_completion and (damage := version_damage(store.storage, folder)):
+            cure = f"{_BACK}, or let archive() write it anew: it {damage}"
+            found.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
     except (LakeformatError, OSError) as error:  # What Parquet says of damaged pages, too.
         cure = f"{_BACK} ({error}); until then older history cannot be read"
         found.append(Finding(Kind.TORN_ARCHIVE, folder, cure))
