@@ -63,7 +63,7 @@ def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
             elif instant.action is Action.CLEAN:
                 store.clean(instant)
         except CorruptTableError as error:
-            yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), f"{_BACK} ({error})")
+            yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), str(error))
 
 
 def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[tuple[Instant, CommitMetadata]]]:
