@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeformat.config.storage_options import spark_storage_options
 from lakeformat.spark.jobs import context_of, described, task_errors
+from lakeformat.spark.register import use_this_python
 from lakeformat.storage import open_storage
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def write(
     }
     given = {key: value for key, value in texts.items() if value is not None}
     given |= spark_storage_options(storage_options)
+    use_this_python(df.sparkSession)
     what = f"lakeformat write {open_storage(path).location}: prepare and write rows"
     with active_session(df.sparkSession), described(df, what), task_errors():
         df.write.format("lakehouse").options(**given).mode(mode).save(os.fspath(path))

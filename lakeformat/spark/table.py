@@ -33,6 +33,7 @@ from lakeformat.spark.compact import compactor_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.facts import Facts
 from lakeformat.spark.host import storage_secrets
+from lakeformat.spark.register import use_this_python
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
 from lakeformat.table import HistoryEntry, Table
@@ -90,6 +91,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         Raises:
             InvalidOptionError: an option is unknown or bad.
         """
+        use_this_python(spark)
         given = dict(options)
         said = given.pop("storage_options", None) or {}
         resolved = resolve(given, table=path)
