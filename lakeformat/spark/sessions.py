@@ -33,8 +33,11 @@ def write(
 ) -> None:
     """``df.write.format("lakehouse").options(**options).mode(mode).save(path)``, from any thread.
 
-    >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
-    ...     list(pool.map(lambda name: lakeformat.spark.write(frames[name], f"/data/{name}", recordkey="id"), frames))
+    Examples:
+        >>> def save(name):
+        ...     lakeformat.spark.write(frames[name], f"/data/{name}", recordkey="flight_id")
+        >>> with ThreadPoolExecutor() as pool:
+        ...     done = list(pool.map(save, frames))
 
     Args:
         df: the rows, of classic Spark or Spark Connect.
@@ -61,11 +64,13 @@ def write(
 def active_session(spark: SparkSession) -> Iterator[None]:
     """Make the session the active one of this thread while the block, or the decorated function, runs.
 
-    >>> @active_session(spark)  # doctest: +SKIP
-    ... def save(name):
-    ...     frames[name].write.format("lakehouse").option("recordkey", "id").mode("append").save(f"/data/{name}")
-    >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
-    ...     list(pool.map(save, frames))
+    Examples:
+        >>> @active_session(spark)
+        ... def save(name):
+        ...     writer = frames[name].write.format("lakehouse").option("recordkey", "flight_id")
+        ...     writer.mode("append").save(f"/data/{name}")
+        >>> with ThreadPoolExecutor() as pool:
+        ...     done = list(pool.map(save, frames))
 
     Afterwards the one before is active again, or none if there was none. Over Spark Connect it does nothing: nothing
     is needed. A thread of Python must be one of the JVM's, as it is unless ``PYSPARK_PIN_THREAD=false``.

@@ -1,8 +1,9 @@
 """A table whose rows travel to their file group by Spark's own shuffle (design: the exchanged way).
 
->>> table = LakehouseTable.forPath(spark, "s3://bucket/flights", recordkey="id")  # doctest: +SKIP
->>> table.upsert(changes).report["rows"]  # doctest: +SKIP
-{'incoming': 1000, 'inserted': 200, 'updated': 800, 'deleted': 0}
+Examples:
+    >>> table = LakehouseTable.forPath(spark, "/data/flights", recordkey="flight_id")
+    >>> table.upsert(changes).report["rows"]
+    {'incoming': 40, 'inserted': 20, 'updated': 20, 'deleted': 0}
 """
 
 from __future__ import annotations
