@@ -3,8 +3,10 @@
 Examples:
     >>> import lakeformat
     >>> table = lakeformat.create("/data/t", {"id": "int64", "v": "string"}, record_key="id")
-    >>> print(table.upsert([{"id": 1, "v": "a"}]))
-    upsert 2...: rows 1 incoming, 1 inserted; files 1 created, ... bytes; ... s
+    >>> table.upsert([{"id": 1, "v": "a"}]).rows.inserted
+    1
+    >>> table.to_arrow().to_pylist()
+    [{'id': 1, 'v': 'a'}]
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ __all__ = ["notebook_page", "on_config", "on_files", "on_page_content", "on_page
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _OPTION_PAGES: Final = ("options.md", "hudi-options.md")
 _ROW: Final = re.compile(r"^\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\|$")
-_CODE_IN_CELL: Final = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+_CELL: Final = re.compile(r"<td\b.*?</td>", re.DOTALL)
+_CODE: Final = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 _REMOTE: Final = re.compile(r"(?:https?://|(?:ssh://)?git@)(?:[^/@]*@)?([\w.-]+)[:/](.+?)(?:\.git)?/?")
 
 
@@ -64,11 +65,15 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, *, page: Any, **_: Any) -> str:
-    """Let the long names of options break after a dot, and nowhere else (a hook of mkdocs)."""
-    if page.file.src_uri not in _OPTION_PAGES:
-        return content
-    broken = _CODE_IN_CELL.sub(lambda found: found[0].replace(".", ".<wbr>"), content)
-    return f'<div class="lf-options">{broken}</div>'
+    """Let code in tables break between two calls, and names of options after a dot (a hook of mkdocs)."""
+    is_options = page.file.src_uri in _OPTION_PAGES
+    before, after = (".", ".<wbr>") if is_options else (").", ")<wbr>.")
+
+    def cell(found: re.Match[str]) -> str:
+        return _CODE.sub(lambda code: code[0].replace(before, after), found[0])
+
+    broken = _CELL.sub(cell, content)
+    return f'<div class="lf-options">{broken}</div>' if is_options else broken
 
 
 def options_in_two_columns(markdown: str) -> str:
