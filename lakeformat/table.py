@@ -1,10 +1,12 @@
 """The plain Python host: a table on Arrow data, no Spark needed.
 
->>> import lakeformat, pyarrow as pa
->>> schema = pa.schema([("id", pa.int64()), ("v", pa.string())])  # doctest: +SKIP
->>> table = lakeformat.create("/data/t", schema, record_key="id")  # doctest: +SKIP
->>> table.upsert(pa.table({"id": [1], "v": ["a"]})).instant_time  # doctest: +SKIP
-'20251120083000123'
+Examples:
+    >>> import lakeformat
+    >>> table = lakeformat.create("/data/t", {"id": "int64", "v": "string"}, record_key="id")
+    >>> table.upsert([{"id": 1, "v": "a"}]).rows.inserted
+    1
+    >>> table.to_arrow().to_pylist()
+    [{'id': 1, 'v': 'a'}]
 """
 
 from __future__ import annotations
@@ -285,9 +287,10 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
     def merge(self, rows: Any, **hooks: Unpack[HookArguments]) -> Merge:
         """Merge a source by record key; nothing happens before `Merge.execute`.
 
-        >>> merge = table.merge(changes).when_matched_delete("op = 'd'").when_matched_update()  # doctest: +SKIP
-        >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]  # doctest: +SKIP
-        {'incoming': 4, 'inserted': 1, 'updated': 2, 'deleted': 1}
+        Examples:
+            >>> merge = table.merge(marked).when_matched_delete("op = 'd'").when_matched_update()
+            >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]
+            {'incoming': 40, 'inserted': 16, 'updated': 16, 'deleted': 4}
 
         Args:
             rows: Arrow data, as for `upsert`, each key once. Without partition columns every partition is searched,

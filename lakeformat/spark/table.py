@@ -1,8 +1,9 @@
 """A table whose rows travel to their file group by Spark's own shuffle (design: the exchanged way).
 
->>> table = LakehouseTable.forPath(spark, "s3://bucket/flights", recordkey="id")  # doctest: +SKIP
->>> table.upsert(changes).report["rows"]  # doctest: +SKIP
-{'incoming': 1000, 'inserted': 200, 'updated': 800, 'deleted': 0}
+Examples:
+    >>> table = LakehouseTable.forPath(spark, "/data/flights", recordkey="flight_id")
+    >>> table.upsert(changes).report["rows"]
+    {'incoming': 40, 'inserted': 20, 'updated': 20, 'deleted': 0}
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from lakeformat.spark.compact import compactor_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.facts import Facts
 from lakeformat.spark.host import storage_secrets
+from lakeformat.spark.register import use_this_python
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
 from lakeformat.table import Table
@@ -93,6 +95,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         Raises:
             InvalidOptionError: an option is unknown or bad.
         """
+        use_this_python(spark)
         given = dict(options)
         said = given.pop("storage_options", None) or {}
         resolved = resolve(given, table=path)
