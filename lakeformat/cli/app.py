@@ -59,6 +59,7 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     mending.restore,
     mending.rollback,
     mending.check,
+    mending.dedupe,
     mending.repair,
 )
 _SHOWS: Final[Sequence[Callable[..., None]]] = (showing.slices, showing.timeline, showing.commit, showing.plan)

@@ -77,6 +77,13 @@ class ArchivedTimeline:
             wanted = pc.and_(wanted, pc.less_equal(when, until))
         return tuple(sorted(self._instants(wanted), key=lambda i: (i.completed_at, i.time)))
 
+    def of_actions(self, actions: Iterable[Action]) -> list[Instant]:
+        """The instants of some actions that are not commits, by time."""
+        names = pa.array([action.value for action in actions])
+        rows = self.columns.filter(pc.is_in(self.columns.column("action"), names))
+        pairs = zip(rows.column("time").to_pylist(), rows.column("action").to_pylist(), strict=True)
+        return [Instant(time, Action(name), State.COMPLETED) for time, name in pairs]
+
     def commits(self, instants: Collection[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
         """Each of these commits with its metadata. A file of the archive is read once, so their order is its.
 

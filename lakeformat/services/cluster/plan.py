@@ -15,7 +15,7 @@ from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.clustering import ClusteringGroup, ClusteringPlan, SliceInfo
 from lakeformat.model.files import FileGroupId, FileSlice
 
-__all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "plan_clustering"]
+__all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "clustering_group", "plan_clustering"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: The execution that Hudi's writers know for what we plan.
@@ -158,7 +158,7 @@ def plan_clustering(
         _groups([piece for piece in slices[path] if _is_candidate(piece, closed, limits)], limits)
         for path in choice.choose(slices)
     )
-    worth = (_group(group, limits, location) for group in groups if not is_done(group))
+    worth = (clustering_group(group, limits, location) for group in groups if not is_done(group))
     chosen = tuple(islice(worth, limits.groups))
     return ClusteringPlan(chosen, EXECUTION_CLASS, params) if chosen else None
 
@@ -184,7 +184,8 @@ def _groups(slices: Sequence[FileSlice], limits: PlanLimits) -> Iterator[Sequenc
         yield waiting
 
 
-def _group(slices: Sequence[FileSlice], limits: PlanLimits, location: str) -> ClusteringGroup:
+def clustering_group(slices: Sequence[FileSlice], limits: PlanLimits, location: str) -> ClusteringGroup:
+    """Return a plan's group of these slices, with Hudi's metrics."""
     logs = [log.size_bytes for piece in slices for log in piece.logs]
     size = sum(piece.size_bytes for piece in slices)
     read, written = size / _MEGABYTE, (size - sum(logs)) / _MEGABYTE
