@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import Storage
 
-__all__ = ["mapped_storage"]
+__all__ = ["mapped_storage", "temporary_folder"]
 
 
 @contextmanager
@@ -20,3 +20,10 @@ def mapped_storage(storage: Storage) -> Iterator[Storage]:
         return
     with tempfile.TemporaryDirectory(prefix="lakeformat-") as folder:
         yield LocalStorage(folder)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Make a folder on this machine's disk, and remove it with all that is in it."""
+    with tempfile.TemporaryDirectory(prefix="lakeformat-") as folder:
+        yield folder

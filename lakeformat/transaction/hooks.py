@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypedDict
 
 import pyarrow as pa
@@ -15,7 +15,11 @@ from lakeformat.transaction.batch_ids import batch_of
 from lakeformat.transaction.callbacks import Callback, callbacks_of
 from lakeformat.transaction.validators import ProposedWrite, Validator, check_validators, validators_of
 
-__all__ = ["HookArguments", "Hooks", "check_hooks", "hooks_of"]
+__all__ = ["STATEMENT", "HookArguments", "Hooks", "check_hooks", "hooks_of", "with_statement"]
+
+#: Where a commit's extra metadata keep the statement of SQL that made it.
+STATEMENT: Final = "lakeformat.statement"
+_STATEMENT_LENGTH: Final = 500
 
 
 _OPTIONS_GO: Final = "; options are given to lakeformat.open(path, ...) or create"
@@ -75,6 +79,12 @@ def hooks_of(
     for key, value in extra.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInputError(f"extra metadata {key!r}: {value!r} is no text; convert it")
-        if key == "schema" or key.startswith("lakeformat."):
+        if key == "schema" or (key.startswith("lakeformat.") and key != STATEMENT):
             raise InvalidInputError(f"extra metadata {key!r} is a name of the format's own; choose another")
     return Hooks(validators_of(options, validators), callbacks_of(options, callbacks), extra)
+
+
+def with_statement(options: Options, text: str) -> Options:
+    """Options whose writes keep the statement that they carry out, shortened, in the commit's extra metadata."""
+    said = text if len(text) <= _STATEMENT_LENGTH else f"{text[: _STATEMENT_LENGTH - 3]}..."
+    return replace(options, extra_metadata={**options.extra_metadata, STATEMENT: said})
