@@ -113,27 +113,37 @@ def _check_names(columns: pa.Schema) -> None:
             )
 
 
-def run_change(copy: Copy, does: str, text: str) -> None:
-    """Run the statement on the copy.
+def run_change(copy: Copy, text: str, *, matches: str | None) -> None:
+    """Run the statement on the copy, in a transaction: until it ends, the rows keep their numbers.
+
+    Args:
+        matches: the verb, of a statement that brings rows of the table and of a source together; else None.
 
     Raises:
         InvalidInputError: it cannot be computed, or changes a row more than once: which of the changes is it to be?
     """
     session = copy.session
     session.run("begin")
-    if not copy.key or does == "delete":
+    if not copy.key or matches is None:
         session.run(text)
         return
+    count = None
+    if any(pa.types.is_nested(field.type) for field in copy.columns):  # duckdb returns a row of theirs once.
+        count = session.count(text)
+        session.run("rollback")
+        session.run("begin")
     keys = ", ".join(map(quoted, copy.key))
-    action = "merge_action as lakeformat_action, " if does == "merge" else ""
-    session.give("lakeformat_answer", session.rows(f"{text}\nreturning {action}{keys}"))
-    several = f"select {keys} from lakeformat_answer group by {keys} having count(*) > 1"
-    if action:
-        several += " and bool_or(lakeformat_action <> 'DELETE')"
-    doubled = session.rows(f"{several} limit 1")
-    if doubled.num_rows:
+    action = "merge_action" if matches == "merge" else "'UPDATE'"
+    answer = session.rows(f"{text}\nreturning {action} as lakeformat_action, {keys}")
+    session.give("lakeformat_answer", answer)
+    doubled = session.rows(
+        f"select {keys} from lakeformat_answer group by {keys} "
+        "having count(*) > 1 and bool_or(lakeformat_action <> 'DELETE') limit 1"
+    )
+    if doubled.num_rows or count not in {None, answer.num_rows}:
+        which = f", {_shown(doubled)}," if doubled.num_rows else ""
         raise InvalidInputError(
-            f"the statement changes the row {_shown(doubled)} more than once; match each row with one row of the source"
+            f"the statement changes a row{which} more than once; match each row with one row of the source"
         )
 
 
@@ -161,7 +171,8 @@ def find_changes(copy: Copy, does: str) -> Changes:
     if found <= {_DELETED}:
         columns = pa.schema([field for field in columns if field.name in copy.fixed])
     names = [_DOES, *copy.stored_key, *columns.names]
-    rows = session.stream(f"select {', '.join(map(quoted, names))} from {_CHANGED}")
+    that = "true" if set_here else f"{_DOES} <> {_UPDATED}"
+    rows = session.stream(f"select {', '.join(map(quoted, names))} from {_CHANGED} where {that}")
     schema = pa.schema([(_DOES, pa.int32()), *((name, pa.string()) for name in copy.stored_key), *columns])
     return Changes(fitted_rows(rows, schema), _clauses(found, set_here))
 

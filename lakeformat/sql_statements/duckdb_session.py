@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError, TableNotFoundError
-from lakeformat.sql_statements.parse import shortened
+from lakeformat.sql_statements.parse import first_word, shortened
 from lakeformat.sql_statements.tokens import Dialect, tokens_of
 from lakeformat.storage.mapped import temporary_folder
 
@@ -22,6 +22,10 @@ __all__ = ["DuckDBSession", "duckdb_session", "quoted"]
 _MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
 #: What duckdb runs of its own kinds of statements.
 _QUERIES: Final = frozenset({"SELECT", "EXPLAIN", "RELATION"})
+#: How such statements begin; "" is a parenthesis.
+_WORDS: Final = frozenset(
+    {"", "select", "with", "values", "from", "table", "pivot", "unpivot", "explain", "describe", "desc", "summarize"}
+)
 
 
 def quoted(name: str) -> str:
@@ -94,15 +98,20 @@ class DuckDBSession:
         Raises:
             InvalidInputError: says what to write.
         """
-        kind = self.kind(text)
-        if kind not in _QUERIES:
-            cure = "; write create table ... using lakehouse" * (kind == "CREATE")
+        word = first_word(text)
+        if word not in _WORDS or self.kind(text) not in _QUERIES:
+            cure = "; write create table ... using lakehouse" * (word == "create")
             raise InvalidInputError(f"{shortened(text)} is not taken without Spark{cure}")
 
     def run(self, text: str) -> None:
         """Run a statement."""
         with self.errors():
             self.connection.execute(text)
+
+    def count(self, text: str) -> int:
+        """Run a statement that changes rows, and tell how many changes it made."""
+        with self.errors():
+            return int(self.connection.execute(text).fetchall()[0][0])
 
     def rows(self, text: str) -> pa.Table:
         """Compute a query, in memory."""
@@ -147,9 +156,7 @@ _BATCH_ROWS: Final = 100_000
 
 def _unknown(name: str) -> str:
     argument = f"{name}=table" if name.isidentifier() else "t=table"
-    return (
-        f'no table is known as {name!r}; give it by name, sql("...", {argument}), or by path: lakehouse."/its/path"'
-    )
+    return f'no table is known as {name!r}; give it by name, sql("...", {argument}), or by path: lakehouse."/its/path"'
 
 
 def _said(error: Exception) -> str:

@@ -55,7 +55,10 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         return self._columns
 
     def scanner(
-        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **how: Any  # noqa: A002
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        **how: Any,  # noqa: A002
     ) -> ds.Scanner:
         """Read the columns of the rows for which the filter is true, by Arrow's own rules."""
         wanted = list(self._columns.names if columns is None else columns)

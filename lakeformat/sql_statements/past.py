@@ -80,7 +80,9 @@ def replace_tables(
     while at < len(tokens):
         end, what, alias = _table_at(tokens, at, dialect, is_known, is_there)
         if what is not None:
-            name = f"lakeformat_{_KINDS[type(what)]}_{sha1(repr(what).encode(), usedforsecurity=False).hexdigest()[:12]}"
+            name = (
+                f"lakeformat_{_KINDS[type(what)]}_{sha1(repr(what).encode(), usedforsecurity=False).hexdigest()[:12]}"
+            )
             found[name] = what
             pieces += [text[copied : tokens[at].at], name, alias]
             copied = tokens[end - 1].end

@@ -90,7 +90,12 @@ def _literal(text: str, tokens: Sequence[Token], kind: pa.DataType) -> pa.Scalar
     token = tokens[-1]
     if len(tokens) != 1 + is_negative:
         return None
-    if pa.types.is_signed_integer(kind) and token.kind is Kind.NUMBER and token.value.isascii() and token.value.isdigit():
+    if (
+        pa.types.is_signed_integer(kind)
+        and token.kind is Kind.NUMBER
+        and token.value.isascii()
+        and token.value.isdigit()
+    ):
         value = -int(token.value) if is_negative else int(token.value)
         most = 2 ** (kind.bit_width - 1)
         return pa.scalar(value, kind) if -most < value < most else None

@@ -60,7 +60,11 @@ def find_change(text: str, dialect: Dialect) -> Change | None:
     if verb is None:
         return None
     at = verb + 1
-    passed = {"insert": {"or", "replace", "ignore", "into", "overwrite", "table"}, "delete": {"from"}, "merge": {"into"}}
+    passed = {
+        "insert": {"or", "replace", "ignore", "into", "overwrite", "table"},
+        "delete": {"from"},
+        "merge": {"into"},
+    }
     while at < len(tokens) and tokens[at].lower in passed.get(tokens[verb].lower, ()):
         at += 1
     after = name_at(tokens, at)

@@ -188,7 +188,7 @@ class _Runner:
             return session.rows(plain)
 
     def _replaced(self, text: str) -> tuple[str, dict[str, FoundTable]]:
-        return replace_tables(text, Dialect.DUCKDB, self._is_table, lambda path: exists(path))
+        return replace_tables(text, Dialect.DUCKDB, self._is_table, exists)
 
     def _source(self, session: DuckDBSession, name: str, found: Mapping[str, FoundTable]) -> Any:
         """What a word of the statement stands for; None if for nothing."""
@@ -258,29 +258,31 @@ class _Runner:
             return table.insert(rows)
         return table.insert_overwrite(rows) if table.config.partition_fields else table.overwrite(rows)
 
-    def _merge(self, session: DuckDBSession, table: Table, said: Change, found: Mapping[str, FoundTable]) -> WriteResult:
+    def _merge(
+        self, session: DuckDBSession, table: Table, said: Change, found: Mapping[str, FoundTable]
+    ) -> WriteResult:
         """Let duckdb change a copy of the rows; then merge what differs, as one commit."""
         seen = table.engine.writable()
         self._snapshots[table.engine.storage.location] = seen
         config, columns, name = seen.config, table.schema, said.target.name
         named = named_columns(said, columns.names)
+        if named is not None and not config.record_fields:
+            kinds = [columns.field(each).type for each in named]
+            named = None if any(map(pa.types.is_nested, kinds)) else named  # duckdb inserts such rows anew, whole.
         if named is not None:
             fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}
             narrow = pa.schema([field for field in columns if field.name in named | fixed])
             columns = narrow if len(narrow) else pa.schema([columns.field(0)])
         session.kind(said.text)
-        session.give_named(
-            said.text, lambda word: None if word == name.lower() else self._source(session, word, found)
-        )
-        rows = LazyScan(
-            table.engine.storage, seen, table.options, session.fail, with_key=not config.record_fields
-        )
+        session.give_named(said.text, lambda word: None if word == name.lower() else self._source(session, word, found))
+        rows = LazyScan(table.engine.storage, seen, table.options, session.fail, with_key=not config.record_fields)
         session.give("lakeformat_rows", rows)
         anywhere = table.options.write.index.startswith("GLOBAL_")
         copied = copy_rows(session, name, "lakeformat_rows", columns, config, anywhere=anywhere)
-        run_change(copied, said.does, said.text)
+        is_match = said.does == "merge" or (said.does == "update" and "from" in {each.lower for each in said.tokens})
+        run_change(copied, said.text, matches=said.does if is_match else None)
         changes = find_changes(copied, said.does)
-        result = merge_rows(table.engine, table.options, changes.rows, changes.clauses, seen)
+        result = merge_rows(table.engine, table.options, changes.rows, changes.clauses, seen, exact=True)
         return with_services(result, table.engine, table.options)
 
 

@@ -112,7 +112,8 @@ def _after_comment(text: str, at: int) -> int:
 
 def depths(tokens: Sequence[Token]) -> list[int]:
     """Count the parentheses, brackets and ``case ... end`` that are open around each token, its own not among them."""
-    found, stack = [], []
+    found: list[int] = []
+    stack: list[str] = []
     for at, token in enumerate(tokens):
         word = "" if at and tokens[at - 1].value == "." else token.lower
         closes = {")": "(", "]": "[", "}": "{", "end": "case"}.get(word)

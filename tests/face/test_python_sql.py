@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +73,15 @@ def test_rows_that_changed_since_are_a_conflict(table: Table) -> None:
     """The values were computed from a row that another writer changes before they are written."""
     other = lakeformat.open(table.engine.storage.location)
 
-    class Meddling(Table):
-        def to_arrow(self, *args: Any, **kwargs: Any) -> pa.Table:
-            rows = super().to_arrow(*args, **kwargs)
-            other.update({"price": 100.0}, where="id = 1")
-            return rows
+    def meddling() -> Iterator[pa.RecordBatch]:
+        other.update({"price": 100.0}, where="id = 1")
+        yield pa.record_batch({"id": [1], "more": [1.0]})
 
-    meddling = Meddling(table.engine.storage, table.options)
+    schema = pa.schema([("id", pa.int64()), ("more", pa.float64())])
+    source = pa.RecordBatchReader.from_batches(schema, meddling())
+    text = "update flights set price = price + s.more from s where s.id = flights.id"
     with pytest.raises(lakeformat.WriteConflictError):
-        lakeformat.sql("update flights set price = price + 1 where id = 1", flights=meddling)
+        lakeformat.sql(text, flights=table, s=source)
     assert held(table) == FIRST | {1: ("b", 100.0, 1)}
 
 
