@@ -57,8 +57,8 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
     def scanner(
         self,
         columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
-        **how: Any,  # noqa: A002
+        filter: pc.Expression | None = None,  # noqa: A002  duckdb's word.
+        **how: Any,
     ) -> ds.Scanner:
         """Read the columns of the rows for which the filter is true, by Arrow's own rules."""
         wanted = list(self._columns.names if columns is None else columns)

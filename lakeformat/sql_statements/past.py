@@ -23,11 +23,12 @@ __all__ = ["ChangedTable", "FoundTable", "PastTable", "PathTable", "as_of", "com
 _CHANGES: Final = "hudi_table_changes"
 _VERSION_WORDS: Final = frozenset({"version", "system_version", "timestamp", "system_time"})
 #: Words behind a table that are no alias of it.
-_NO_ALIAS: Final = frozenset(
-    "where join on using group order sort cluster distribute left right inner full cross natural semi anti asof "
-    "positional lateral union except minus intersect limit offset having window qualify pivot unpivot tablesample when "
-    "then set values returning select".split()
-)
+_NO_ALIAS: Final = frozenset({
+    "where", "join", "on", "using", "group", "order", "sort", "cluster", "distribute", "left", "right", "inner", "full",
+    "cross", "natural", "semi", "anti", "asof", "positional", "lateral", "union", "except", "minus", "intersect",
+    "limit", "offset", "having", "window", "qualify", "pivot", "unpivot", "tablesample", "when", "then", "set",
+    "values", "returning", "select",
+})  # fmt: skip
 #: Words before a path in quotes, where it names a table.
 _BEFORE_PATH: Final = frozenset({"from", "join", "into", "update", "using", "table"})
 _EARLIEST: Final = "000"

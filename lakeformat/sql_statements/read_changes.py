@@ -1,4 +1,4 @@
-"""Find the parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as they are written."""
+"""Find the parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written."""
 
 from __future__ import annotations
 
@@ -321,9 +321,10 @@ _READERS: Final[Mapping[str, Callable[[_Parts], MergeInto | Update | Delete | In
 
 
 #: Words and signs that may mean columns without naming them.
-_WIDE: Final = frozenset(
-    "select from with using columns table values returning describe desc summarize show pivot unpivot # :".split()
-)
+_WIDE: Final = frozenset({
+    "select", "from", "with", "using", "columns", "table", "values", "returning", "describe", "desc", "summarize",
+    "show", "pivot", "unpivot", "#", ":",
+})  # fmt: skip
 
 
 def named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | None:

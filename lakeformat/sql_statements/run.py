@@ -1,7 +1,7 @@
 """``lakeformat.sql(text, ...)``: SQL without Spark. duckdb reads and computes queries, conditions and values, whole.
 
-Memory: duckdb reads the columns that a query needs, and spills to a temporary folder what is too much for it; the answer
-of a query is in memory.
+Memory: duckdb reads the columns that a query needs, and spills to a temporary folder what is too much for it; the
+answer of a query is in memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, TableNotFoundError
+from lakeformat.services.inline import with_services
 from lakeformat.sql_statements.calls import called_table, run_call
 from lakeformat.sql_statements.care import run_on
 from lakeformat.sql_statements.define import create_table, drop_table
@@ -30,7 +31,6 @@ from lakeformat.sql_statements.read_changes import Change, find_change, named_co
 from lakeformat.sql_statements.tokens import Dialect
 from lakeformat.sql_statements.understand import AnyStatement, understand
 from lakeformat.sql_statements.upkeep import ShowTables
-from lakeformat.services.inline import with_services
 from lakeformat.statements import merge_rows
 from lakeformat.table import Table, exists, open_table
 from lakeformat.table_state.snapshot import Snapshot

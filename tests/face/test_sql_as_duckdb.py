@@ -66,11 +66,13 @@ def check_query(text: str, oracle: Oracle, **how: Any) -> bool:
 
 
 def check_change(text: str, oracle: Oracle, t: lakeformat.Table, **how: Any) -> bool:
-    ran = oracle.run(text)
+    ran, refused = oracle.run(text), ""
     try:
         lakeformat.sql(text, t=t, **how)
     except InvalidInputError as error:
-        assert not ran or re.search(refusals(), str(error)), f"{text}: {error}"
+        refused = str(error)
+    if refused:
+        assert not ran or re.search(refusals(), refused), f"{text}: {refused}"
         if ran:
             oracle.end(keep=False)
         return False

@@ -63,13 +63,17 @@ def other_rows(random: Random) -> pa.Table:
 
 
 def shown(rows: pa.Table) -> list[str]:
-    """Rows as texts in order: -0.0 is not 0.0, and NaN equals itself."""
-    return sorted(repr(tuple(map(_in_utc, row.values()))) for row in rows.to_pylist())
+    """Rows as texts in order. NaN equals itself, and -0.0 is 0.0: duckdb's update of one to the other is none."""
+    return sorted(repr(tuple(map(_plain, row.values()))) for row in rows.to_pylist())
 
 
-def _in_utc(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _in_utc(each) for name, each in value.items()}
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    if isinstance(value, float):
+        return value + 0.0
     return value.astimezone(dt.timezone.utc) if isinstance(value, dt.datetime) and value.tzinfo else value
 
 
@@ -109,7 +113,15 @@ _CONDITIONS = [
     "true",
 ]
 _VALUES = {
-    "x": ["x * 2", "-0.0::double", "'nan'", "null", "(select max(y) from other where isfinite(y))", '"order" / 2', "1/3"],
+    "x": [
+        "x * 2",
+        "-0.0::double",
+        "'nan'",
+        "null",
+        "(select max(y) from other where isfinite(y))",
+        '"order" / 2',
+        "1/3",
+    ],
     '"order"': ["x", "length(Name)", '"order" + 1', "2.5", "Name", "null", "cast(d as int)"],
     "Name": ["upper(Name)", "ts::varchar", "id", "concat(part, Name)"],
     "d": ["d + 1.005", "x", "123456789012", "id"],
@@ -169,7 +181,8 @@ def _update(random: Random, _: int) -> str:
     names = [name for name in names if name not in {"id", "part"} or random.random() < 0.2] or ["x"]
     sets = ", ".join(f"{name} = {random.choice(_VALUES[name])}" for name in names)
     if random.random() < 0.2:
-        return f"update t set x = o.y from other o where o.id = t.id and o.y is not null and {random.choice(['true', 't.id > 5'])}"
+        more = random.choice(["o.y is not null", "t.id > 5"])
+        return f"update t set x = o.y from other o where o.id = t.id and {more}"
     return f"update t set {sets} where {_condition(random)}"
 
 
@@ -198,4 +211,3 @@ def _insert(random: Random, new_id: int) -> str:
 def refusals() -> str:
     """What may be refused that duckdb alone runs: rows that would move, and keys that are not single."""
     return "says where a row lies|another key|which another row has|more than once"
-

@@ -71,7 +71,11 @@ STATEMENTS: dict[str, tuple[str, Callable[[Held], Held]]] = {
 
 REFUSED: dict[str, tuple[str, type[Exception], str]] = {
     "a table nobody named": ("delete from nowhere where id = 1", TableNotFoundError, "its/path"),
-    "a key that is set": ("update {t} set id = id + 100 where id > 4", InvalidInputError, "another key|'id' says where"),
+    "a key that is set": (
+        "update {t} set id = id + 100 where id > 4",
+        InvalidInputError,
+        "another key|'id' says where",
+    ),
     "a partition that is set": ("update {t} set part = 'z'", InvalidInputError, "another key|'part' says where"),
     "an unknown column": ("update {t} set prise = 1", InvalidInputError, "prise"),
     "a star that another column ties": (

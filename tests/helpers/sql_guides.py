@@ -42,7 +42,9 @@ def for_duckdb(steps: list[Step]) -> list[Step]:
     """The guide with the words of Spark's SQL that DuckDB does not have replaced by its own."""
     changed = []
     for step in steps:
-        text = re.sub(r"SELECT col1 as id FROM VALUES ([\d,]+)", r"SELECT unnest([\1]) AS id", step.text, flags=re.IGNORECASE)
+        text = re.sub(
+            r"SELECT col1 as id FROM VALUES ([\d,]+)", r"SELECT unnest([\1]) AS id", step.text, flags=re.IGNORECASE
+        )
         text = text.replace("1.5D", "1.5").replace("UPDATE SET target.fare", "UPDATE SET fare")
         changed.append(step._replace(text=text))
     return changed
