@@ -195,6 +195,8 @@ class _Runner:
         each = found.get(name)
         if each is None:
             rows = self.tables.get(name, GIVEN.get(name))
+            if isinstance(rows, KnownTable) and not exists(rows.path):
+                return None  # The word may mean something else.
             table = _opened(rows)
             return self._scan(session, table) if table is not None else _gathered(rows)
         if isinstance(each, PathTable):

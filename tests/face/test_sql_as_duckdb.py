@@ -103,7 +103,7 @@ def test_random_statements_do_what_duckdb_does(kind: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("seed", range(2, 6))
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_random_statements_do_what_duckdb_does(kind: str, seed: int, tmp_path: Path) -> None:
-    assert play(kind, seed, 25, tmp_path / "t") > 15
+    assert play(kind, seed, 16, tmp_path / "t") > 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -117,6 +118,14 @@ def test_a_table_that_stands_is_given_a_name_and_loses_it(trips: Shell) -> None:
         trips("create table {t} (id string) using hudi location '{path}'")
     trips("create table {t} using hudi location '{path}'")
     assert trips("select sum(fare) as s from {t}") == [{"s": 51.5}]
+
+
+def test_a_name_whose_table_is_gone_may_name_a_column(shell: Shell) -> None:
+    shell(CREATE)
+    shutil.rmtree(shell.path)
+    assert shell("select {t} from (select 1 as {t})") == [{shell.name: 1}]
+    with pytest.raises(TableNotFoundError, match="no table is known"):
+        shell("select * from {t}")
 
 
 def test_options_of_a_table_are_those_of_later_writes(shell: Shell) -> None:
