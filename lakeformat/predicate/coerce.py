@@ -12,18 +12,18 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.errors import InvalidInputError
+from lakeformat.model.zones import time_zone
 
-__all__ = ["Span", "checked_text", "is_bytes", "parse_date", "parse_timestamp", "spans", "time_zone"]
+__all__ = ["Span", "checked_text", "is_bytes", "parse_date", "parse_timestamp", "spans"]
 
 _Number: TypeAlias = int | float | Decimal
 
@@ -39,7 +39,6 @@ _TIMESTAMP: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)? ?(Z|UTC|[+-]\d\d:\d\d)?)?",
     re.ASCII,
 )
-_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,25 +134,6 @@ def parse_timestamp(text: str) -> datetime | None:
         return datetime(year, month, day, hour, minute, second, micros, time_zone(zone) if zone else None)
     except ValueError:
         return None
-
-
-def time_zone(zone: str) -> tzinfo:
-    """A zone by region name, ``UTC``, ``Z`` or ``+hh:mm``.
-
-    Raises:
-        InvalidOptionError: No such zone.
-    """
-    if zone in ("Z", "UTC"):
-        return timezone.utc
-    if match := _OFFSET.fullmatch(zone):
-        sign, hours, minutes = match.groups()
-        offset = timedelta(hours=int(hours), minutes=int(minutes))
-        if offset <= timedelta(hours=18) and int(minutes) < 60:
-            return timezone(-offset if sign == "-" else offset)
-    try:
-        return ZoneInfo(zone)
-    except (KeyError, ValueError, OSError) as error:
-        raise InvalidOptionError(f"time zone {zone!r} is unknown; write a region, UTC or +hh:mm") from error
 
 
 def _refuse(value: object, to: pa.DataType, why: str) -> InvalidInputError:
@@ -288,10 +268,7 @@ def _between(lower: int, upper: int, to: pa.DataType) -> Span:
 def _days(value: object, to: pa.DataType, zone: str) -> Fraction | int:
     match value:
         case datetime():
-            # Midnights are evenly spaced in UTC only.
-            if time_zone(zone) != timezone.utc:
-                raise _refuse(value, to, f"the answer depends on the zone {zone}; write a DATE literal")
-            return Fraction(_instant_micros(value, to, zone), _DAY_MICROS)
+            return _day_of(_instant_micros(value, to, zone), to, zone)
         case date():
             return value.toordinal() - _EPOCH_DAY
         case str() if parsed := parse_date(value):
@@ -300,8 +277,22 @@ def _days(value: object, to: pa.DataType, zone: str) -> Fraction | int:
             raise _refuse(value, to, "write DATE 'yyyy-MM-dd'")
 
 
+def _day_of(instant: int, to: pa.DataType, zone: str) -> Fraction | int:
+    """Place an instant among dates, each of which is its first moment in the zone; between two of them is a half."""
+    near = instant // _DAY_MICROS
+    days = range(near + 2, near - 3, -1)
+    for day, start in ((day, _start_of_day(day, to, zone)) for day in days):
+        if start <= instant:
+            return day if start == instant else Fraction(2 * day + 1, 2)
+    raise _refuse(instant, to, "it is out of range")
+
+
+def _start_of_day(day: int, to: pa.DataType, zone: str) -> int:
+    return _instant_micros(datetime(1970, 1, 1) + timedelta(days=day), to, zone)
+
+
 def _micros(value: object, to: pa.DataType, zone: str) -> int:
-    is_text = isinstance(value, str)
+    is_text, is_day = isinstance(value, str), isinstance(value, date) and not isinstance(value, datetime)
     match parse_timestamp(value) if isinstance(value, str) else value:
         case datetime() as wall:
             pass
@@ -313,19 +304,20 @@ def _micros(value: object, to: pa.DataType, zone: str) -> int:
         return _instant_micros(wall, to, zone)
     if is_text and wall.tzinfo is not None:
         raise _refuse(wall, to, "the column has no time zone")
-    if not is_text and time_zone(zone) != timezone.utc:
+    if not (is_text or is_day) and time_zone(zone) != timezone.utc:
         raise _refuse(wall, to, f"it has no time zone, the session's is {zone}; write a plain text")
     return _instant_micros(wall, to, "UTC")
 
 
 def _instant_micros(value: datetime, to: pa.DataType, zone: str) -> int:
-    """Microseconds since the epoch; a naive value is wall time in ``zone``, the earlier of two as in Java."""
+    """Count the microseconds since the epoch. A naive value is wall time in ``zone``.
+
+    As in Java, of a time that the clocks show twice the earlier moment counts, and a time that they skip is as much
+    later as they are put forward.
+    """
     try:
         if value.tzinfo is None:
-            local = value.replace(tzinfo=time_zone(zone), fold=0)
-            if local.astimezone(timezone.utc).astimezone(local.tzinfo).replace(tzinfo=None) != value:
-                raise _refuse(value, to, f"the clocks of {zone} skip that time")
-            value = local
+            value = value.replace(tzinfo=time_zone(zone), fold=0)
         return (value - _EPOCH) // timedelta(microseconds=1)
     except OverflowError as error:
         raise _refuse(value, to, "it is out of range") from error

@@ -57,10 +57,18 @@ class Changes:
         *,
         limit: int | None = None,
         meta_columns: bool | None = None,
+        time_zone: str | None = None,
     ) -> Scan:
         """What is wanted of these rows, not read yet; arguments and errors as of `lakeformat.Table.scan`."""
         return scan_of(
-            self.storage, self.snapshot, self.options, columns, where, limit=limit, meta_columns=meta_columns
+            self.storage,
+            self.snapshot,
+            self.options,
+            columns,
+            where,
+            limit=limit,
+            meta_columns=meta_columns,
+            time_zone=time_zone,
         )
 
     def to_batches(
@@ -85,9 +93,9 @@ class Changes:
         """The rows as a polars frame."""
         return self.scan(columns, where, **how).to_polars()
 
-    def count(self, where: Where | None = None) -> int:
-        """How many rows have changed."""
-        return self.scan(where=where).count()
+    def count(self, where: Where | None = None, *, time_zone: str | None = None) -> int:
+        """Count the rows that have changed."""
+        return self.scan(where=where, time_zone=time_zone).count()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The Arrow PyCapsule protocol: anything that takes Arrow streams takes the changes."""

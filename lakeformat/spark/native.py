@@ -193,19 +193,19 @@ def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def check_skipping(
-    spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, secrets: Mapping[str, str]
+    spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, options: Mapping[str, str]
 ) -> None:
     """Have the table read through the data source, whose tasks compare a read with skipping and one without.
 
     Args:
-        secrets: options of the file system.
+        options: the zone of the condition, and those of the file system.
 
     Raises:
         SkippingError: skipping would lose rows; names the files.
     """
     if where and snapshot.instant_time:
         frame = spark.read.format("lakehouse").options(
-            **{"as.of.instant": snapshot.instant_time}, where=where, **secrets
+            **{"as.of.instant": snapshot.instant_time}, where=where, **options
         )
         rows = frame.option("lakeformat.read.verify", "true").load(location)
         with described(rows, f"lakeformat read {location}: verify skipping"), task_errors():

@@ -17,7 +17,8 @@ from lakeformat.spark import LakehouseTable, read
 pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([
-    ("id", pa.int64()), ("d", pa.float64()), ("f", pa.float32()), ("s", pa.struct([("d", pa.float64()), ("f", pa.float32())])),
+    ("id", pa.int64()), ("d", pa.float64()), ("f", pa.float32()),
+    ("s", pa.struct([("d", pa.float64()), ("f", pa.float32())])),
 ])  # fmt: skip
 SPARK_SCHEMA = "id long, d double, f float, s struct<d: double, f: float>"
 CONDITIONS = [
@@ -41,7 +42,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     table.bulk_insert(_rows(41, [0.0, 1.0, -1.0] * 20))
     if request.param == "of others":
         for file in (tmp_path / "t").glob("*.parquet"):
-            blooms = {name: True for name in ("d", "f", "s.d", "s.f")}
+            blooms = dict.fromkeys(("d", "f", "s.d", "s.f"), True)
             (commit,) = (tmp_path / "t" / ".hoodie").glob(f"{file.stem.rpartition('_')[2]}.commit")
             size, stored = file.stat().st_size, pq.read_table(file)
             pq.write_table(stored, file, write_page_index=True, bloom_filter_options=blooms)
