@@ -36,7 +36,7 @@ _INT_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _TIMESTAMP: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)? ?(Z|UTC|[+-]\d\d:\d\d)?)?",
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))? ?(Z|UTC|[+-]\d\d:\d\d)?)?)?",
     re.ASCII,
 )
 
@@ -120,7 +120,7 @@ def parse_date(text: str) -> date | None:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """``yyyy-MM-dd[ HH:mm[:ss[.ffffff]][zone]]``, ``T`` for the blank too; None for any other text.
+    """``yyyy-MM-dd[ HH:mm[:ss[.ffffff][zone]]]``, ``T`` for the blank too; None for any other text.
 
     The zone is ``Z``, ``UTC`` or ``+hh:mm``; without one the result is naive.
     """

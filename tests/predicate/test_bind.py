@@ -151,7 +151,7 @@ def test_literals_take_the_type_of_their_column(text: str, bound: Predicate) -> 
         ("day = 5", "DATE"),
         ("at = 'now'", "TIMESTAMP"),
         ("at = 5", "TIMESTAMP"),
-        ("wall = '2024-01-01 00:00Z'", "no time zone"),
+        ("wall = '2024-01-01 00:00:00Z'", "no time zone"),
         ("ns = '2024-01-01'", "ns"),
         ("u = 1", "uint32"),
         ("fine = 1234567890", "38 digits"),
