@@ -88,7 +88,7 @@ def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool)
     if pa.types.is_signed_integer(to) or pa.types.is_decimal128(to):
         return _exact_number_spans([_number(value, to) for value in values], to, listed=listed)
     if pa.types.is_date32(to):
-        return [_integer_span(_days(value, to, zone), to) for value in values]
+        return [_date_span(value, to, zone) for value in values]
     if pa.types.is_timestamp(to) and to.unit in _UNIT_MICROS:
         unit = _UNIT_MICROS[to.unit]
         return [_integer_span(Fraction(_micros(value, to, zone), unit), to) for value in values]
@@ -265,26 +265,29 @@ def _between(lower: int, upper: int, to: pa.DataType) -> Span:
     )
 
 
-def _days(value: object, to: pa.DataType, zone: str) -> Fraction | int:
+def _date_span(value: object, to: pa.DataType, zone: str) -> Span:
     match value:
         case datetime():
-            return _day_of(_instant_micros(value, to, zone), to, zone)
+            return _between(*_days_around(_instant_micros(value, to, zone), to, zone), to)
         case date():
-            return value.toordinal() - _EPOCH_DAY
+            return _integer_span(value.toordinal() - _EPOCH_DAY, to)
         case str() if parsed := parse_date(value):
-            return parsed.toordinal() - _EPOCH_DAY
+            return _integer_span(parsed.toordinal() - _EPOCH_DAY, to)
         case _:
             raise _refuse(value, to, "write DATE 'yyyy-MM-dd'")
 
 
-def _day_of(instant: int, to: pa.DataType, zone: str) -> Fraction | int:
-    """Place an instant among dates, each of which is its first moment in the zone; between two of them is a half."""
+def _days_around(instant: int, to: pa.DataType, zone: str) -> tuple[int, int]:
+    """Place an instant among dates, each of which is its first moment in the zone.
+
+    Returns:
+        The first date that is not before the instant, and the last one that is not after it. Where the clocks left a
+        whole day out, that day and the next are one moment.
+    """
     near = instant // _DAY_MICROS
-    days = range(near + 2, near - 3, -1)
-    for day, start in ((day, _start_of_day(day, to, zone)) for day in days):
-        if start <= instant:
-            return day if start == instant else Fraction(2 * day + 1, 2)
-    raise _refuse(instant, to, "it is out of range")
+    starts = {day: _start_of_day(day, to, zone) for day in range(near - 2, near + 4)}
+    first = min(day for day, start in starts.items() if start >= instant)
+    return first, max(day for day, start in starts.items() if start <= instant)
 
 
 def _start_of_day(day: int, to: pa.DataType, zone: str) -> int:

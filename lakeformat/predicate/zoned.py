@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.predicate.bind import bind
-from lakeformat.predicate.nodes import Always, And, Comparison, Predicate, bound_literal
+from lakeformat.predicate.bind import bind, resolve
+from lakeformat.predicate.nodes import Always, And, Comparison, In, Leaf, Predicate, bound_literal, leaves
 from lakeformat.predicate.sql import parse_where
 
 __all__ = ["ZonedCondition", "zoned_condition"]
@@ -47,7 +48,14 @@ def zoned_condition(where: str, schema: pa.Schema) -> ZonedCondition | None:
 def _bound(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
     """Bind the condition if all zones agree on it."""
     east, west = (bind(predicate, schema, zone=zone) for zone in _ENDS)
-    return east if east == west else None
+    return east if east == west and not any(_is_of_days(leaf, schema) for leaf in leaves(predicate)) else None
+
+
+def _is_of_days(leaf: Leaf, schema: pa.Schema) -> bool:
+    """Whether dates are compared with moments, so that it matters when a day begins."""
+    values = leaf.values if isinstance(leaf, In) else (leaf.value,) if isinstance(leaf, Comparison) else ()
+    has_moment = any(isinstance(value, datetime) for value in values)
+    return has_moment and bool(pa.types.is_date32(resolve(leaf.column, schema)[1]))
 
 
 def _parts(predicate: Predicate) -> tuple[Predicate, ...]:
@@ -62,7 +70,7 @@ def _widened(part: Predicate, schema: pa.Schema) -> Predicate:
         return agreed
     match tuple(bind(part, schema, zone=zone) for zone in _ENDS):
         case (Comparison(column, op, one), Comparison(_, same, other)) if op == same:
-            low, high = sorted((bound_literal(one), bound_literal(other)), key=lambda scalar: int(scalar.value))
+            low, high = _around(bound_literal(one), bound_literal(other))
             if op in ("<", "<="):
                 return Comparison(column, op, high)
             if op in (">", ">="):
@@ -70,3 +78,10 @@ def _widened(part: Predicate, schema: pa.Schema) -> Predicate:
             if op == "=":
                 return And((Comparison(column, ">=", low), Comparison(column, "<=", high)))
     return Always(True)
+
+
+def _around(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
+    """Order two literals. Dates are put a day apart from what they were: clocks may have left a day out."""
+    low, high = sorted((int(one.value), int(other.value)))
+    spare = 1 if pa.types.is_date32(one.type) else 0
+    return pa.scalar(low - spare, one.type), pa.scalar(high + spare, one.type)

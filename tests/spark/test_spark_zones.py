@@ -25,6 +25,8 @@ HARD = [
     "not (at between '2024-03-10' and date '2024-03-11')", "s.at > '2011-12-30' and n < 4",
     "at in ('2024-01-01 00:00:00', '1970-01-01', '2024-10-27 02:30:00') or day = date '2024-01-01'",
 ]  # fmt: skip
+#: Samoa left this day out: it and the next begin at one moment.
+SKIPPED_DAY = [f"day {op} timestamp '2011-12-30 00:00:00'" for op in ("=", "<=", ">=", "<", ">", "!=")]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def _judged(spark: SparkSession, folder: Path, texts: list[str]) -> dict[str, li
 )
 def test_plain_python_selects_what_a_session_of_that_zone_selects(zoned: SparkSession, folder: Path) -> None:
     zone = str(zoned.conf.get(ZONE))
-    texts = [*HARD, *conditions(150, seed=len(zone))]
+    texts = [*HARD, *SKIPPED_DAY, *conditions(100, seed=len(zone))]
     table, ours = lakeformat.open(folder / "days"), {}
     for text in texts:
         try:
@@ -68,7 +70,7 @@ def test_plain_python_selects_what_a_session_of_that_zone_selects(zoned: SparkSe
     assert len(ours) > len(texts) * 0.85
     wanted = _judged(zoned, folder, list(ours))
     assert {text: ids for text, ids in ours.items() if ids != wanted[text]} == {}
-    assert len({str(ids) for ids in wanted.values()}) > 60
+    assert len({str(ids) for ids in wanted.values()}) > 50
 
 
 def _found(frames: dict[str, DataFrame]) -> dict[str, list[int]]:
