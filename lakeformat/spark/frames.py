@@ -117,9 +117,10 @@ def read(
 
     Args:
         path: folder or URL, as executors see it too.
-        where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, applied exactly; besides what filters of the
-            frame do, it leaves out files by their statistics before Spark hears of them. Of a Spark ``Column``,
-            comparisons with literals of the column's own type do so.
+        where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, applied exactly, its times in the session's
+            zone unless the option ``time_zone`` names one. Besides what filters of the frame do, it leaves out files
+            by their statistics before Spark hears of them. Of a Spark ``Column``, comparisons with literals of the
+            column's own type do so.
         columns: wanted columns, in order; by default all of the table's.
         as_of: an instant, a date or a datetime; now by default.
         meta_columns: whether Hudi's five columns come first. A filter can name them only then.
@@ -183,7 +184,7 @@ def _frame(
     via = SOURCE if via is None and secrets else via
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
-    given |= {"where": where, TIME_ZONE: options.read.time_zone, **_pinned(snapshot), **secrets}
+    given |= {"where": where, TIME_ZONE: options.read.time_zone if where else None, **_pinned(snapshot), **secrets}
     unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
         return _by_source(spark, location, query, given, choose_way(unplanned))

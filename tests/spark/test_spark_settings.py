@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakeformat.spark import read, register
 from tests.helpers.lakehouse import run_application
-from tests.helpers.ways_in import CONDITIONS, SETTINGS, TABLE_OF, found, judged, make_tables, streamed, wrong
+from tests.helpers.ways_in import CONDITIONS, SETTINGS, found, judged, make_tables, streamed, wrong
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ def _session(spark: SparkSession, setting: str) -> SparkSession:
 
 @pytest.mark.parametrize("setting", [pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS])
 def test_every_way_in_selects_what_spark_selects_of_plain_rows(setting: str, spark: SparkSession, folder: Path) -> None:
-    assert wrong(_session(spark, setting), folder, TABLE_OF[setting]) == {}
+    assert wrong(_session(spark, setting), folder, setting) == {}
 
 
 @pytest.mark.parametrize("setting", [pytest.param("another zone"), pytest.param("all of them", marks=pytest.mark.slow)])
@@ -93,7 +93,7 @@ failures = {}
 for setting in ("nothing", "all of them"):
     for key, value in SETTINGS[setting].items():
         spark.conf.set(key, value)
-    failures |= {f"{setting}, {what}": ids for what, ids in wrong(spark, folder, "moments").items()}
+    failures |= {f"{setting}, {what}": ids for what, ids in wrong(spark, folder, setting, "moments").items()}
 text = CONDITIONS[3]
 ids = streamed(spark, str(folder / "moments"), folder / "checkpoint", text, by_option=True)
 if ids != judged(spark, folder, [text])[text]:
