@@ -141,6 +141,8 @@ def run_change(copy: Copy, text: str, *, matches: str | None) -> None:
         "having count(*) > 1 and bool_or(lakeformat_action <> 'DELETE') limit 1"
     )
     if doubled.num_rows or count not in {None, answer.num_rows}:
+        if doubled.num_rows:
+            _check_stored_once(copy, "lakeformat_answer")
         which = f", {_shown(doubled)}," if doubled.num_rows else ""
         raise InvalidInputError(
             f"the statement changes a row{which} more than once; match each row with one row of the source"
@@ -246,21 +248,31 @@ def _set_columns(copy: Copy) -> tuple[str, ...]:
     return tuple(name for name, column in zip(copy.columns.names, found.columns, strict=True) if column[0].as_py())
 
 
-def _check_keys(copy: Copy) -> None:
-    """Check that each changed row is the only one of its key, before the statement and after it."""
-    if not copy.key:
-        return
-    keys, session = ", ".join(map(quoted, copy.key)), copy.session
-    same = _same(copy.key, "s", "c")
-    twice = session.rows(
-        f"select {keys} from (select {keys} from {_STORED} s semi join {_CHANGED} c on {same}) "
+def _check_stored_once(copy: Copy, changed: str) -> None:
+    """Check that the table had each of the changed keys once.
+
+    Args:
+        changed: a table in duckdb that has the columns of the key.
+    """
+    keys, same = ", ".join(map(quoted, copy.key)), _same(copy.key, "s", "c")
+    twice = copy.session.rows(
+        f"select {keys} from (select {keys} from {_STORED} s semi join {changed} c on {same}) "
         f"group by {keys} having count(*) > 1 limit 1"
     )
     if twice.num_rows:
         raise InvalidInputError(
             f"the table has the key {_shown(twice)} more than once, and the statement changes a row of it; keep one "
-            "row of each key first"
+            "row of each key first (lakeformat dedupe), or delete that key and upsert the row that is right"
         )
+
+
+def _check_keys(copy: Copy) -> None:
+    """Check that each changed row is the only one of its key, before the statement and after it."""
+    if not copy.key:
+        return
+    _check_stored_once(copy, _CHANGED)
+    keys, session = ", ".join(map(quoted, copy.key)), copy.session
+    same = _same(copy.key, "s", "c")
     new = f"(select {keys} from {_CHANGED} where {_DOES} = {_INSERTED})"
     again = session.rows(
         f"select {keys} from {new} c semi join {_STORED} s on {same} union all "
