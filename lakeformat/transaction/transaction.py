@@ -122,7 +122,7 @@ class Transaction:
         """The result of a write that has nothing to do; also logged."""
         operation = self.purpose.operation.value
         result = WriteResult(snapshot.instant_time or "", operation, self.report.as_dict(), why)
-        _LOG.info("%s", result)
+        _LOG.info("%s: %s", self.storage.location, result)
         return result
 
     # --- begin ----------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Transaction:
         """Tidy up after the commit. Returns what the caller gets; also logged."""
         self.protocol.tidy(commit)
         result = WriteResult(commit.time, self.purpose.operation.value, self.report.as_dict())
-        _LOG.info("%s", result)
+        _LOG.info("%s: %s", self.storage.location, result)
         return result
 
     # --- the stage ------------------------------------------------------------------------------------

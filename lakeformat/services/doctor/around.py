@@ -16,6 +16,7 @@ from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.archived import LOG_NAME
+from lakeformat.timeline.manifest import VERSION_NAME, version_damage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -62,7 +63,7 @@ def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
             elif instant.action is Action.CLEAN:
                 store.clean(instant)
         except CorruptTableError as error:
-            yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), f"{_BACK} ({error})")
+            yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), str(error))
 
 
 def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[tuple[Instant, CommitMetadata]]]:
@@ -77,6 +78,9 @@ def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[t
         times = frozenset(commit.time for commit in commits)
         since = min(sorted(times)[-_NEWEST:], default="")
         newest += (each for each in archived.commits(commits) if each[0].time >= since)
+        if store.layout.tells_completion and (damage := version_damage(store.storage, folder)):
+            cure = f"{_BACK}, or let archive() write it anew: it {damage}"
+            found.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
     except (LakeformatError, OSError) as error:  # What Parquet says of damaged pages, too.
         cure = f"{_BACK} ({error}); until then older history cannot be read"
         found.append(Finding(Kind.TORN_ARCHIVE, folder, cure))
