@@ -24,10 +24,13 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule
+from lakeformat.model.commit import WriteStat
 from lakeformat.model.operation import Operation
-from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
+from lakeformat.model.record import COMMIT_SEQNO, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Always, mask
+from lakeformat.read.view import TableView
 from lakeformat.storage.port import Ids
+from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
@@ -69,6 +72,7 @@ class MergePlan:
         unmatched: which source rows are inserted.
         source_columns, target_columns: what conditions and functions look at.
         anywhere: the key alone identifies a row, whatever its partition.
+        exact: each source row must change one row of the table, no more and no less.
     """
 
     schema: pa.Schema
@@ -77,6 +81,7 @@ class MergePlan:
     source_columns: tuple[str, ...]
     target_columns: tuple[str, ...]
     anywhere: bool = False
+    exact: bool = False
 
     @property
     def changes_every_match(self) -> bool:
@@ -107,6 +112,8 @@ def plan_merge(
     source: pa.Schema,
     clauses: Sequence[Clause],
     ids: Ids,
+    *,
+    exact: bool = False,
 ) -> tuple[WriteJob, MergePlan]:
     """Decide a merge, refusing here whatever columns and settings alone can tell.
 
@@ -114,6 +121,7 @@ def plan_merge(
         source: the source's columns, as they come. Those the table has must fit its types; others are for
             conditions and functions. With `STORED_KEY` among them, rows of a table without a record key are
             matched by that; those to insert need one there that no other row has.
+        exact: see `MergePlan`.
 
     Raises:
         InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
@@ -131,7 +139,7 @@ def plan_merge(
     else:
         check_key_types(table, source, spelt_columns(keys))
     columns = _as_table(incoming_schema(source), table)
-    bound = bind_clauses(clauses, columns, table, config)
+    bound = bind_clauses(clauses, columns, table, config, options.read.time_zone or "UTC")
     matched = tuple(clause for clause in bound if clause.kind is not Kind.INSERT)
     unmatched = tuple(clause for clause in bound if clause.kind is Kind.INSERT)
     if unmatched:
@@ -146,7 +154,7 @@ def plan_merge(
     job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, write_id=ids.token())
     source_columns = looked_at(bound, SOURCE, columns.names)
     target_columns = looked_at(bound, TARGET, readable(table).names)
-    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere)
+    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere, exact)
 
 
 def _as_table(source: pa.Schema, table: pa.Schema) -> pa.Schema:
@@ -169,15 +177,16 @@ def _as_table(source: pa.Schema, table: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool) -> None:
+def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool, engine: Engine, seen: Snapshot | None) -> None:
     """Refuse a source that has a key twice: which of the rows would it be?
 
     Args:
         rows: partition path -> prepared rows.
-        anywhere: a key must not stand in two partitions either.
+        anywhere: a key must not be in two partitions either.
+        seen: the table that the rows were computed from; None if they are the user's own.
 
     Raises:
-        InvalidInputError: with such a key.
+        InvalidInputError: with such a key, and whether the source or the table has it more than once.
     """
     columns = [table.column(RECORD_KEY) for table in rows.values()]
     if anywhere and columns:
@@ -185,10 +194,26 @@ def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool) -> None:
     for keys in columns:
         doubled = doubled_keys(keys)
         if len(doubled):
+            key = doubled[0].as_py()
+            if seen is not None:
+                _check_stored_once(engine, seen, key)
             raise InvalidInputError(
-                f"the source has {len(doubled)} key(s) more than once, e.g. {doubled[0].as_py()!r}; a merge needs each "
+                f"the source has {len(doubled)} key(s) more than once, e.g. {key!r}; a merge needs each "
                 "once, so keep one row per key"
             )
+
+
+def _check_stored_once(engine: Engine, seen: Snapshot, key: str) -> None:
+    """Refuse a key that the table itself has more than once, so that its rows cannot be told apart."""
+    stored = TableView(engine.storage, seen).to_arrow([PARTITION_PATH], pc.field(RECORD_KEY) == key)
+    if stored.num_rows > 1:
+        paths = sorted({path for path in stored.column(0).to_pylist() if path})
+        where = f" in partition{'s' * (len(paths) > 1)} {', '.join(map(repr, paths))}" if paths else ""
+        raise InvalidInputError(
+            f"the table {engine.storage.location} has the key {key!r} {stored.num_rows} times{where}, so a statement "
+            "cannot tell its rows apart; keep one row of each key first (lakeformat dedupe), or delete that key and "
+            "upsert the row that is right"
+        )
 
 
 def merge_into(
@@ -235,10 +260,29 @@ def _attempt(
         with session.transaction.report.step("write") as counted:
             written = session.handle(buckets, handles)
             counted.update(buckets=len(buckets.buckets), **false_positives(job, written))
+        if plan.exact:
+            _check_changed(arrived, [each.stat for each in written])
         check = late_check(session.storage, job, buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)
     return session.transaction.closed(commit)
+
+
+def _no_match(key: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the statement inserts a row with the key {key!r}, which another row has, or would give a row of that key "
+        "another key or partition; match rows by their keys, or delete, then insert"
+    )
+
+
+def _check_changed(arrived: int, stats: Sequence[WriteStat]) -> None:
+    """Refuse a merge that a row of the source has changed nothing by, or more than one row."""
+    changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
+    if changed != arrived:
+        raise InvalidInputError(
+            f"{arrived} rows were to change and {changed} would: the table has a key of theirs more than once; keep "
+            "one row of each key first"
+        )
 
 
 def _holds(clause: BoundClause, scope: pa.Table) -> Flags:
@@ -297,6 +341,8 @@ class _Clauses:
                 dropped[hit[chosen]] = True
             else:
                 table = self._updated(table, hit[chosen], pairs.filter(pa.array(chosen)), clause.assignments)
+        if self.plan.exact and is_open.any():
+            raise _no_match(pairs[SOURCE + RECORD_KEY].filter(pa.array(is_open))[0].as_py())
         self.deletes += int(dropped.sum())
         return without(table, dropped)
 
