@@ -138,8 +138,9 @@ def with_names(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.R
     Args:
         schema: wanted columns, of the meta columns and the table's; types as readers get them.
     """
+    missing = set(schema.names).difference(batch.schema.names)
     for name, value in ((PARTITION_PATH, bucket.partition_path), (FILE_NAME, bucket.file_name)):
-        if name in schema.names and name not in batch.schema.names:
+        if name in missing:
             batch = batch.append_column(name, constant(value, batch.num_rows))
     shaped: pa.RecordBatch = conform(batch, schema)
     return shaped
