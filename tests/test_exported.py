@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import types
 
 import pytest
@@ -15,6 +17,14 @@ def test_everything_exported_is_there_and_sorted() -> None:
     assert lakeformat.__all__ == sorted(lakeformat.__all__)
     assert [name for name in lakeformat.__all__ if not hasattr(lakeformat, name)] == []
     assert lakeformat.__version__.count(".") == 2
+
+
+def test_importing_it_waits_for_no_library_that_only_some_calls_use() -> None:
+    program = (
+        "import lakeformat, sys; print({'pyspark', 'pandas', 'sqlglot', 'duckdb', 'typer', 'rich'} & {*sys.modules})"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"
 
 
 def test_nothing_else_is_public() -> None:
