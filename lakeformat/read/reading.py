@@ -222,13 +222,14 @@ class Reading:
             sample_rows=sample_rows,
         )
 
-    def history(self, limit: int | None = None) -> History:
+    def history(self, limit: int | None = None, *, actions: bool = False) -> History:
         """Completed commits, newest first.
 
         Args:
             limit: so many; by default all, those in the archive, too.
+            actions: list cleans, rollbacks, restores and savepoints, too.
         """
-        return read_history(self.engine.store, limit)
+        return read_history(self.engine.store, limit, actions=actions)
 
     def _repr_html_(self) -> str:
         """What notebooks show: what kind of table it is, how large, and its columns."""

@@ -17,7 +17,7 @@ ROWS = [(1, "a", 1, 0.5), (2, "b", 1, 1.5)]
 COLUMNS = "(id long, part string, ts long, x double)"
 NO_PATH = Refusal(
     "InvalidOptionError",
-    "no path given; Spark gives a Python source none of a table in its catalog, which can be neither read nor written: "
+    "no path given; Spark does not pass a path for catalog tables, which can be neither read nor written: "
     "drop that table (its files stay), and write .load(path), .save(path) or create temporary view ... using lakehouse "
     "options (path '...')",
 )
