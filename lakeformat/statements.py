@@ -74,16 +74,19 @@ def merge_rows(
     rows: pa.RecordBatchReader,
     clauses: Sequence[Clause],
     seen: Snapshot | None = None,
+    *,
+    exact: bool = False,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """See `lakeformat.Merge.execute`. Memory: as `taken_in` says, plus per thread two row groups.
 
     Args:
         seen: the table that the rows were computed from: what others have changed since is a conflict.
+        exact: each row must change one row of the table.
     """
     snapshot = seen or engine.writable()
     rows = fitted(rows, snapshot.schema)
-    job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
+    job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids, exact=exact)
     session = _session(engine, job, snapshot, plan.schema, hooks, "merge")
     with reused_memory(), taken_in(engine.storage, job, rows) as (prepared, arrived):
         check_distinct(prepared, anywhere=plan.anywhere, engine=engine, seen=seen)

@@ -240,12 +240,12 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         return Merge(lambda clauses: self._served(self._merge(rows, clauses)))
 
     def merge_rows(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot) -> WriteResult:
-        """A merge of rows that were computed from the table as it stood.
+        """A merge of rows that were computed from the table as it was; each row must change one of the table.
 
         Args:
             seen: that table: what others have changed since is a conflict.
         """
-        return self._served(self._merge(rows, clauses, seen))
+        return self._served(self._merge(rows, clauses, seen, exact=True))
 
     def _rewriter(self) -> Rewriter:
         return rewriter_for(self._spark)
@@ -292,10 +292,17 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         return self._merge(rows, (clause,), snapshot, "update")
 
     def _merge(
-        self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot | None = None, verb: str = "merge"
+        self,
+        rows: DataFrame,
+        clauses: Sequence[Clause],
+        seen: Snapshot | None = None,
+        verb: str = "merge",
+        *,
+        exact: bool = False,
     ) -> WriteResult:
         engine, snapshot = self._engine, self._engine.writable()
-        job, plan = plan_merge(engine.store, snapshot, self._options, arrow_schema(rows.schema), clauses, engine.ids)
+        schema = arrow_schema(rows.schema)
+        job, plan = plan_merge(engine.store, snapshot, self._options, schema, clauses, engine.ids, exact=exact)
         check_services(job.options, snapshot, plan.schema)
         session = WriteSession(engine, job, hooks_of(job.options).of_verb(verb))
         try:

@@ -44,7 +44,7 @@ def test_the_digest_follows_the_code_and_outputs_are_tidied() -> None:
     cell = {"cell_type": "code", "source": "1", "metadata": {"x": 1}, "outputs": [{"name": "stderr"}, {"text": "/a/b"}]}
     document = {"cells": [cell], "metadata": {"kernelspec": {}, "widgets": {}}}
     tidy = tidied(document, "/a")
-    assert tidy["cells"][0]["outputs"] == [{"text": "/tmp/b"}]  # noqa: S108
+    assert tidy["cells"][0]["outputs"] == [{"text": "/tmp/b"}]  # noqa: S108  Shown, not opened.
     assert tidy["metadata"] == {"kernelspec": {}, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
     cell["source"] = "2"
     assert code_digest(document) != tidy["metadata"][DIGEST]

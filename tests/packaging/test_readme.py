@@ -70,7 +70,7 @@ def follow(page: Path, environment: Environment, folder: Path, *, as_one: bool) 
     """Run a page's blocks in order; a quick start's Python blocks are one program."""
     said, program = "", ""
     for block in blocks_of(page):
-        text = block.text.replace("/tmp/", f"{folder}/")  # noqa: S108
+        text = block.text.replace("/tmp/", f"{folder}/")  # noqa: S108  The page names it.
         if block.kind == "text":
             for found in _INSTALL.finditer(text):
                 environment.install(found[1])

@@ -24,6 +24,7 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule
+from lakeformat.model.commit import WriteStat
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Always, mask
@@ -71,6 +72,7 @@ class MergePlan:
         unmatched: which source rows are inserted.
         source_columns, target_columns: what conditions and functions look at.
         anywhere: the key alone identifies a row, whatever its partition.
+        exact: each source row must change one row of the table, no more and no less.
     """
 
     schema: pa.Schema
@@ -79,6 +81,7 @@ class MergePlan:
     source_columns: tuple[str, ...]
     target_columns: tuple[str, ...]
     anywhere: bool = False
+    exact: bool = False
 
     @property
     def changes_every_match(self) -> bool:
@@ -109,6 +112,8 @@ def plan_merge(
     source: pa.Schema,
     clauses: Sequence[Clause],
     ids: Ids,
+    *,
+    exact: bool = False,
 ) -> tuple[WriteJob, MergePlan]:
     """Decide a merge, refusing here whatever columns and settings alone can tell.
 
@@ -116,6 +121,7 @@ def plan_merge(
         source: the source's columns, as they come. Those the table has must fit its types; others are for
             conditions and functions. With `STORED_KEY` among them, rows of a table without a record key are
             matched by that; those to insert need one there that no other row has.
+        exact: see `MergePlan`.
 
     Raises:
         InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
@@ -147,7 +153,7 @@ def plan_merge(
     job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, write_id=ids.token())
     source_columns = looked_at(bound, SOURCE, columns.names)
     target_columns = looked_at(bound, TARGET, readable(table).names)
-    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere)
+    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere, exact)
 
 
 def _as_table(source: pa.Schema, table: pa.Schema) -> pa.Schema:
@@ -253,10 +259,29 @@ def _attempt(
         with session.transaction.report.step("write") as counted:
             written = session.handle(buckets, handles)
             counted.update(buckets=len(buckets.buckets), **false_positives(job, written))
+        if plan.exact:
+            _check_changed(arrived, [each.stat for each in written])
         check = late_check(session.storage, job, buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)
     return session.transaction.closed(commit)
+
+
+def _no_match(key: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the statement inserts a row with the key {key!r}, which another row has, or would give a row of that key "
+        "another key or partition; match rows by their keys, or delete, then insert"
+    )
+
+
+def _check_changed(arrived: int, stats: Sequence[WriteStat]) -> None:
+    """Refuse a merge that a row of the source has changed nothing by, or more than one row."""
+    changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
+    if changed != arrived:
+        raise InvalidInputError(
+            f"{arrived} rows were to change and {changed} would: the table has a key of theirs more than once; keep "
+            "one row of each key first"
+        )
 
 
 def _holds(clause: BoundClause, scope: pa.Table) -> Flags:
@@ -315,6 +340,8 @@ class _Clauses:
                 dropped[hit[chosen]] = True
             else:
                 table = self._updated(table, hit[chosen], pairs.filter(pa.array(chosen)), clause.assignments)
+        if self.plan.exact and is_open.any():
+            raise _no_match(pairs[SOURCE + RECORD_KEY].filter(pa.array(is_open))[0].as_py())
         self.deletes += int(dropped.sum())
         return without(table, dropped)
 
