@@ -50,7 +50,7 @@ def update(
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
     kept = optional_within(schema)
-    change = Rewrite(kept, condition(where, schema), plan_assignments(values, kept, snapshot.config))
+    change = Rewrite(kept, condition(where, schema, options), plan_assignments(values, kept, snapshot.config))
     return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
 
@@ -64,7 +64,7 @@ def delete_where(
     """See `lakeformat.Table.delete`. ``runner`` as for `update`."""
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
-    change = Rewrite(schema, condition(where, schema))
+    change = Rewrite(schema, condition(where, schema, options))
     return _rewritten(engine, options, snapshot, Operation.DELETE, change, runner, hooks)
 
 
@@ -93,9 +93,11 @@ def merge_rows(
         return merge_into(session, plan, prepared, arrived, seen)
 
 
-def condition(where: Where | None, schema: pa.Schema) -> Predicate:
-    """The condition bound to the columns as readers see them; None is every row."""
-    return Always(True) if where is None else bind_where(where, readable_schema(schema, meta_columns=True))
+def condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
+    """Bind the condition to the columns as readers see them; None is every row. The options name its time zone."""
+    if where is None:
+        return Always(True)
+    return bind_where(where, readable_schema(schema, meta_columns=True), options.read.time_zone or "UTC")
 
 
 def _session(

@@ -26,6 +26,7 @@ from lakeformat.merge import MergeFunction
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
+from lakeformat.read.query import in_zone
 from lakeformat.read.reading import Reading
 from lakeformat.services.clustering import Clustering
 from lakeformat.services.compaction import Compaction
@@ -233,7 +234,14 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
             options[PARTITIONER] = partitioner
         return self._write(rows, Operation.BULK_INSERT, hooks, options, own=("sort_columns", "partitioner"))
 
-    def delete(self, keys: Any = None, *, where: Where | None = None, **hooks: Unpack[HookArguments]) -> WriteResult:
+    def delete(
+        self,
+        keys: Any = None,
+        *,
+        where: Where | None = None,
+        time_zone: str | None = None,
+        **hooks: Unpack[HookArguments],
+    ) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
 
         Args:
@@ -241,12 +249,14 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
                 partition is searched. Other columns are not looked at.
             where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
                 stay. ``true`` deletes every row.
+            time_zone: what a text or a time without a zone in ``where`` means to a timestamp column; by default the
+                option ``time_zone``, else UTC.
 
         Raises:
             InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        check_hook_names(hooks, "delete", ("where",))
+        check_hook_names(hooks, "delete", ("where", "time_zone"))
         if isinstance(keys, str | pc.Expression):
             shown = repr(keys) if isinstance(keys, str) else "..."
             raise InvalidInputError(
@@ -255,13 +265,15 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         if where is not None:
-            return self._served(delete_where(self.engine, self.options, where, **hooks))
+            return self._served(delete_where(self.engine, in_zone(self.options, time_zone), where, **hooks))
         return self._write(keys, Operation.DELETE, hooks)
 
     def update(
         self,
         set: Mapping[str, Any],  # noqa: A002  SQL's word.
         where: Where | None = None,
+        *,
+        time_zone: str | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
         """Set columns of the rows that a condition selects; only files that hold such rows are written anew.
@@ -275,16 +287,17 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
                 array with one value a row. All functions see the rows as they were.
             where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
                 stay. None is every row.
+            time_zone: as for `delete`.
 
         Raises:
             SchemaMismatchError: a column that cannot be set, or a value that would not fit it unchanged.
             InvalidInputError: the condition cannot be answered exactly, or a function fails.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        check_hook_names(hooks, "update", ("where",))
-        return self._served(update(self.engine, self.options, set, where, **hooks))
+        check_hook_names(hooks, "update", ("where", "time_zone"))
+        return self._served(update(self.engine, in_zone(self.options, time_zone), set, where, **hooks))
 
-    def merge(self, rows: Any, **hooks: Unpack[HookArguments]) -> Merge:
+    def merge(self, rows: Any, *, time_zone: str | None = None, **hooks: Unpack[HookArguments]) -> Merge:
         """Merge a source by record key; nothing happens before `Merge.execute`.
 
         Examples:
@@ -295,12 +308,12 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
         Args:
             rows: Arrow data, as for `upsert`, each key once. Without partition columns every partition is searched,
                 and nothing can be inserted. Columns that the table does not have are for conditions and functions.
+            time_zone: of the clauses' conditions, as for `delete`.
             hooks: as of `upsert`.
         """
-        check_hook_names(hooks, "merge")
-        return Merge(
-            lambda clauses: self._served(merge_rows(self.engine, self.options, self._read(rows), clauses, **hooks))
-        )
+        check_hook_names(hooks, "merge", ("time_zone",))
+        options = in_zone(self.options, time_zone)
+        return Merge(lambda clauses: self._served(merge_rows(self.engine, options, self._read(rows), clauses, **hooks)))
 
     def _read(self, rows: Any) -> pa.RecordBatchReader:
         """Rows as a stream; the table is asked for its types only where the rows have none of their own."""

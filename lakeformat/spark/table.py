@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.other_arguments import refuses_others
+from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError
@@ -36,6 +37,7 @@ from lakeformat.spark.facts import Facts
 from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.types import arrow_schema
+from lakeformat.spark.zones import in_session_zone
 from lakeformat.statements import condition, delete_where, update
 from lakeformat.table import Table
 from lakeformat.table_state.engine import Engine, open_engine
@@ -210,7 +212,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
             where: as for `lakeformat.Table.delete`; tasks rewrite the files that hold a match.
         """
         if where is not None and keys is None:
-            return self._served(delete_where(self._engine, self._options, where, self._runner))
+            return self._served(delete_where(self._engine, self._zoned(), where, self._runner))
         if keys is None or where is not None:
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         return self._write(keys, Operation.DELETE)
@@ -231,7 +233,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         from pyspark.sql import Column
 
         if not (isinstance(set, Mapping) and any(isinstance(value, Column) for value in set.values())):
-            return self._served(update(self._engine, self._options, set, where, self._runner))
+            return self._served(update(self._engine, self._zoned(), set, where, self._runner))
         return self._served(self._computed(set, where))
 
     @_checked
@@ -246,6 +248,13 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
             seen: that table: what others have changed since is a conflict.
         """
         return self._served(self._merge(rows, clauses, seen, exact=True))
+
+    def _zoned(self) -> Options:
+        """Options of this moment: conditions are read in the session's time zone."""
+        return in_session_zone(self._spark, self._options)
+
+    def _here(self) -> Table:
+        return Table(self._engine.storage, self._zoned())
 
     def _rewriter(self) -> Rewriter:
         return rewriter_for(self._spark)
@@ -273,14 +282,16 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         table, config = snapshot.columns(location), snapshot.config
         if where is not None and not isinstance(where, str):
             raise refused_where(where, "Spark SQL text where Spark computes the values")
-        condition(where, table)  # Refused here, in plain words, and not in a task.
+        options = self._zoned()
+        condition(where, table, options)  # Refused here, in plain words, and not in a task.
         fields = {name: settable(name, table, config) for name in values}
         frame = (
             self._spark.read.format("lakehouse")
             .option("meta_columns", "false")
             .options(**storage_secrets(self._engine))
         )
-        frame = frame.option("where", where) if where is not None else frame
+        if where is not None:
+            frame = frame.option("where", where).option(TIME_ZONE, str(options.read.time_zone))
         frame = frame.option("as.of.instant", snapshot.instant_time) if snapshot.instant_time else frame
         keys = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
         computed = [
@@ -302,7 +313,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
     ) -> WriteResult:
         engine, snapshot = self._engine, self._engine.writable()
         schema = arrow_schema(rows.schema)
-        job, plan = plan_merge(engine.store, snapshot, self._options, schema, clauses, engine.ids, exact=exact)
+        job, plan = plan_merge(engine.store, snapshot, self._zoned(), schema, clauses, engine.ids, exact=exact)
         check_services(job.options, snapshot, plan.schema)
         session = WriteSession(engine, job, hooks_of(job.options).of_verb(verb))
         try:

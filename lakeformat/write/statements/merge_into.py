@@ -139,7 +139,7 @@ def plan_merge(
     else:
         check_key_types(table, source, spelt_columns(keys))
     columns = _as_table(incoming_schema(source), table)
-    bound = bind_clauses(clauses, columns, table, config)
+    bound = bind_clauses(clauses, columns, table, config, options.read.time_zone or "UTC")
     matched = tuple(clause for clause in bound if clause.kind is not Kind.INSERT)
     unmatched = tuple(clause for clause in bound if clause.kind is Kind.INSERT)
     if unmatched:
