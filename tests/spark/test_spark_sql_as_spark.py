@@ -127,7 +127,6 @@ def test_random_statements_do_what_spark_does(kind: str, zone: str, spark: Spark
     spark.createDataFrame(others, "id long, y double").createOrReplaceTempView(o)
     for _ in range(6):
         text, query = change(random, t, o)
-        print(text)
         try:
             wanted = shown(spark.sql(query).collect())
         except Exception:  # Spark refuses a value.
