@@ -50,7 +50,7 @@ def update(
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
     kept = optional_within(schema)
-    change = Rewrite(kept, condition(where, schema), plan_assignments(values, kept, snapshot.config))
+    change = Rewrite(kept, condition(where, schema, options), plan_assignments(values, kept, snapshot.config))
     return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
 
@@ -64,7 +64,7 @@ def delete_where(
     """See `lakeformat.Table.delete`. ``runner`` as for `update`."""
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
-    change = Rewrite(schema, condition(where, schema))
+    change = Rewrite(schema, condition(where, schema, options))
     return _rewritten(engine, options, snapshot, Operation.DELETE, change, runner, hooks)
 
 
@@ -87,21 +87,23 @@ def merge_rows(
     snapshot = seen or engine.writable()
     rows = fitted(rows, snapshot.schema)
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids, exact=exact)
-    session = _session(engine, job, snapshot, plan.schema, hooks)
+    session = _session(engine, job, snapshot, plan.schema, hooks, "merge")
     with reused_memory(), taken_in(engine.storage, job, rows) as (prepared, arrived):
-        check_distinct(prepared, anywhere=plan.anywhere)
+        check_distinct(prepared, anywhere=plan.anywhere, engine=engine, seen=seen)
         return merge_into(session, plan, prepared, arrived, seen)
 
 
-def condition(where: Where | None, schema: pa.Schema) -> Predicate:
-    """The condition bound to the columns as readers see them; None is every row."""
-    return Always(True) if where is None else bind_where(where, readable_schema(schema, meta_columns=True))
+def condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
+    """Bind the condition to the columns as readers see them; None is every row. The options name its time zone."""
+    if where is None:
+        return Always(True)
+    return bind_where(where, readable_schema(schema, meta_columns=True), options.read.time_zone or "UTC")
 
 
 def _session(
-    engine: Engine, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, arguments: HookArguments
+    engine: Engine, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, arguments: HookArguments, verb: str
 ) -> WriteSession:
-    hooks = hooks_of(job.options, **arguments)
+    hooks = hooks_of(job.options, **arguments).of_verb(verb)
     check_validators(hooks.validators, schema)
     check_services(job.options, snapshot, schema)
     return WriteSession(engine, job, hooks)
@@ -117,7 +119,8 @@ def _rewritten(
     hooks: HookArguments,
 ) -> WriteResult:
     job = rewrite_job(snapshot, options, operation, engine.ids)
-    session = _session(engine, job, snapshot, change.schema, hooks)
+    verb = "update" if change.assignments else "delete"
+    session = _session(engine, job, snapshot, change.schema, hooks, verb)
     handle = runner(session.job) if runner else None
     skipping = options.read.skipping
     try:

@@ -15,7 +15,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("lakeformat", "pyspark_lakehouse", "tools")
-MODULE_LINES: Final = 400
+MODULE_LINES: Final = 450
 TEST_LINES: Final = 600
 FUNCTION_LINES: Final = 60
 #: Places outside `lakeformat.config` that look an option up. Lower it with each place that goes; never raise it.

@@ -55,7 +55,7 @@ def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predi
 
     Raises:
         InvalidInputError: An unknown or ambiguous column, or a comparison whose outcome cannot be reproduced
-            exactly (a number against text, a decimal Spark would round, a wall time the clocks skip).
+            exactly (a number against text, a decimal Spark would round).
         InvalidOptionError: The zone is not known.
     """
     match predicate:

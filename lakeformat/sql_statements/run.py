@@ -44,8 +44,11 @@ __all__ = ["sql"]
 def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | WriteResult:
     """Run one statement of DuckDB's SQL on tables and on any Arrow data; needs ``lakeformat[sql]``.
 
-    >>> lakeformat.sql("select carrier, count(*) n from flights group by carrier", flights=table)  # doctest: +SKIP
-    >>> lakeformat.sql("delete from lakehouse.`/data/flights` where month = 3").rows.deleted  # doctest: +SKIP
+    Examples:
+        >>> lakeformat.sql("select carrier, count(*) n from flights group by carrier", flights=table).num_rows
+        4
+        >>> lakeformat.sql("delete from flights where month = 3", flights=table).rows.deleted
+        100
 
     Args:
         text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``, or

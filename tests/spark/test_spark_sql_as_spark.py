@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -175,3 +176,16 @@ def test_each_row_is_taken_by_one_clause_and_values_fit(spark: SparkSession, tmp
     with pytest.raises(InvalidInputError, match="more than once"):
         sql(spark, f"merge into {name} t using {name} s on t.n = s.n when matched then update set x = s.x")
     assert lakeformat.open(path).to_arrow().equals(before)
+
+
+def test_a_delete_by_condition_sees_log_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows that a log file has deleted stay so when tasks take the next rows out."""
+    path = str(tmp_path / "t")
+    table = LakehouseTable.forPath(spark, path, recordkey="id", table_type="MERGE_ON_READ")
+    table.bulk_insert(spark.createDataFrame([(at, "a") for at in range(6)], "id long, v string"))
+    lakeformat.open(path).delete(pa.table({"id": [1, 2]}))
+    lakeformat.open(path).upsert(pa.table({"id": [3], "v": ["b"]}))
+    table.delete(where="id = 4")
+    table.update({"v": "c"}, where="v = 'b'")
+    found = {row["id"]: row["v"] for row in lakeformat.open(path).to_arrow().to_pylist()}
+    assert found == {0: "a", 3: "c", 5: "a"}

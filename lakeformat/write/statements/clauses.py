@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.conform import read_schema
+from lakeformat.config.other_names import unknown_clause
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 from lakeformat.model.table_config import TableConfig
@@ -78,7 +79,7 @@ class _FromSource:
         return rows.column(SOURCE + self.column)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Merge:
     """A merge on its way: add clauses, then `execute`. Each call gives a new value.
 
@@ -94,6 +95,15 @@ class Merge:
 
     run: Callable[[tuple[Clause, ...]], WriteResult] = field(repr=False)
     clauses: tuple[Clause, ...] = ()
+
+    if not TYPE_CHECKING:  # To type checkers an unknown name stays unknown.
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(unknown_clause(name, [known for known in dir(type(self)) if known[0] != "_"]))
+
+    def __repr__(self) -> str:
+        said = ", ".join(clause.kind.value for clause in self.clauses) or "no clause yet"
+        return f"Merge({said}; execute() runs it)"
 
     def when_matched_update(
         self, columns: Sequence[str] | Mapping[str, Any] | None = None, where: Where | None = None
@@ -135,13 +145,14 @@ class Merge:
 
 
 def bind_clauses(
-    clauses: Sequence[Clause], source: pa.Schema, table: pa.Schema, config: TableConfig
+    clauses: Sequence[Clause], source: pa.Schema, table: pa.Schema, config: TableConfig, time_zone: str = "UTC"
 ) -> tuple[BoundClause, ...]:
     """Check clauses against both sides.
 
     Args:
         source: the source's columns, those of the table's names with the table's types.
         table: the table's columns.
+        time_zone: of texts and naive times in conditions.
 
     Raises:
         InvalidInputError: no clause at all, one that is never reached, or a condition that cannot be answered.
@@ -165,7 +176,7 @@ def bind_clauses(
         if clause.where is None:
             closed[inserts] = clause.kind
         seen = {"source": sides["source"]} if inserts else sides
-        where = Always(True) if clause.where is None else _condition(clause.where, seen, sides)
+        where = Always(True) if clause.where is None else _condition(clause.where, seen, sides, time_zone)
         assigned = _assignments(clause, source, table, config) if clause.kind is Kind.UPDATE else ()
         bound.append(BoundClause(clause.kind, where, assigned))
     return tuple(bound)
@@ -215,7 +226,9 @@ def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: Ta
     return tuple(found.values())
 
 
-def _condition(where: Where, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
+def _condition(
+    where: Where, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema], time_zone: str
+) -> Predicate:
     flat = pa.schema([
         pa.field(f"{side}.{column.name}", column.type) for side, schema in seen.items() for column in schema
     ])  # fmt: skip
@@ -223,7 +236,7 @@ def _condition(where: Where, seen: Mapping[str, pa.Schema], sides: Mapping[str, 
         return bind_expression(where, flat, lambda parts: _column(_by_side(parts, sides), seen, sides))
     if not isinstance(where, str):
         raise refused_where(where)
-    return bind(_scoped(parse_where(where, two_columns=True), seen, sides), flat)
+    return bind(_scoped(parse_where(where, two_columns=True), seen, sides), flat, zone=time_zone)
 
 
 def _by_side(parts: tuple[str, ...], sides: Mapping[str, pa.Schema]) -> str:
