@@ -1,8 +1,12 @@
 """lakeformat: Apache Hudi tables for PySpark 4 and plain Python, with no JVM jar.
 
->>> import lakeformat
->>> table = lakeformat.open("/data/flights")  # doctest: +SKIP
->>> table.to_arrow(columns=["carrier"], where="distance > 2000")  # doctest: +SKIP
+Examples:
+    >>> import lakeformat
+    >>> table = lakeformat.open("/data/flights")
+    >>> table.upsert(changes).rows.updated
+    20
+    >>> table.to_arrow(columns=["carrier"], where="distance > 2000").num_rows
+    113
 """
 
 from __future__ import annotations
@@ -115,9 +119,9 @@ def _instead(name: str) -> str:
     if name.startswith("_"):
         return ""
     if name in _OPENS:
-        return "; what other formats call so is lakeformat.open(path)"
+        return "; here it is called lakeformat.open(path)"
     if name in _WRITES:
-        return "; what other formats call so is lakeformat.create(path, rows, record_key=...).insert(rows)"
+        return "; here it is called lakeformat.create(path, rows, record_key=..., insert=True)"
     from lakeformat.errors import nearest
 
     return nearest(name, [known for known in __all__ if known[0] != "_"])

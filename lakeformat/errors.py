@@ -43,6 +43,7 @@ __all__ = [
     "ValidationFailedError",
     "WriteConflictError",
     "nearest",
+    "nearest_name",
 ]
 
 
@@ -122,5 +123,10 @@ class CommitStateUnknownError(LakeformatError):
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """``"; did you mean 'x'?"`` for the closest of ``known``, or ``""`` where none is close: ``likeness``, 0 to 1."""
-    match = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
-    return f"; did you mean {match[0]!r}?" if match else ""
+    match = nearest_name(name, known, likeness)
+    return f"; did you mean {match!r}?" if match else ""
+
+
+def nearest_name(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Return the closest of ``known``, or ``""`` where none is close: ``likeness``, 0 to 1."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), "")

@@ -84,9 +84,9 @@ def merge_rows(
     snapshot = seen or engine.writable()
     rows = fitted(rows, snapshot.schema)
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
-    session = _session(engine, job, snapshot, plan.schema, hooks)
+    session = _session(engine, job, snapshot, plan.schema, hooks, "merge")
     with reused_memory(), taken_in(engine.storage, job, rows) as (prepared, arrived):
-        check_distinct(prepared, anywhere=plan.anywhere)
+        check_distinct(prepared, anywhere=plan.anywhere, engine=engine, seen=seen)
         return merge_into(session, plan, prepared, arrived, seen)
 
 
@@ -98,9 +98,9 @@ def condition(where: Where | None, schema: pa.Schema, options: Options) -> Predi
 
 
 def _session(
-    engine: Engine, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, arguments: HookArguments
+    engine: Engine, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, arguments: HookArguments, verb: str
 ) -> WriteSession:
-    hooks = hooks_of(job.options, **arguments)
+    hooks = hooks_of(job.options, **arguments).of_verb(verb)
     check_validators(hooks.validators, schema)
     check_services(job.options, snapshot, schema)
     return WriteSession(engine, job, hooks)
@@ -116,7 +116,8 @@ def _rewritten(
     hooks: HookArguments,
 ) -> WriteResult:
     job = rewrite_job(snapshot, options, operation, engine.ids)
-    session = _session(engine, job, snapshot, change.schema, hooks)
+    verb = "update" if change.assignments else "delete"
+    session = _session(engine, job, snapshot, change.schema, hooks, verb)
     handle = runner(session.job) if runner else None
     skipping = options.read.skipping
     try:

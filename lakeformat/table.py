@@ -1,10 +1,12 @@
 """The plain Python host: a table on Arrow data, no Spark needed.
 
->>> import lakeformat, pyarrow as pa
->>> schema = pa.schema([("id", pa.int64()), ("v", pa.string())])  # doctest: +SKIP
->>> table = lakeformat.create("/data/t", schema, record_key="id")  # doctest: +SKIP
->>> table.upsert(pa.table({"id": [1], "v": ["a"]})).instant_time  # doctest: +SKIP
-'20251120083000123'
+Examples:
+    >>> import lakeformat
+    >>> table = lakeformat.create("/data/t", {"id": "int64", "v": "string"}, record_key="id")
+    >>> table.upsert([{"id": 1, "v": "a"}]).rows.inserted
+    1
+    >>> table.to_arrow().to_pylist()
+    [{'id': 1, 'v': 'a'}]
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.merge import MergeFunction
-from lakeformat.model.operation import Operation
+from lakeformat.model.operation import Operation, operation_of
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
 from lakeformat.read.query import in_zone
@@ -29,7 +32,6 @@ from lakeformat.services.clustering import Clustering
 from lakeformat.services.compaction import Compaction
 from lakeformat.services.inline import check_services, with_services
 from lakeformat.services.life import Life
-from lakeformat.services.other_names import unknown_name
 from lakeformat.services.versioning import Versioning
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
@@ -37,7 +39,7 @@ from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.history import HistoryEntry
 from lakeformat.timeline.standing import check_free
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.hooks import HookArguments, hooks_of
+from lakeformat.transaction.hooks import HookArguments, check_hook_names, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.validators import check_validators
 from lakeformat.write.decide.job import plan_job
@@ -45,8 +47,16 @@ from lakeformat.write.decide.merging import upsert_options
 from lakeformat.write.decide.table_settings import check_options, create_table
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.intake import taken_in
-from lakeformat.write.preview import WritePlan, plan_write
-from lakeformat.write.rows.arrow_input import arrow_reader, fitted, schema_of, without_index
+from lakeformat.write.preview import Planning
+from lakeformat.write.rows.arrow_input import (
+    arrow_reader,
+    check_fillable,
+    fitted,
+    is_schema,
+    schema_of,
+    warn_of_rows,
+    without_index,
+)
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.layout import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.rows.python_data import is_python_data
@@ -74,19 +84,21 @@ def create(
     partition_by: str | Sequence[str] = (),
     ordering: str | None = None,
     if_exists: str = "open",
+    insert: bool = False,
     **options: Any,
 ) -> Table:
-    """Make an empty table: of version 6 and copy-on-write, unless the options say otherwise.
+    """Make a table: empty, of version 6 and copy-on-write, unless the arguments say otherwise.
 
     Args:
         path: folder or URL.
         schema: the columns: an Arrow schema, names with Arrow types (``{"id": "int64"}``), or rows that have them;
-            types are stored as Hudi stores them (small integers as int32 ...). No row is written.
+            types are stored as Hudi stores them (small integers as int32 ...). No row is written without ``insert``.
         record_key: columns that identify a row; without one each row gets a generated key, and rows can be added
             and overwritten, but not upserted.
         partition_by: columns that make the folders.
         ordering: column that tells the newer of two rows with one key.
         if_exists: ``open`` a table of the same settings that is there already (the default), or ``error``.
+        insert: insert the rows that ``schema`` holds. A table that has a commit already is refused.
         options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
 
     Raises:
@@ -101,11 +113,18 @@ def create(
     table = _make(path, {**given, **options})
     said = table.options
     roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
-    stored = incoming_schema(without_index(schema_of(schema), roles))
+    rows = None if is_schema(schema) else arrow_reader(schema)
+    if insert:
+        check_fillable(table.engine.store, has_rows=rows is not None)
+    stored = incoming_schema(without_index(schema_of(schema) if rows is None else rows.schema, roles))
     check_free(table.engine.storage)
     new = if_exists == "error"
     config = create_table(table.engine.store, table.options, stored, table.engine.clock, must_be_new=new)
     check_options(config, table.options, table.engine.storage.location)
+    if insert:
+        table.insert(rows)
+    elif rows is not None:
+        warn_of_rows(table.location, schema)
     return table
 
 
@@ -140,7 +159,7 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     return Table(storage, resolved)
 
 
-class Table(Reading, Clustering, Compaction, Life, Versioning):
+class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
     """A Hudi table. Cheap to make: nothing is read before it is asked for, and nothing is kept but settings."""
 
     def __init__(
@@ -154,11 +173,6 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
 
     def __repr__(self) -> str:
         return f"Table({self.engine.storage.location!r})"
-
-    if not TYPE_CHECKING:  # To type checkers an unknown name stays unknown.
-
-        def __getattr__(self, name: str) -> Any:
-            raise AttributeError(unknown_name(type(self), name))
 
     @property
     def config(self) -> TableConfig:
@@ -191,11 +205,13 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
             ValidationFailedError: a validator refused the write; nothing was published.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        return self.write(rows, Operation.UPSERT, options=upsert_options(partial_update, merger), **hooks)
+        return self._write(
+            rows, Operation.UPSERT, hooks, upsert_options(partial_update, merger), own=("partial_update", "merger")
+        )
 
     def insert(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Add the rows, topping up small files; keys are not looked up."""
-        return self.write(rows, Operation.INSERT, **hooks)
+        return self._write(rows, Operation.INSERT, hooks)
 
     def bulk_insert(
         self,
@@ -213,12 +229,10 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
                 (an integer array): rows with one number end in one file, or in several if the size limit cuts it.
             hooks: as of `upsert`.
         """
-        options: dict[str, Any] = {}
-        if sort_columns:
-            options[SORT_COLUMNS] = tuple(sort_columns)
+        options: dict[str, Any] = {SORT_COLUMNS: tuple(sort_columns)} if sort_columns else {}
         if partitioner is not None:
             options[PARTITIONER] = partitioner
-        return self.write(rows, Operation.BULK_INSERT, options=options, **hooks)
+        return self._write(rows, Operation.BULK_INSERT, hooks, options, own=("sort_columns", "partitioner"))
 
     def delete(
         self,
@@ -235,28 +249,26 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
                 partition is searched. Other columns are not looked at.
             where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
                 stay. ``true`` deletes every row.
-            time_zone: what a text or a time without a zone in ``where`` means to a timestamp column; by default the
-                option ``time_zone``, else UTC.
+            time_zone: of times without one in ``where``; by default the option ``time_zone``, else UTC.
 
         Raises:
             InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        if isinstance(keys, str):
-            raise InvalidInputError(
-                f"delete({keys!r}) gives a condition in the place of keys; say delete(where={keys!r})"
-            )
+        check_hook_names(hooks, "delete", ("where", "time_zone"))
+        if isinstance(keys, str | pc.Expression):
+            shown = repr(keys) if isinstance(keys, str) else "..."
+            raise InvalidInputError(f"delete({shown}) gives a condition in place of keys; say delete(where={shown})")
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         if where is not None:
             return self._served(delete_where(self.engine, in_zone(self.options, time_zone), where, **hooks))
-        return self.write(keys, Operation.DELETE, **hooks)
+        return self._write(keys, Operation.DELETE, hooks)
 
     def update(
         self,
         set: Mapping[str, Any],  # noqa: A002  SQL's word.
         where: Where | None = None,
-        *,
         time_zone: str | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
@@ -269,8 +281,7 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
             set: column -> its new value: a Python value, an Arrow scalar, or a function that is given the selected
                 rows (a ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) and returns an Arrow
                 array with one value a row. All functions see the rows as they were.
-            where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
-                stay. None is every row.
+            where: as for `delete`; None is every row.
             time_zone: as for `delete`.
 
         Raises:
@@ -278,14 +289,16 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
             InvalidInputError: the condition cannot be answered exactly, or a function fails.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
+        check_hook_names(hooks, "update", ("where", "time_zone"))
         return self._served(update(self.engine, in_zone(self.options, time_zone), set, where, **hooks))
 
     def merge(self, rows: Any, *, time_zone: str | None = None, **hooks: Unpack[HookArguments]) -> Merge:
         """Merge a source by record key; nothing happens before `Merge.execute`.
 
-        >>> merge = table.merge(changes).when_matched_delete("op = 'd'").when_matched_update()  # doctest: +SKIP
-        >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]  # doctest: +SKIP
-        {'incoming': 4, 'inserted': 1, 'updated': 2, 'deleted': 1}
+        Examples:
+            >>> merge = table.merge(marked).when_matched_delete("op = 'd'").when_matched_update()
+            >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]
+            {'incoming': 40, 'inserted': 16, 'updated': 16, 'deleted': 4}
 
         Args:
             rows: Arrow data, as for `upsert`, each key once. Without partition columns every partition is searched,
@@ -293,6 +306,7 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
             time_zone: of the clauses' conditions, as for `delete`.
             hooks: as of `upsert`.
         """
+        check_hook_names(hooks, "merge", ("time_zone",))
         options = in_zone(self.options, time_zone)
         return Merge(lambda clauses: self._served(merge_rows(self.engine, options, self._read(rows), clauses, **hooks)))
 
@@ -306,11 +320,11 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
 
     def overwrite(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Replace the contents of the table by these rows, in one step; no rows empty it."""
-        return self.write(rows, Operation.INSERT_OVERWRITE_TABLE, combine=True, **hooks)
+        return self._write(rows, Operation.INSERT_OVERWRITE_TABLE, hooks, combine=True)
 
     def insert_overwrite(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
         """Replace the contents of the partitions that these rows belong to; the others stay."""
-        return self.write(rows, Operation.INSERT_OVERWRITE, combine=True, **hooks)
+        return self._write(rows, Operation.INSERT_OVERWRITE, hooks, combine=True)
 
     def delete_partitions(self, partitions: str | Sequence[str], **hooks: Unpack[HookArguments]) -> WriteResult:
         """Delete whole partitions. No data is read or written, so it costs the same for any size.
@@ -325,18 +339,41 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
         if not wanted:
             raise InvalidInputError("no partition is named; give partition paths")
         options = {_PARTITIONS_TO_DELETE: wanted}
-        return self.write(pa.table({}), Operation.DELETE_PARTITION, options=options, **hooks)
+        return self._write(pa.table({}), Operation.DELETE_PARTITION, hooks, options)
 
     def write(
         self,
         rows: Any,
-        operation: Operation,
+        operation: Operation | str,
         *,
         combine: bool = False,
         options: Mapping[str, Any] | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
-        """Any operation by name; see the methods named after them. ``options``: parsed values for this write alone."""
+        """Write by any operation; see the methods named after them.
+
+        Args:
+            operation: an `Operation` or its name, as ``hoodie.datasource.write.operation`` has it.
+            options: parsed values for this write alone.
+        """
+        return self._write(rows, operation_of(operation), hooks, options, combine=combine, own=("combine", "options"))
+
+    def _write(
+        self,
+        rows: Any,
+        operation: Operation,
+        hooks: HookArguments,
+        options: Mapping[str, Any] | None = None,
+        *,
+        combine: bool = False,
+        own: Sequence[str] = (),
+    ) -> WriteResult:
+        """Write by one operation.
+
+        Args:
+            own: names of the method's own arguments, for the guess at an unknown one.
+        """
+        check_hook_names(hooks, "", own)
         values: dict[str, Any] = {**(options or {}), _OPERATION: operation.value}
         config = self.config
         if combine and config.record_fields:
@@ -361,31 +398,3 @@ class Table(Reading, Clustering, Compaction, Life, Versioning):
             else:
                 result = write_direct(session, reader)
         return with_services(result, self.engine, resolved)
-
-    # --- planning -------------------------------------------------------------------------------------
-
-    def plan_upsert(self, rows: Any) -> WritePlan:
-        """What `upsert` of these rows would do. Nothing is written, locked or claimed."""
-        return self.plan(rows, Operation.UPSERT)
-
-    def plan_insert(self, rows: Any) -> WritePlan:
-        """What `insert` of these rows would do."""
-        return self.plan(rows, Operation.INSERT)
-
-    def plan_delete(self, keys: Any) -> WritePlan:
-        """What `delete` of these keys would do."""
-        return self.plan(keys, Operation.DELETE)
-
-    def plan(self, rows: Any, operation: Operation) -> WritePlan:
-        """Tag the rows and spread them over files as the write would, and stop there.
-
-        Memory: the rows and their keys. Errors as of the write itself, but for those of storing values.
-        """
-        options = self.options.with_values(**{_OPERATION: operation.value})
-        config = self.config
-        config.check_writable(self.engine.storage.location)
-        snapshot = self.engine.snapshot(config=config)
-        with reused_memory():
-            return plan_write(
-                self.engine, snapshot, options, fitted(arrow_reader(rows, snapshot.schema), snapshot.schema)
-            )

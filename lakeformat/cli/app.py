@@ -9,6 +9,7 @@ import typer
 
 from lakeformat.cli import asking, caring, mending, showing, writing
 from lakeformat.cli.exits import exits_text
+from lakeformat.cli.options import options_group
 
 __all__ = ["app"]
 
@@ -58,6 +59,7 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     mending.restore,
     mending.rollback,
     mending.check,
+    mending.dedupe,
     mending.repair,
 )
 _SHOWS: Final[Sequence[Callable[..., None]]] = (showing.slices, showing.timeline, showing.commit, showing.plan)
@@ -71,6 +73,7 @@ def _made() -> typer.Typer:
         for command in commands:
             into.command(command.__name__.replace("_", "-"))(command)
     made.add_typer(show, name="show")
+    made.add_typer(options_group(), name="options")
     return made
 
 

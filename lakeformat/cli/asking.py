@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from lakeformat.cli.arguments import AsJson, Columns, Given, StorageGiven, TablePath, Where, listed, pairs, table_at
-from lakeformat.cli.output import remark, show_json, show_rows
+from lakeformat.cli.output import plain, remark, show_json, show_rows
 from lakeformat.errors import InvalidInputError
 
 __all__ = ["describe", "history", "layout_report", "plan", "read"]
@@ -21,59 +21,59 @@ _SHOWN: Final = 20
 def describe(
     path: TablePath, as_json: AsJson = False, option: Given = None, storage_option: StorageGiven = None
 ) -> None:
-    """What a table is: kind, keys, size, services, what to do next, columns. No data file is opened.
+    """What a table is: kind, keys, rows, size, services, what to do next, columns.
 
     [bold]lakeformat describe /data/flights[/bold]
     """
-    from lakeformat.read.overview import overview
-
     table = table_at(path, option, storage_option)
-    snapshot = table.snapshot()
-    facts = overview(table.engine, snapshot)
-    schema = [{"name": field.name, "type": str(field.type)} for field in snapshot.schema or ()]
+    said = table.describe()
+    schema = [{"name": field.name, "type": str(field.type)} for field in table.snapshot().schema or ()]
     if as_json:
-        show_json({**facts, "columns": schema, "state": table.describe()})
+        show_json({**plain(said), "log_share": said.log_share, "advice": said.advice, "columns": schema})
         return
-    print(table.describe(), end="\n\n")
+    print(said, end="\n\n")
     show_rows(("column", "type"), [(each["name"], each["type"]) for each in schema])
 
 
 def history(
     path: TablePath,
-    limit: Annotated[int, typer.Option(help="So many commits, the newest first; 0 for all.")] = 20,
+    limit: Annotated[int, typer.Option(help="So many entries, the newest first; 0 for all.")] = 20,
+    commits: Annotated[bool, typer.Option("--commits", help="Only commits: no cleans, rollbacks, savepoints.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Show each write step by step.")] = False,
     as_json: AsJson = False,
     storage_option: StorageGiven = None,
 ) -> None:
-    """What each commit did, the newest first.
+    """What each commit, clean, rollback, restore and savepoint did, the newest first.
 
     [bold]lakeformat history /data/flights --limit 5 --steps[/bold]
     """
-    entries = table_at(path, None, storage_option).history()
+    entries = table_at(path, None, storage_option).history(actions=not commits)
     shown = entries[: limit or None]
     if as_json:
         show_json(shown)
     elif steps:
         print("\n".join(entry.describe() for entry in shown))
     else:
-        show_rows(
-            ("instant", "operation", "rows", "inserted", "updated", "deleted", "files", "seconds"),
-            [_history_row(entry) for entry in shown],
-        )
+        names = ("instant", "operation", "rows", "inserted", "updated", "deleted", "files", "seconds", "what")
+        rows = [_history_row(entry) for entry in shown]
+        wide = len(names) - (not any(row[-1] for row in rows))
+        show_rows(names[:wide], [row[:wide] for row in rows])
     if len(shown) < len(entries) and not as_json:
-        remark(f"{len(entries) - len(shown):,} older commits are not shown; --limit 0 shows all")
+        remark(f"{len(entries) - len(shown):,} older entries are not shown; --limit 0 shows all")
 
 
 def _history_row(entry: Any) -> list[Any]:
     report = entry.report or {}
     counts = [report.get("rows", {}).get(name) for name in ("inserted", "updated", "deleted")]
+    said = " ".join((entry.statement or entry.detail).split())
     return [
         entry.instant_time,
         entry.operation,
-        entry.rows_written,
+        entry.rows_written if entry.is_commit else None,
         *counts,
-        entry.files_written,
+        entry.files_written if entry.is_commit else None,
         report.get("seconds"),
+        said if len(said) <= 80 else f"{said[:77]}...",
     ]
 
 

@@ -80,7 +80,7 @@ def clean(
     commits: Annotated[int | None, typer.Option(help="Keep so many commits readable as they were.")] = None,
     hours: Annotated[int | None, typer.Option(help="Keep commits of so many hours.")] = None,
     versions: Annotated[int | None, typer.Option(help="Keep so many versions of each file.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, tell what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, list what would be deleted.")] = False,
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
@@ -119,12 +119,12 @@ def archive(
 def expire_partitions(
     path: TablePath,
     days: Annotated[int | None, typer.Option(help="Partitions older than these; by default by the options.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell which would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, list what would be deleted.")] = False,
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Delete the partitions that are older than they may become.
+    """Delete the partitions that are older than their retention.
 
     [bold]lakeformat expire-partitions /data/flights --days 365 --dry-run[/bold]
     """

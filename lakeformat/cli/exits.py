@@ -7,22 +7,28 @@ from typing import Final
 
 from lakeformat import errors
 
-__all__ = ["EXITS", "UNEXPECTED", "USAGE", "exit_code", "exits_text"]
+__all__ = ["DUPLICATES", "EXITS", "STOPPED", "UNEXPECTED", "USAGE", "exit_code", "exits_text"]
 
 UNEXPECTED: Final = 1
 USAGE: Final = 2
+#: Of ``check`` alone: keys come twice, which inserts allow, and nothing is damaged.
+DUPLICATES: Final = 11
+STOPPED: Final = 130
 _CHANGE_THE_CALL: Final = "change the command, its options or the rows"
 
 #: Code -> the errors that end so, and what to do. The first class that fits counts.
 EXITS: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
     2: ((errors.InvalidOptionError, errors.InvalidInputError), _CHANGE_THE_CALL),
     3: ((errors.TableNotFoundError,), "there is no table: check the path, or create it"),
-    4: ((errors.UnsupportedTableError,), "the table uses what is not built"),
-    5: ((errors.CorruptTableError,), "a file of the table is damaged: restore it"),
+    4: ((errors.UnsupportedTableError,), "the table uses a feature that is not built"),
+    5: (
+        (errors.CorruptTableError,),
+        "a file of the table is damaged: check names it, bring it back from a copy",
+    ),
     6: ((errors.WriteConflictError, errors.LockTimeoutError), "another writer was in the way: run it again"),
     7: ((errors.ValidationFailedError,), "a validator refused the write"),
-    8: ((errors.InstantNotAvailableError,), "that instant is gone, or is none"),
-    9: ((errors.CommitStateUnknownError,), "nobody knows whether the commit is visible: look at the history"),
+    8: ((errors.InstantNotAvailableError,), "no such instant, or it was cleaned"),
+    9: ((errors.CommitStateUnknownError,), "it is not known whether the commit is visible: look at the history"),
     10: ((errors.StorageError, OSError), "the storage failed: permissions, space, network"),
 }
 
@@ -35,4 +41,5 @@ def exit_code(error: BaseException) -> int:
 def exits_text() -> str:
     """For the help page."""
     lines = [f"{code} {says}" for code, (_, says) in EXITS.items()]
+    lines += [f"{DUPLICATES} check found keys that come twice, and no damage: lakeformat dedupe", f"{STOPPED} stopped"]
     return "Exit codes: 0 done; 1 unexpected; " + "; ".join(lines) + "."

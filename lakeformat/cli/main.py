@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from lakeformat.cli.exits import UNEXPECTED, USAGE, exit_code
+from lakeformat.cli.exits import STOPPED, UNEXPECTED, USAGE, exit_code
 
 __all__ = ["main"]
 
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if error.name not in {"typer", "rich"}:
             raise
-        print("lakeformat: the command line needs typer and rich; run: pip install 'lakeformat[cli]'", file=sys.stderr)
+        print("lakeformat: the command line needs typer and rich; run: pip install typer rich", file=sys.stderr)
         return USAGE
     try:
         return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return _said("stopped", "KeyboardInterrupt", 130, given)
+        return _said("stopped", "KeyboardInterrupt", STOPPED, given)
     except Exception as error:
         if os.environ.get("LAKEFORMAT_TRACEBACK"):
             raise
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refused(error: Exception, given: Sequence[str]) -> int:
     kind = type(error).__name__
     if kind == "Abort":
-        return _said("stopped", kind, 130, given)
+        return _said("stopped", kind, STOPPED, given)
     if kind == "NoArgsIsHelpError":
         print(getattr(error, "message", "") or "see lakeformat --help", file=sys.stderr)
         return USAGE

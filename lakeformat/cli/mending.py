@@ -1,20 +1,24 @@
-"""Commands that keep a table, take it back and look it over: savepoint, restore, rollback, check, repair."""
+"""Commands that keep a table, take it back and look it over: savepoint, restore, rollback, check, dedupe, repair."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, table_at
-from lakeformat.cli.exits import exit_code
-from lakeformat.cli.output import show_json
-from lakeformat.errors import CorruptTableError
+from lakeformat.cli.exits import DUPLICATES, exit_code
+from lakeformat.cli.output import remark, show_json, show_rows
+from lakeformat.errors import CorruptTableError, InvalidInputError
 
 if TYPE_CHECKING:
     from lakeformat.services.savepoint.run import Savepoint
 
-__all__ = ["check", "repair", "restore", "rollback", "savepoint"]
+__all__ = ["check", "dedupe", "repair", "restore", "rollback", "savepoint"]
+
+#: Rows that people are shown.
+_SHOWN: Final = 40
 
 
 def savepoint(
@@ -56,8 +60,10 @@ def restore(
     [bold]lakeformat restore /data/flights 20251120083000123 --yes[/bold]
     """
     table = table_at(path, option, storage_option)
-    if not yes:
-        typer.confirm(f"undo all commits of {path} after {to}, for good?", abort=True, err=True)
+    undone = () if yes else table.restore(to, dry_run=True).undone
+    if undone:
+        commits = f"{len(undone):,} commit{'s' * (len(undone) > 1)}"
+        _ask(f"undo {commits} of {path} ({_few(undone)}) for good, and go back to {to}?")
     result = table.restore(to)
     show_json(result) if as_json else print(result)
 
@@ -75,7 +81,8 @@ def rollback(
     """
     table = table_at(path, option, storage_option)
     if not yes:
-        typer.confirm(f"undo the newest commit of {path}, for good?", abort=True, err=True)
+        would = table.rollback(dry_run=True)
+        _ask(f"undo commit {would.undone[0]} of {path} for good, and go back to {would.target or 'an empty table'}?")
     result = table.rollback()
     show_json(result) if as_json else print(result)
 
@@ -87,29 +94,74 @@ def check(
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Look for damage: files, keys, statistics, timeline, archive, index. Exit code 5 if any is found.
+    """Look for damage: files, keys, statistics, timeline, archive, index.
+
+    Exit code 5 if anything is wrong; 11 if only keys come twice, which inserts allow.
 
     [bold]lakeformat check /data/flights[/bold]
     """
     found = table_at(path, option, storage_option).check(contents=contents)
     show_json(found) if as_json else print(found)
     if found:
-        raise typer.Exit(exit_code(CorruptTableError("")))
+        raise typer.Exit(exit_code(CorruptTableError("")) if found.is_damage else DUPLICATES)
 
 
-def repair(
+def dedupe(
     path: TablePath,
-    really: Annotated[bool, typer.Option("--yes", help="Do it; without, only tell what would be done.")] = False,
+    really: Annotated[bool, typer.Option("--yes", help="Do it; without, only list the rows.")] = False,
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Mend what can be mended without a guess; without --yes only told.
+    """Remove rows whose key comes twice in a partition; the newest row of each key stays. Without --yes only a list.
+
+    [bold]lakeformat dedupe /data/flights --yes[/bold]
+    """
+    found = table_at(path, option, storage_option).dedupe(dry_run=not really)
+    rows = found.duplicates.to_pylist()
+    if as_json:
+        show_json({"instant_time": found.instant_time, "keys": found.keys, "rows": found.rows, "duplicates": rows})
+        return
+    if rows:
+        shown = sorted(rows, key=lambda row: (row["partition_path"], row["record_key"], not row["kept"]))[:_SHOWN]
+        names = ("partition", "key", "commit", "file", "row")
+        show_rows(names, [(*list(row.values())[:-1], "stays" if row["kept"] else "goes") for row in shown])
+        if len(rows) > _SHOWN:
+            remark(f"{len(rows) - _SHOWN:,} more rows are not shown; --json lists all")
+    print(found)
+    if rows and not really:
+        remark("nothing was changed; give --yes to remove the rows")
+
+
+def repair(
+    path: TablePath,
+    really: Annotated[bool, typer.Option("--yes", help="Do it; without, only list what would be done.")] = False,
+    as_json: AsJson = False,
+    option: Given = None,
+    storage_option: StorageGiven = None,
+) -> None:
+    """Mend what can be mended without a guess; without --yes only a list is printed.
 
     [bold]lakeformat repair /data/flights --yes[/bold]
     """
     found = table_at(path, option, storage_option).repair(dry_run=not really)
     show_json(found) if as_json else print(found)
+
+
+def _ask(question: str) -> None:
+    """Ask on the terminal; go on only after a yes.
+
+    Raises:
+        InvalidInputError: there is no terminal to ask on.
+        click.Abort: the answer is no.
+    """
+    if not sys.stdin.isatty():
+        raise InvalidInputError(f"{question} there is no terminal to ask on; give --yes")
+    typer.confirm(question, abort=True, err=True)
+
+
+def _few(times: tuple[str, ...]) -> str:
+    return ", ".join(times[:3]) + (f" and {len(times) - 3:,} more" if len(times) > 3 else "")
 
 
 def _line(made: Savepoint) -> str:

@@ -6,20 +6,23 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 __all__ = ["human_bytes", "plain", "remark", "show_json", "show_pairs", "show_result", "show_rows"]
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: of dataclasses their fields, of what JSON does not know its text."""
+    """A value as JSON has it: of dataclasses their fields, of enums their name in small letters, else the text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(inner) for inner in value]
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return value.name.lower() if isinstance(value, Enum) else str(value)
 
 
 def show_json(value: Any) -> None:

@@ -49,9 +49,20 @@ def rows_from(
     except (pa.ArrowException, InvalidOperation, ValueError, OSError) as error:
         if isinstance(error, InvalidInputError):
             raise
-        raise InvalidInputError(f"{source} cannot be read as {kind}: {error}; name another with --format") from None
+        raise _refusal(source, kind, error) from None
     batches = _shown(_checked(reader, source), total, source)
     return pa.RecordBatchReader.from_batches(reader.schema, batches)
+
+
+def _refusal(source: str, kind: str, error: Exception) -> InvalidInputError:
+    """Return what to say of a file that cannot be read: a value, a line or the whole file may be wrong."""
+    text = str(error)
+    if isinstance(error, InvalidOperation) or "onversion error" in text or "Failed to parse string" in text:
+        reason = "a value is no decimal number" if isinstance(error, InvalidOperation) else text
+        return SchemaMismatchError(f"{source}: {reason}; correct the value")
+    if kind == "csv" and "CSV parse error" in text:
+        return InvalidInputError(f"{source}: {text}; correct that line, or name another format with --format")
+    return InvalidInputError(f"{source} cannot be read as {kind}: {text}; name another with --format")
 
 
 def _kind_of(source: str) -> str:
@@ -150,7 +161,7 @@ def _checked(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBat
     try:
         yield from reader
     except pa.ArrowInvalid as error:
-        raise SchemaMismatchError(f"{source}: {error}; convert the column first") from None
+        raise SchemaMismatchError(f"{source}: {error}; correct the value, or convert the column first") from None
 
 
 def _shown(batches: Iterator[pa.RecordBatch], total: int | None, source: str) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ def create(
     columns = rows_from(like, None, kind=format, storage_options=storage).schema
     named: dict[str, Any] = {"record_key": listed(record_key) or (), "partition_by": listed(partition_by) or ()}
     table = lakeformat.create(
-        path, columns, ordering=ordering, if_exists="error", storage_options=storage, **named, **pairs(option)
+        path, columns, ordering=ordering, if_exists="error", storage_options=storage, **{**named, **pairs(option)}
     )
     location = table.engine.storage.location
     show_json({"location": location}) if as_json else print(f"made an empty table at {location}")

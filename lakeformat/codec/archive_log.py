@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from lakeformat.model.commit import CommitMetadata
 
 __all__ = ["ArchivedEntry", "read_archive", "referring"]
 
+_LOG: Final = logging.getLogger("lakeformat.timeline")
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
 _COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived nothing else do not say so.
@@ -75,7 +77,8 @@ class ArchivedEntry:
 def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:
     """The completed instants of one archive file, in its order.
 
-    What a crash left half written is passed over: the instants of it were still active then. Memory: a block.
+    What a crash left half written is skipped, with a warning: the instants of it were still active then, but damage to
+    the file looks the same. Memory: a block.
 
     Args:
         source: a seekable ``pyarrow.NativeFile``.
@@ -87,13 +90,22 @@ def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Itera
         UnsupportedTableError: a block is of a kind or version that is not known.
     """
     schema = _ENTRY_WITH_COMMIT if with_commits else _ENTRY
+    rest = source.size()
     for block in blocks_of(source, name, source.size()):
+        rest -= block.size_bytes
         source.seek(block.content_offset)
         try:
             yield from _entries(block, source.read(block.content_bytes), schema)
         except (*DAMAGE, struct.error) as error:
             reason = str(error)[:300] or type(error).__name__
             raise CorruptTableError(f"{name} is not a readable archive: {reason}; restore it from a copy") from None
+    if rest or not source.size():
+        _LOG.warning(
+            "%d bytes of %s are no whole block, and the instants in them are not read: a crash left them, or the file "
+            "is damaged; if instants are missing, restore it from a copy",
+            rest,
+            name,
+        )
 
 
 def _entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iterator[ArchivedEntry]:
@@ -106,5 +118,8 @@ def _entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iter
         (length,) = _LENGTH.unpack_from(content, at)
         at += _LENGTH.size + length
         record = reader.read(content[at - length : at])
+        time, action = str(record["commitTime"]), record["actionType"]
+        if not (time.isascii() and time.isdigit()) or action is None:
+            raise ValueError(f"it holds no instant, but {action} at {time!r}")
         if record["actionState"] in _COMPLETED:
-            yield ArchivedEntry(str(record["commitTime"]), str(record["actionType"]), record, block.name)
+            yield ArchivedEntry(time, str(action), record, block.name)

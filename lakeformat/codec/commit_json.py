@@ -15,6 +15,8 @@ __all__ = ["MAX_BYTES", "commit_of", "decode_commit", "decode_json", "document_o
 #: Larger timeline files are refused unread: nothing Hudi writes comes near.
 MAX_BYTES: Final = 64 << 20
 
+#: Deleting a damaged file of the timeline makes its commit pending: the next write rolls it back, rows and all.
+_BRING_BACK: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
 _NULL_COMMIT: Final = "null"
 _NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
 
@@ -81,7 +83,7 @@ def decode_json(data: bytes, *, name: str) -> dict[str, Any]:
         CorruptTableError: empty, too large, no JSON, nested too deep or no object; names the file.
     """
     if not data:
-        raise CorruptTableError(f"{name} is empty; restore it, or delete it to undo that commit")
+        raise CorruptTableError(f"{name} is empty; {_BRING_BACK}")
     if len(data) > MAX_BYTES:
         raise CorruptTableError(f"{name} has {len(data)} bytes, more than any timeline file; restore it")
     try:

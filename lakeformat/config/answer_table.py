@@ -128,7 +128,7 @@ PASSED: Final[Mapping[str, str]] = {
     ),
     "clustering plans, runs and is published in one way": """
         hoodie.clustering.async.max.commits hoodie.clustering.enable.expirations hoodie.clustering.expiration.*
-        hoodie.clustering.execution.strategy.class hoodie.clustering.fail.on.* hoodie.clustering.plan.generation.*
+        hoodie.clustering.fail.on.* hoodie.clustering.plan.generation.*
         hoodie.clustering.plan.strategy.* hoodie.clustering.rollback.* hoodie.clustering.updates.strategy
         hoodie.layout.optimize.*
     """,
@@ -167,18 +167,12 @@ PASSED: Final[Mapping[str, str]] = {
 
 _JAVA: Final = "a Java class cannot run here"
 _UNIT: Final = "positions are in the table's own unit: instants in version 6, completion times from 8 on"
-_MERGER: Final = "merging by a merger of Hudi's is not built"
 _SET_MODE: Final = "say the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
-#: Hudi's id of merging by event time, which is what a table with an ordering field does unless told otherwise.
-_EVENT_TIME_MERGER: Final = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 
 #: Option -> what is not done, what to do about it beyond leaving the option out, values besides Hudi's default that
 #: ask for nothing.
 REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     # Which row of a key wins, and which rows there are.
-    "hoodie.*record.merge.strategy.id": (_MERGER, _SET_MODE, _EVENT_TIME_MERGER),
-    "hoodie.write.record.merge.custom.implementation.classes": (
-        _MERGER, _SET_MODE, "org.apache.hudi.common.model.HoodieAvroRecordMerger"),
     "hoodie.write.merge.handle.class": (_JAVA, _SET_MODE, "org.apache.hudi.io.HoodieWriteMergeHandle"),
     "hoodie.write.concat.handle.class": (_JAVA, _SET_MODE, ""),
     "hoodie.merge.allow.duplicate.on.inserts": (
@@ -226,9 +220,11 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.io.factory.class": (_JAVA, "", "org.apache.hudi.io.hadoop.HoodieHadoopIOFactory"),
     "hoodie.storage.class": (_JAVA, "", ""),
     # Who writes, and when.
-    "hoodie.write.concurrency.mode": ("one writer at a time has the table's lock", "", ""),
+    "hoodie.write.concurrency.mode": (
+        "one writer at a time has the table's lock", "let other engines write only while no lakeformat job does", ""),
     "hoodie.write.lock.provider": (
-        "only lakeformat's own lock is taken, which other engines do not see", "let lakeformat alone write the table",
+        "only lakeformat's own lock is taken, which other engines do not see",
+        "let other engines write only while no lakeformat job does",
         "org.apache.hudi.client.transaction.lock.InProcessLockProvider InProcessLockProvider"),
     "hoodie.clustering.async.enabled": (
         "no process clusters by itself", "set hoodie.clustering.inline or call cluster()", ""),

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakeformat.config.option import Effect, Option, count, fields, flag, layout_strategy, one_of, pattern, positive
+from lakeformat.config.option import (
+    Effect,
+    Option,
+    clustering_execution,
+    clustering_plan,
+    count,
+    fields,
+    flag,
+    layout_strategy,
+    one_of,
+    pattern,
+    positive,
+)
 
 __all__ = [
     "BUILD_METHOD",
     "CLUSTERING_OPTIONS",
+    "EXECUTION_CLASS",
+    "FILTER_MODE",
     "INLINE",
     "INLINE_COMMITS",
     "LAYOUT_STRATEGY",
+    "PLAN_CLASS",
     "SAMPLE_SIZE",
     "SCHEDULE_INLINE",
     "SORT_BUFFER",
@@ -27,6 +42,9 @@ INLINE_COMMITS: Final = "hoodie.clustering.inline.max.commits"
 SCHEDULE_INLINE: Final = "hoodie.clustering.schedule.inline"
 SORT_COLUMNS: Final = STRATEGY + "sort.columns"
 TARGET_FILE_BYTES: Final = STRATEGY + "target.file.max.bytes"
+PLAN_CLASS: Final = STRATEGY + "class"
+EXECUTION_CLASS: Final = "hoodie.clustering.execution.strategy.class"
+FILTER_MODE: Final = "hoodie.clustering.plan.partition.filter.mode"
 LAYOUT_STRATEGY: Final = "hoodie.layout.optimize.strategy"
 BUILD_METHOD: Final = "hoodie.layout.optimize.curve.build.method"
 SAMPLE_SIZE: Final = "hoodie.layout.optimize.build.curve.sample.size"
@@ -107,13 +125,30 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         pattern,
     ),
     Option(
-        "hoodie.clustering.plan.partition.filter.mode",
+        PLAN_CLASS,
+        "Hudi's classes by name: SparkSizeBasedClusteringPlanStrategy; SparkRecentDaysClusteringPlanStrategy and "
+        "SparkSelectedPartitionsClusteringPlanStrategy, which choose partitions as the filter mode below does; "
+        "SparkSingleFileSortPlanStrategy, which sorts each file by itself.",
+        Effect.WRITE,
+        clustering_plan,
+        "SizeBasedClusteringPlanStrategy",
+    ),
+    Option(
+        EXECUTION_CLASS,
+        "SparkSortAndSizeExecutionStrategy; or SparkSingleFileSortExecutionStrategy, which makes one file of each and "
+        "goes with SparkSingleFileSortPlanStrategy alone.",
+        Effect.WRITE,
+        clustering_execution,
+        "SortAndSizeExecutionStrategy",
+    ),
+    Option(
+        FILTER_MODE,
         "Of these partitions: NONE takes all, RECENT_DAYS the greatest, SELECTED_PARTITIONS a range.",
         Effect.WRITE,
         one_of("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"),
         "NONE",
     ),
-    Option(STRATEGY + "daybased.lookback.partitions", "RECENT_DAYS: how many.", Effect.WRITE, count, 2),
+    Option(STRATEGY + "daybased.lookback.partitions", "RECENT_DAYS: how many; 0 takes all.", Effect.WRITE, count, 2),
     Option(
         STRATEGY + "daybased.skipfromlatest.partitions", "RECENT_DAYS: how many to leave out.", Effect.WRITE, count, 0
     ),

@@ -17,6 +17,8 @@ __all__ = [
     "WRITE",
     "Effect",
     "Option",
+    "clustering_execution",
+    "clustering_plan",
     "codec",
     "count",
     "dup_policy",
@@ -25,6 +27,8 @@ __all__ = [
     "function",
     "index",
     "layout_strategy",
+    "merge_strategy",
+    "mergers",
     "one_of",
     "partial",
     "partitioner_class",
@@ -35,6 +39,14 @@ __all__ = [
 ]
 
 WRITE: Final = "hoodie.datasource.write."
+_SET_MODE: Final = "say the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
+_PLAN_STRATEGIES: Final = (
+    "SizeBasedClusteringPlanStrategy",
+    "RecentDaysClusteringPlanStrategy",
+    "SelectedPartitionsClusteringPlanStrategy",
+    "SingleFileSortPlanStrategy",
+)
+_EXECUTION_STRATEGIES: Final = ("SortAndSizeExecutionStrategy", "SingleFileSortExecutionStrategy")
 #: Values of ``hoodie.index.type``, and those of Hudi's that lakeformat does not have.
 INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "BUCKET")
 _UNBUILT_INDEXES: Final = frozenset({
@@ -152,6 +164,55 @@ def function(text: str) -> str:
     if not (module and colon and name):
         raise ValueError("write package.module:function")
     return text.strip()
+
+
+def merge_strategy(text: str) -> str:
+    """Return the merge mode that the id of a strategy asks for; "" where the id leaves it open."""
+    ids = {
+        "ce9acb64-bde0-424c-9b91-f6ebba25356d": "COMMIT_TIME_ORDERING",
+        "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": "",  # The default of Hudi 0.x, also without an ordering column.
+        "00000000-0000-0000-0000-000000000000": "",
+        "": "",
+    }
+    if text.strip().lower() not in ids:
+        raise ValueError(f"a merger of your own cannot run here: leave it out and {_SET_MODE}")
+    return ids[text.strip().lower()]
+
+
+def mergers(text: str) -> tuple[str, ...]:
+    """Return the classes, all of which must be Hudi's own."""
+    known = {
+        "HoodieAvroRecordMerger",
+        "HoodiePreCombineAvroRecordMerger",
+        "HoodieSparkRecordMerger",
+        "DefaultSparkRecordMerger",
+        "OverwriteWithLatestSparkRecordMerger",
+    }
+    found = fields(text)
+    for name in found:
+        package, _, short = name.rpartition(".")
+        if short not in known or not f"{package}.".startswith(("org.apache.hudi.", ".")):
+            raise ValueError(f"the merger {name} cannot run here: leave it out and {_SET_MODE}")
+    return found
+
+
+def clustering_plan(text: str) -> str:
+    """Return what chooses the files of a clustering, of Hudi's plan strategies that are built."""
+    return _strategy(text, _PLAN_STRATEGIES, "plan")
+
+
+def clustering_execution(text: str) -> str:
+    """Return how a clustering runs, of Hudi's execution strategies that are built."""
+    return _strategy(text, _EXECUTION_STRATEGIES, "execution")
+
+
+def _strategy(text: str, built: tuple[str, ...], what: str) -> str:
+    """Return the class without its package and its engine's name."""
+    short = re.sub(r"^(org\.apache\.hudi\.[\w.]*\.)?(Spark|Java|Flink)", "", text.strip())
+    if short not in built:
+        names = ", ".join(f"Spark{name}" for name in built)
+        raise ValueError(f"that {what} strategy is not built; leave it out or write one of {names}")
+    return short
 
 
 def layout_strategy(text: str) -> str:

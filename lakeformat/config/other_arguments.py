@@ -1,13 +1,18 @@
-"""Keyword arguments that other libraries have: whoever tries one is told ours. None is ever passed over in silence."""
+"""Keyword arguments that other libraries have: each unknown one is refused, and ours is named."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
 
 from lakeformat.errors import InvalidOptionError, nearest
 
-__all__ = ["check_arguments"]
+__all__ = ["check_arguments", "check_write_arguments", "refuses_others"]
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 #: Of delta-rs, pyiceberg, polars and pandas -> ours, where a method has it.
 _OURS: Final[Mapping[str, str]] = {
@@ -15,14 +20,35 @@ _OURS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("fields", "projection", "select", "selected_fields", "usecols"), "columns"),
     **dict.fromkeys(("datetime", "instant", "snapshot_id", "timestamp", "version"), "as_of"),
     **dict.fromkeys(("head", "n", "n_rows", "nrows", "rows"), "limit"),
+    **dict.fromkeys(("commit_properties", "custom_metadata", "metadata", "snapshot_properties"), "extra_metadata"),
+}
+#: Arguments of other libraries' writes that none of ours has.
+_SAID: Final[Mapping[str, str]] = {
+    "predicate": "a merge matches rows by the table's record key; conditions are where=... of its clauses",
+    "source_alias": 'leave it out: conditions name the source\'s columns "source.x"',
+    "target_alias": 'leave it out: conditions name the table\'s columns "target.x"',
+    "on": "rows match by the table's record key; leave it out",
+    "mode": "each mode has a method of its own: insert, upsert, overwrite, insert_overwrite",
+    "partition_by": "a table's partitions are named when it is made: lakeformat.create(path, schema, partition_by=...)",
+    "schema_mode": "leave it out: new columns of the rows are added to the table",
+    "safe_cast": "leave it out: a value that does not fit its column is refused",
 }
 
 
-def check_arguments(given: Iterable[str], known: Collection[str], otherwise: str = "") -> None:
+def check_arguments(
+    given: Iterable[str],
+    known: Collection[str],
+    otherwise: str = "",
+    *,
+    verb: str = "",
+    said: Mapping[str, str] | None = None,
+) -> None:
     """Refuse keyword arguments that a method does not have.
 
     Args:
         otherwise: where such a name may belong instead, behind a semicolon.
+        verb: the method's name, for the message.
+        said: what to say of some names that are not arguments.
 
     Raises:
         InvalidOptionError: names the first that is unknown, and the one that was meant.
@@ -31,4 +57,32 @@ def check_arguments(given: Iterable[str], known: Collection[str], otherwise: str
         if name not in known:
             ours = _OURS.get(name.lower())
             hint = f"; did you mean {ours!r}?" if ours in known else nearest(name, known)
-            raise InvalidOptionError(f"unknown argument {name!r}{hint or '; there are ' + ', '.join(known)}{otherwise}")
+            there = f"; there are {', '.join(known)}" if known else ""
+            cure = f"; {said[name.lower()]}" if said and name.lower() in said else hint or there + otherwise
+            raise InvalidOptionError(f"unknown argument {name!r}{f' of {verb}()' if verb else ''}{cure}")
+
+
+def check_write_arguments(given: Iterable[str], known: Collection[str], verb: str, otherwise: str) -> None:
+    """Refuse arguments of a write as `check_arguments` does, with what to do for those of other libraries."""
+    said = {name: text for name, text in _SAID.items() if not (name == "predicate" and "where" in known)}
+    check_arguments(given, known, otherwise, verb=verb, said=said)
+
+
+def refuses_others(otherwise: str) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
+    """Make a decorator by which a method refuses unknown arguments in our words, and not in Python's.
+
+    Args:
+        otherwise: where such a name may belong instead, behind a semicolon.
+    """
+
+    def decorated(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+        known = tuple(inspect.signature(method).parameters)[1:]
+
+        @wraps(method)
+        def checked(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+            check_write_arguments(named, known, method.__name__, otherwise)
+            return method(*given, **named)
+
+        return checked
+
+    return decorated

@@ -1,36 +1,25 @@
-"""From the user's option mapping to parsed values; what is unknown is refused or warned of by name."""
+"""From the user's option mapping to parsed values: all that is refused in one error, what is ignored in warnings."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from lakeformat.config.answers import BY_NAME, TIMESTAMP_PREFIXES, Kind, answer_to
-from lakeformat.config.hudi import hudi_names
-from lakeformat.config.option import WRITE, Effect
+from lakeformat.config.answers import BY_NAME, TIMESTAMP_PREFIXES
+from lakeformat.config.clustering_settings import ClusteringOptions
+from lakeformat.config.merge_settings import MergeOptions
+from lakeformat.config.option import Effect
 from lakeformat.config.read_settings import ReadOptions
+from lakeformat.config.verdicts import judge
 from lakeformat.config.write_settings import WriteOptions
-from lakeformat.errors import InvalidOptionError, nearest
+from lakeformat.errors import InvalidOptionError
 
 __all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve"]
 
 _LOG: Final = logging.getLogger("lakeformat.config")
-
-#: What Spark itself puts among the options of a source.
-_SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema", "checkpointlocation", "queryname"})
-#: How alike two of Hudi's long names are (0 to 1) of which one must be meant for the other.
-_MISSPELT: Final = 0.9
-#: What a table is made without if the option's name is misspelt -> the option, and what a name like it contains.
-_ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "a record key": (WRITE + "recordkey.field", ("recordkey", "primarykey")),
-    "partitions": (WRITE + "partitionpath.field", ("partitionpath", "partitionfield", "partitionby")),
-    "an ordering field": ("hoodie.table.ordering.fields", ("precombine", "orderingfield")),
-}
-_SECRETS: Final = ("secret", "password", "token", "credential", "key_id", "access_key", "sas", "encryption")
 
 #: Of which table what has been told already; in this process.
 _TOLD: Final[set[tuple[str, str]]] = set()
@@ -60,6 +49,16 @@ class Options:
         """How a write works."""
         return WriteOptions.of(self.__getitem__)
 
+    @cached_property
+    def merge(self) -> MergeOptions:
+        """Which merge rule is asked for."""
+        return MergeOptions.of(self.__getitem__)
+
+    @cached_property
+    def clustering(self) -> ClusteringOptions:
+        """What is clustered, and in what portions."""
+        return ClusteringOptions.of(self.__getitem__, self.given)
+
     @property
     def lock_seconds(self) -> float:
         """How long a write waits for the table's lock."""
@@ -84,115 +83,27 @@ def resolve(
         reads: for a read alone: what a write would not do is not told.
 
     Raises:
-        InvalidOptionError: a bad value, an unknown option of ours (with the nearest known), one option given
-            twice with different values, an option that asks for what is not built, or a name like that of the
-            record key's, partitions' or ordering option where that is not given. Any other unknown ``hoodie.*``
-            option only logs a warning, so that jobs written for other releases run.
+        InvalidOptionError: names every option that is refused, each with its cure: a bad value, an unknown option of
+            ours (with the nearest known), one option given twice with different values, an option that asks for what is
+            not built, or a name like that of the record key's, partitions' or ordering option where that is not given.
+            Any other unknown ``hoodie.*`` option only logs a warning, so that jobs written for other releases run.
     """
-    allowed = frozenset(effects)
-    where = raw.get("where")
-    if where is not None and not isinstance(where, str):  # Its text would be taken for SQL.
-        raise InvalidOptionError(f"option where is of type {type(where).__name__}; write text, or give it to the read")
-    texts = [(str(name).lower(), _text(value)) for name, value in raw.items() if value is not None]
-    prefix = dict(texts).get("hoodie.datasource.write.commitmeta.key.prefix", "_").lower()
-    values: dict[str, Any] = {}
-    said: dict[str, tuple[str, str]] = {}
-    extra: dict[str, str] = {}
-    others: dict[str, str] = {}
-    for name, text in texts:
-        option = BY_NAME.get(name)
-        if option is None:
-            if prefix and name.startswith(prefix):
-                extra[name] = _redacted(name, text)
-            else:
-                others[name] = text
-            continue
-        if option.effect not in allowed:
-            continue
-        try:
-            value = option.parse(text)
-        except ValueError as error:
-            raise InvalidOptionError(f"option {name}={text!r} is not valid: {error}") from None
-        if option.key in values and values[option.key] != value:
-            other, other_text = said[option.key]
-            raise InvalidOptionError(
-                f"options {other}={other_text!r} and {name}={text!r} mean the same and differ; give one of them"
-            )
-        values[option.key], said[option.key] = value, (name, text)
-    timestamp = {name: others.pop(name) for name in list(others) if _of_timestamps(name)}
-    missing = [role for role, (key, _) in _ROLES.items() if Effect.TABLE in allowed and not values.get(key)]
-    for says, names in _pass_over(others, missing, table).items():
-        if not reads:
+    judged = judge(raw, effects=frozenset(effects))
+    errors = [verdict.error for verdict in judged.verdicts if verdict.error]
+    if errors:
+        raise InvalidOptionError(errors[0] if len(errors) == 1 else _joined(errors))
+    for verdict in judged.verdicts:
+        if verdict.warning:
+            _tell(table, verdict.name.lower(), verdict.warning)
+    if not reads:
+        for says, names in judged.without_effect.items():
             _tell(table, says, f"no effect of {', '.join(names)}: {says}")
-    return Options(values, extra, timestamp)
+    return Options(judged.values, judged.extra_metadata, judged.timestamp)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    if isinstance(value, datetime):
-        return value.isoformat(" ", "microseconds")  # With its fraction: that moment, not the end of its second.
-    return str(value)
-
-
-def _of_timestamps(name: str) -> bool:
-    if not name.startswith(TIMESTAMP_PREFIXES):
-        return False
-    if answer_to(name) is None:  # It would change the partitions' folders.
-        known = [known for known in hudi_names() if known.startswith(TIMESTAMP_PREFIXES)]
-        raise InvalidOptionError(f"unknown option {name!r}{nearest(name, known)}; see OPTIONS.md")
-    return True
-
-
-def _pass_over(options: Mapping[str, str], missing: Iterable[str], table: str) -> Mapping[str, Sequence[str]]:
-    """Refuse options that lakeformat does not have, or pass them over: what a write will not do, and for whom."""
-    told: dict[str, list[str]] = {}
-    for name, text in options.items():
-        answer = answer_to(name)
-        harmless = answer is not None and text.strip().lower() in answer.harmless
-        if answer is None:
-            _check_unknown(name, missing, table)
-        elif answer.kind is Kind.PASSED:
-            if name not in hudi_names() and (hint := _hint(name)):
-                _tell(table, name, f"option {name} is not known and has no effect{hint}")
-        elif answer.kind is Kind.TOLD and not harmless:
-            told.setdefault(answer.says, []).append(name)
-        elif not harmless:
-            cure = f" and {answer.cure}" if answer.cure else ""
-            raise InvalidOptionError(
-                f"option {name}={_redacted(name, text)} asks for what lakeformat does not do: {answer.says}; "
-                f"leave it out{cure}"
-            )
-    return told
-
-
-def _check_unknown(name: str, missing: Iterable[str], table: str) -> None:
-    if name in _SPARKS or name.startswith(("spark.", "fs.")):
-        return
-    if not name.startswith("hoodie."):
-        hint = nearest(name, BY_NAME) or _part_of(name)
-        raise InvalidOptionError(f"unknown option {name!r}{hint}; docs/options.md has them all")
-    for role in missing:
-        key, stems = _ROLES[role]
-        squeezed = name.replace(".", "").replace("_", "")
-        names = (key, *BY_NAME[key].aliases)
-        if any(stem in squeezed for stem in stems) or nearest(name, names, _MISSPELT):
-            raise InvalidOptionError(
-                f"option {name} is not known, and no other option names {role}; did you mean {key!r}?"
-            )
-    _tell(table, name, f"option {name} is not known and has no effect{_hint(name)}")
-
-
-def _part_of(word: str) -> str:
-    """The shortest option that has the word between its dots, as ``hoodie.index.type`` has ``index``."""
-    found = min((name for name in BY_NAME if word in name.split(".")), key=len, default=None)
-    return "" if found is None else f"; did you mean {found!r}?"
-
-
-def _hint(name: str) -> str:
-    return nearest(name, (*BY_NAME, *hudi_names()), _MISSPELT)
+def _joined(errors: Sequence[str]) -> str:
+    numbered = "; ".join(f"({number}) {error}" for number, error in enumerate(errors, 1))
+    return f"{len(errors)} options are refused: {numbered}; to ask before a job runs: lakeformat options check"
 
 
 def _tell(table: str, about: str, text: str) -> None:
@@ -205,7 +116,3 @@ def _tell(table: str, about: str, text: str) -> None:
         _TOLD.add(known)
         text = f"table {table}: {text}"
     _LOG.warning("%s", text)
-
-
-def _redacted(name: str, text: str) -> str:
-    return "***" if any(mark in name for mark in _SECRETS) else text

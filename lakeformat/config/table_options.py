@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakeformat.config.option import WRITE, Effect, Option, fields, flag, one_of
+from lakeformat.config.option import WRITE, Effect, Option, fields, flag, merge_strategy, mergers, one_of
 
 __all__ = ["TABLE_OPTIONS"]
 
@@ -106,6 +106,28 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         one_of("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
         None,
         ("merge_mode", "hoodie.record.merge.mode"),
+    ),
+    Option(
+        "hoodie.write.record.merge.strategy.id",
+        "The same by Hudi's ids: that of commit-time ordering asks for it; those of event-time ordering and of payload "
+        "classes leave the rule to the ordering column and the payload class.",
+        Effect.TABLE,
+        merge_strategy,
+        None,
+        (
+            WRITE + "record.merger.strategy",
+            "hoodie.record.merge.strategy.id",
+            "hoodie.compaction.record.merger.strategy",
+        ),
+    ),
+    Option(
+        "hoodie.write.record.merge.custom.implementation.classes",
+        "Hudi's own mergers, whose rules are built: HoodieAvroRecordMerger, HoodieSparkRecordMerger, "
+        "DefaultSparkRecordMerger, OverwriteWithLatestSparkRecordMerger; the rule is chosen by the options above.",
+        Effect.TABLE,
+        mergers,
+        (),
+        (WRITE + "record.merger.impls",),
     ),
     Option(
         "hoodie.table.cdc.enabled",

@@ -20,7 +20,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.data_block import avro_rows, parquet_rows
 from lakeformat.files.delete_block import deletes
-from lakeformat.files.footers import vanished
+from lakeformat.files.gone import gone
 from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
@@ -151,4 +151,4 @@ def _opened(storage: Storage, path: str) -> Any:
     try:
         return storage.open_input(path)
     except FileNotFoundError:
-        raise vanished(path) from None
+        raise gone(storage, path) from None

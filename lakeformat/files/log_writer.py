@@ -19,13 +19,16 @@ from lakeformat.codec.log_envelope import block_bytes
 from lakeformat.codec.roaring import encode_positions
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["BaseRows", "change_block", "delete_block", "parquet_block", "rollback_block"]
+__all__ = ["BaseRows", "change_block", "delete_block", "delete_blocks_hold", "parquet_block", "rollback_block"]
 
 #: Branches of an ordering value's union, as Avro writes them.
-_INT, _LONG, _STRING, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 12))
+_INT, _LONG, _STRING, _DECIMAL, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 9, 12))
 #: ``IntWrapper`` of 0: delete whatever is there (Hudi: ``OrderingValues.getDefault``).
 _WHATEVER: Final = _INT + b"\0"
 _PRESENT: Final = b"\x02"
+#: Every decimal is stored with so many digits before and behind the point, in so many bytes (Hudi: ``DecimalWrapper``).
+_DIGITS: Final = 15
+_DECIMAL_BYTES: Final = 13
 _FIXED: Final[Mapping[pa.DataType, tuple[bytes, str]]] = {
     pa.bool_(): (bytes([2]), "u1"),
     pa.float32(): (bytes([8]), "<f4"),
@@ -143,10 +146,21 @@ def _orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
     )
 
 
+def delete_blocks_hold(kind: pa.DataType) -> bool:
+    """Return whether delete blocks can hold every ordering value of a type."""
+    if pa.types.is_decimal(kind):
+        return bool(kind.scale <= _DIGITS and kind.precision - kind.scale <= _DIGITS)
+    whole = pa.types.is_int32(kind) or pa.types.is_int64(kind) or pa.types.is_date32(kind)
+    return bool(whole or pa.types.is_timestamp(kind) or pa.types.is_string(kind) or kind in _FIXED)
+
+
 def _wrapped(column: pa.Array) -> pa.Array:
-    """Branch and value; null where the column is. Timestamps go as the long they are, as Hudi's records hold them."""
+    """Branch and value; null where the column is.
+
+    Timestamps and dates go as the integers that Hudi's records hold: of a ``DateWrapper`` Hudi 1.x can read nothing.
+    """
     kind = column.type
-    if kind == pa.int32():
+    if kind == pa.int32() or pa.types.is_date32(kind):
         return joined(_INT, integers(column))
     if kind == pa.int64() or pa.types.is_timestamp(kind):
         return joined(_LONG, integers(column))
@@ -155,6 +169,21 @@ def _wrapped(column: pa.Array) -> pa.Array:
     if kind in _FIXED:
         branch, form = _FIXED[kind]
         return joined(branch, plain_bytes(column, form))
+    if pa.types.is_decimal(kind):
+        return joined(_DECIMAL, sized(_unscaled(column)))
     raise SchemaMismatchError(
-        f"an ordering field of type {kind} has no known form in delete blocks; order by a number, a text or a timestamp"
+        f"an ordering field of type {kind} has no known form in delete blocks; order by a number, a date, a text or a "
+        "timestamp"
     )
+
+
+def _unscaled(column: pa.Array) -> pa.Array:
+    """Encode decimals as the one type that delete blocks have for them."""
+    try:
+        wide = column.cast(pa.decimal128(2 * _DIGITS, _DIGITS))
+    except pa.ArrowInvalid:
+        raise SchemaMismatchError(
+            f"an ordering value of type {column.type} has more than {_DIGITS} digits on one side of the point, which "
+            "delete blocks cannot hold; order by another column"
+        ) from None
+    return AvroEncoder().encoded(wide, {"type": "fixed", "name": "decimal", "size": _DECIMAL_BYTES})

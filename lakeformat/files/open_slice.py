@@ -15,7 +15,8 @@ from lakeformat.codec.conform import conform
 from lakeformat.codec.log_block import LogBlock
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.batch_rows import OpenParquet
-from lakeformat.files.footers import open_parquet, repeated_texts, row_batches, vanished
+from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
+from lakeformat.files.gone import gone
 from lakeformat.files.log_reader import decode_blocks, may_point, plan_blocks
 from lakeformat.files.slice_columns import base_may_win, points_to_rows
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, groups_with_keys
@@ -82,7 +83,7 @@ class OpenSlice:
             try:
                 source = stack.enter_context(storage.open_input(piece.base.path))
             except FileNotFoundError:
-                raise vanished(piece.base.path) from None
+                raise gone(storage, piece.base.path) from None
             self.parquet = stack.enter_context(open_parquet(source, piece.base.path))
 
     @property

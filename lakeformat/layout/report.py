@@ -20,6 +20,7 @@ from lakeformat.layout.boxes import Axis, Boxes, Ranks, Spans, around, of_files,
 from lakeformat.layout.curve import Positions, Strategy, fit
 from lakeformat.layout.cut import cut
 from lakeformat.layout.estimates import NOW, Estimate, Estimates, percent
+from lakeformat.model.one_line import OneLine
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -48,8 +49,8 @@ class Sample:
     files: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutReport(Estimates):
+@dataclass(frozen=True, slots=True, repr=False)
+class LayoutReport(OneLine, Estimates):
     """What filters skip now and in other layouts; ``str()`` is a table. Its attributes are those of `Estimates`."""
 
     def __str__(self) -> str:

@@ -10,7 +10,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["any_within", "deleted_rows", "key_codes", "last_of_each", "latest_rows", "ordering_ranks", "stored_wins"]
+__all__ = [
+    "any_within",
+    "deleted_rows",
+    "key_codes",
+    "last_of_each",
+    "latest_rows",
+    "ordering_ranks",
+    "pair_keys",
+    "pair_rows",
+    "stored_wins",
+]
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -110,3 +120,35 @@ def deleted_rows(flags: Any | None, rows: int) -> Mask:
     if flags is None:
         return np.zeros(rows, bool)
     return np.asarray(pc.fill_null(flags, False)).astype(bool)
+
+
+def pair_keys(left: pa.Array, right: pa.Array) -> tuple[Ints, Ints]:
+    """Return the positions of equal texts on both sides, as `pair_rows` does."""
+    codes = np.asarray(pa.concat_arrays([left, right]).dictionary_encode().indices).astype(np.int64)
+    return pair_rows(codes[: len(left)], codes[len(left) :])
+
+
+def pair_rows(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Return the positions of equal codes on both sides: the first of one code with the first of the other, and so on.
+
+    Positions on the right ascend.
+
+    >>> pair_rows(np.array([7, 5, 7]), np.array([5, 7, 7, 7]))
+    (array([1, 0, 2]), array([0, 1, 2]))
+    """
+    most = max(len(left), len(right), 1)
+    one, other = (codes * most + _occurrence(codes) for codes in (left, right))
+    _, at, found = np.intersect1d(one, other, assume_unique=True, return_indices=True)
+    order = np.argsort(found, kind="stable")
+    return at[order], found[order]
+
+
+def _occurrence(codes: Ints) -> Ints:
+    """Return how many equal codes come before each one."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1) != 0)
+    counts = np.diff(np.append(starts, len(codes)))
+    found = np.empty(len(codes), np.int64)
+    found[order] = np.arange(len(codes)) - np.repeat(starts, counts)
+    return found

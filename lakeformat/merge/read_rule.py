@@ -50,8 +50,12 @@ class ReadRule:
 
     def needed_of_logs(self) -> tuple[str, ...]:
         """The same of log blocks beside the record key, as far as they have these columns."""
-        marker = (self.delete_field,) if self.delete_field else ()
-        return tuple(dict.fromkeys((*self.needed_of_base(by_position=True), IS_DELETED, OPERATION, *marker)))
+        return tuple(dict.fromkeys((*self.needed_of_base(by_position=True), *self.deleting_columns)))
+
+    @property
+    def deleting_columns(self) -> tuple[str, ...]:
+        """Columns whose values make deletes of a log block's rows."""
+        return (IS_DELETED, OPERATION, *((self.delete_field,) if self.delete_field else ()))
 
 
 def read_rule(settings: MergeSettings) -> ReadRule:

@@ -22,7 +22,7 @@ from lakeformat.merge.read_rule import ReadRule
 from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.record import RECORD_KEY
 
-__all__ = ["Versions", "field_values", "known_values", "versions_of"]
+__all__ = ["Versions", "deletes_whatever", "field_values", "known_values", "versions_of"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -140,7 +140,7 @@ def _deletes(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored: pa.Sch
         ordering=ordering,
         deleted=every,
         listed=every,
-        unconditional=every if rule.by_payload else _all_default(ordering, count),
+        unconditional=every if rule.by_payload else deletes_whatever(ordering, count),
         row=np.full(count, -1),
         position=_positions(part, count),
         rows=schema.empty_table(),
@@ -164,7 +164,7 @@ def _records(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
         ordering=ordering,
         deleted=deleted,
         listed=np.zeros(len(keys), bool),
-        unconditional=deleted if rule.by_payload else deleted & _all_default(ordering, len(keys)),
+        unconditional=deleted if rule.by_payload else deleted & deletes_whatever(ordering, len(keys)),
         row=np.where(deleted, -1, np.cumsum(~deleted) - 1),
         position=_positions(part, len(keys)),
         rows=rows,
@@ -218,8 +218,11 @@ def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
     return field_values(schema.empty_table(), name).type
 
 
-def _all_default(ordering: Sequence[pa.ChunkedArray], count: int) -> Mask:
-    """Where no ordering field says anything: Hudi's default is null, and the ``Integer`` 0."""
+def deletes_whatever(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int) -> Mask:
+    """Return which deletes readers of log files take for "delete whatever is there", by their ordering values.
+
+    No ordering field says anything: Hudi's default is null, and the ``Integer`` 0 of a single field.
+    """
     found = np.ones(count, bool)
     for column in ordering:
         found &= np.asarray(pc.is_null(column))

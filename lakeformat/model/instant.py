@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Final, TypeAlias
 
-from lakeformat.errors import InvalidOptionError
+from lakeformat.errors import InvalidInputError, InvalidOptionError
 
 __all__ = [
     "COMMIT_ACTIONS",
@@ -22,6 +22,7 @@ __all__ = [
     "Instant",
     "State",
     "VisibleInstants",
+    "check_instant_time",
     "format_instant_time",
     "next_instant_time",
     "parse_as_of",
@@ -130,6 +131,20 @@ def next_instant_time(now_ms: int, newest: str | None, zone: tzinfo | None) -> s
     after = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
     after += timedelta(milliseconds=int(newest[14:] or 999) + 1)
     return f"{after:%Y%m%d%H%M%S}{after.microsecond // 1000:03d}"
+
+
+def check_instant_time(said: object, verb: str) -> None:
+    """Refuse what is not an instant time as text; whether there is such an instant is another question.
+
+    Raises:
+        InvalidInputError: names the verb, and where instant times are listed.
+    """
+    if not isinstance(said, str):
+        sql = f'; for a version number write lakeformat.sql("restore table t to version as of {said}", t=table)'
+        raise InvalidInputError(
+            f"{verb}({said!r}) is given {type(said).__name__}, and takes an instant time as text, such as "
+            f"history()[0].instant_time{sql if verb == 'restore' and isinstance(said, int) else ''}"
+        )
 
 
 #: What readers may name an instant by.

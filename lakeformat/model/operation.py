@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.model.instant import Action
 
-__all__ = ["Operation", "OperationTraits"]
+__all__ = ["Operation", "OperationTraits", "operation_of"]
 
 
 class Operation(enum.Enum):
@@ -85,3 +86,20 @@ _TRAITS: Final[Mapping[Operation, OperationTraits]] = {
     Operation.CLUSTER: OperationTraits(joins=True, action=_REPLACE),
     Operation.COMPACT: OperationTraits(joins=True, shares=True, action=Action.COMPACTION),
 }
+
+
+def operation_of(said: Operation | str) -> Operation:
+    """Return the operation of a name, in any letter case.
+
+    Raises:
+        InvalidInputError: there is no such operation.
+    """
+    if isinstance(said, Operation):
+        return said
+    known = {operation.value: operation for operation in Operation}
+    found = known.get(str(said).lower())
+    if found is None:
+        raise InvalidInputError(
+            f"operation {said!r} is not known{nearest(str(said), known)}; give one of {', '.join(known)}"
+        )
+    return found

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import open_parquet, repeated_texts, row_batches, vanished
+from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
+from lakeformat.files.gone import gone
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
@@ -147,7 +148,7 @@ def _rows_of_file(
             for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
                 yield batch if shape is None else shape.restored(batch, names, part.instant_time)
     except FileNotFoundError:
-        raise vanished(part.path) from None
+        raise gone(storage, part.path) from None
 
 
 def _asked(query: ReadQuery) -> list[str]:

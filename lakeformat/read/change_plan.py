@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
 
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError
+from lakeformat.index.bucket import bucket_of
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName, join_path
 from lakeformat.model.instant import Instant
@@ -29,10 +31,11 @@ from lakeformat.table_state.slices import slices_of
 from lakeformat.table_state.snapshot import Names, Snapshot, log_positions, table_schema
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["ChangePlan", "GroupChange", "plan_changes"]
+__all__ = ["ChangePlan", "GroupChange", "meetings", "plan_changes"]
 
 #: Modes whose change data holds images; the third, OP_KEY_ONLY, tells nothing that the slices do not.
 LOGGED_MODES: Final = frozenset({ChangeLogging.DATA_BEFORE_AFTER, ChangeLogging.DATA_BEFORE})
+_MOST_BUCKETS: Final = 100_000
 #: Operations (in capitals) that make no new rows.
 _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 
@@ -43,21 +46,28 @@ class GroupChange:
 
     Attributes:
         instant_time: the commit's: rows that it wrote hold it.
+        partition_path: of the file group.
         before: the group's slice before the commit; None where there was none, or no row of it matters.
         after: the slice afterwards; None where the commit hid the group.
         inserts_only: whether the commit says that it only added rows.
         logged: files of change data that hold the images before, or both (`LOGGED_MODES`).
         appended: the log files, if it wrote nothing else: only rows of their keys may have changed.
         lost: which slice is not there any more, so that the change data is all there is; "" for none.
+        may_delete, may_insert: False where the commit's statistics say that it took out no row, or added none.
+        bucket: number of the file group in a table of buckets.
     """
 
     instant_time: str
+    partition_path: str
     before: Part | None
     after: Part | None
     inserts_only: bool = False
     logged: tuple[LogFile, ...] = ()
     lost: str = ""
     appended: tuple[LogFile, ...] = ()
+    may_delete: bool = True
+    may_insert: bool = True
+    bucket: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -98,17 +108,53 @@ class ChangePlan:
         """The same; no columns if nobody has ever said."""
         return pa.schema([]) if self.schema is None else self.schema
 
-    def packed(self, most_bytes: int) -> list[tuple[GroupChange, ...]]:
-        """The changes in order, in portions of up to so many bytes, or one change."""
-        portions: list[list[GroupChange]] = []
+    def by_commit(self) -> Iterator[tuple[GroupChange, ...]]:
+        """Yield what each commit did, in order."""
+        for _, changes in groupby(self.changes, key=lambda change: change.instant_time):
+            yield tuple(changes)
+
+    def packed(self, most_bytes: int) -> list[tuple[tuple[GroupChange, ...], ...]]:
+        """Cut the changes, in order, into portions of up to so many bytes, or of one item.
+
+        An item is the change of one file group, or the changes of one commit that may delete a key in one group and
+        insert it into another: these are read together.
+        """
+        portions: list[list[tuple[GroupChange, ...]]] = []
         size = 0
-        for change in self.changes:
-            if not portions or size + change.size_bytes > most_bytes:
-                portions.append([])
-                size = 0
-            portions[-1].append(change)
-            size += change.size_bytes
+        for commit in self.by_commit():
+            for item in _items(commit):
+                more = sum(change.size_bytes for change in item)
+                if not portions or size + more > most_bytes:
+                    portions.append([])
+                    size = 0
+                portions[-1].append(item)
+                size += more
         return [tuple(portion) for portion in portions]
+
+
+def meetings(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
+    """Return the sets of a commit's changes in which one may delete a key that another one inserts.
+
+    Any two groups may share a key, but for different buckets of one partition.
+    """
+    concerned = [change for change in changes if change.may_delete or change.may_insert]
+    partitions = {change.partition_path for change in concerned}
+    apart = len(partitions) == 1 and all(change.bucket is not None for change in concerned)
+    sets: dict[int | None, list[GroupChange]] = {}
+    for change in concerned:
+        sets.setdefault(change.bucket if apart else None, []).append(change)
+    return [tuple(some) for some in sets.values() if len(some) > 1 and _meet(some)]
+
+
+def _meet(changes: Sequence[GroupChange]) -> bool:
+    return any(change.may_delete for change in changes) and any(change.may_insert for change in changes)
+
+
+def _items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, ...]]:
+    """Yield the changes of a commit that are read together, then the others one by one."""
+    together = meetings(commit)
+    yield from together
+    yield from ((change,) for change in commit if not any(change in some for some in together))
 
 
 def plan_changes(
@@ -227,7 +273,8 @@ class _Range:
                 old = before.part(group)
                 if old is None:
                     raise self._gone(join_path(group.partition_path, group.file_id), instant)
-                yield GroupChange(instant.time, old, None)
+                bucket = _bucket(group.file_id)
+                yield GroupChange(instant.time, group.partition_path, old, None, may_insert=False, bucket=bucket)
                 continue
             mine = [stat for stat in stats[group] if stat.path]
             if not mine:
@@ -237,9 +284,27 @@ class _Range:
             if lost and not logged:
                 raise self._gone(lost, instant)
             only = all(stat.is_base and not stat.num_updates and not stat.num_deletes for stat in mine)
+            if self._config.change_logging is ChangeLogging.DATA_BEFORE and not lost:
+                logged = ()  # The rows after are found by key, which does not tell rows with one key apart.
             said = str(self._gone(lost, instant)) if lost else ""
             new = after.part(group) if all(stat.path in self._paths for stat in mine) else None
-            yield GroupChange(instant.time, before.part(group), new, only, logged, said, self._appended(group, mine))
+            old, appended = before.part(group), self._appended(group, mine)
+            # Keys of a table of buckets are looked up in no file, so that all rows of a log file may be new.
+            bucket = _bucket(group.file_id)
+            counts_inserts = bool(old) and not (appended and bucket is not None)
+            yield GroupChange(
+                instant.time,
+                group.partition_path,
+                old,
+                new,
+                only,
+                logged,
+                said,
+                appended,
+                may_delete=bool(old or lost) and any(stat.num_deletes for stat in mine),
+                may_insert=not counts_inserts or any(stat.num_inserts for stat in mine),
+                bucket=bucket,
+            )
 
     def _slices(self, groups: Sequence[FileGroupId], hidden: frozenset[str]) -> _At:
         """The groups' slices where some commits have not happened."""
@@ -305,6 +370,12 @@ class _At:
         if piece.logs or piece.base is None:
             return SlicePart(piece, self.snapshot.merging(piece))
         return FilePart(piece.base.path, piece.base.size_bytes, shape=self.snapshot.shape(piece.base))
+
+
+def _bucket(file_id: str) -> int | None:
+    """Return the bucket in a file id. A random id that begins with eight digits is hardly ever so small a number."""
+    found = bucket_of(file_id)
+    return found if found is not None and found < _MOST_BUCKETS else None
 
 
 def _touched(metadata: CommitMetadata) -> tuple[FileGroupId, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import pyarrow as pa
 
+from lakeformat.config.other_arguments import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.predicate import Where
 from lakeformat.read.scan import Scan, scan_of
@@ -17,8 +18,17 @@ from lakeformat.table_state.snapshot import ChangeRange, Snapshot
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    from typing_extensions import Unpack
 
-__all__ = ["Changes"]
+__all__ = ["ChangeArguments", "Changes"]
+
+
+class ChangeArguments(TypedDict, total=False):
+    """Arguments that every way of reading changes takes; see `lakeformat.Table.scan`."""
+
+    limit: int | None
+    meta_columns: bool | None
+    time_zone: str | None
 
 
 @dataclass(frozen=True)
@@ -54,41 +64,32 @@ class Changes:
         self,
         columns: Sequence[str] | str | None = None,
         where: Where | None = None,
-        *,
-        limit: int | None = None,
-        meta_columns: bool | None = None,
-        time_zone: str | None = None,
+        **how: Unpack[ChangeArguments],
     ) -> Scan:
         """What is wanted of these rows, not read yet; arguments and errors as of `lakeformat.Table.scan`."""
-        return scan_of(
-            self.storage,
-            self.snapshot,
-            self.options,
-            columns,
-            where,
-            limit=limit,
-            meta_columns=meta_columns,
-            time_zone=time_zone,
-        )
+        check_arguments(how, ("columns", "where", *ChangeArguments.__annotations__))
+        return scan_of(self.storage, self.snapshot, self.options, columns, where, **how)
 
     def to_batches(
-        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Any
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ChangeArguments]
     ) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow batches; arguments as of `scan`."""
         return self.scan(columns, where, **how).to_batches()
 
-    def to_arrow(self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Any) -> pa.Table:
+    def to_arrow(
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ChangeArguments]
+    ) -> pa.Table:
         """The rows in memory."""
         return self.scan(columns, where, **how).to_arrow()
 
     def to_pandas(
-        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Any
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ChangeArguments]
     ) -> pd.DataFrame:
         """The rows as a pandas frame."""
         return self.scan(columns, where, **how).to_pandas()
 
     def to_polars(
-        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Any
+        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ChangeArguments]
     ) -> pl.DataFrame:
         """The rows as a polars frame."""
         return self.scan(columns, where, **how).to_polars()

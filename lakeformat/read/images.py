@@ -2,39 +2,48 @@
 
 A row was written by a commit if its commit time says so: it is an update where the slice before has its key, else an
 insert. What the slice before has and the one after has not was deleted. A version that loses and still fills fields of
-the one that stays (partial updates) is no change here. Memory: of one file group at a time, the rows that changed and,
-where rows were deleted or there are log files, its keys and their commit times. Where a commit only appended, the rows
-of the keys in its blocks, before and after: each slice is read once, no other row is kept.
+the one that stays (partial updates) is no change here. Within a commit the deletes come first, and a key that one file
+group loses and another one gains is one update; see `lakeformat.read.image_order`.
+
+Memory: of one file group at a time, the rows that changed and, where rows were deleted or there are log files, its
+keys and their commit times. Where a commit only appended, the rows of the keys in its blocks, before and after: each
+slice is read once, no other row is kept. Where a commit deletes from one file group and changes others, also up to
+64 MB of the rows that changed in these; more of them go into a temporary folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
-from lakeformat.files.footers import open_parquet, vanished
+from lakeformat.files.footers import open_parquet
+from lakeformat.files.gone import gone
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
 from lakeformat.files.slice_reader import read_appended
 from lakeformat.merge.log_records import LogDeletes
+from lakeformat.merge.order import pair_keys
 from lakeformat.model.instant import AsOf
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from lakeformat.predicate import Always, And, Comparison, Predicate, bind
 from lakeformat.read.batches import read_split
-from lakeformat.read.change_plan import ChangePlan, GroupChange, plan_changes
+from lakeformat.read.change_plan import ChangePlan, GroupChange, meetings, plan_changes
+from lakeformat.read.image_order import KEY, PARTITION, in_order
 from lakeformat.read.incremental import bounds_of
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.splits import FilePart, Part, SlicePart, Split
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 
-__all__ = ["ChangeImages", "change_images", "image_columns", "image_schema", "read_group_change"]
+__all__ = ["ChangeImages", "change_images", "image_columns", "image_schema", "read_changes"]
 
 #: Of change data that tells keys.
 _LOGGED_KEY: Final = "record_key"
@@ -55,8 +64,9 @@ def image_schema(columns: pa.Schema) -> pa.Schema:
 class ChangeImages:
     """Every change that the commits of a range made: op, ts_ms, before and after.
 
-    Commits come in the order in which they completed; within one, changes come in no order. Nothing is read before it
-    is asked for.
+    Commits come in the order in which they completed. Within one the deletes come first, and a key that is there before
+    and after is one update, also if its partition changes. So a replica that applies the changes in this order, by key,
+    equals the table. Nothing is read before it is asked for.
     """
 
     storage: Storage
@@ -87,9 +97,8 @@ class ChangeImages:
             InstantNotAvailableError, CorruptTableError: while batches are read, a file is gone or damaged.
         """
         table, wanted = self.plan.table, image_columns(self.plan, columns)
-        batches = (
-            batch for change in self.plan.changes for batch in read_group_change(self.storage, change, table, wanted)
-        )
+        commits = self.plan.by_commit()
+        batches = (batch for commit in commits for batch in read_changes(self.storage, commit, table, wanted))
         return pa.RecordBatchReader.from_batches(image_schema(wanted), batches)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -118,17 +127,48 @@ def change_images(
     return ChangeImages(engine.storage, plan, options)
 
 
-def read_group_change(
-    storage: Storage, change: GroupChange, table: pa.Schema, columns: pa.Schema
+def read_changes(
+    storage: Storage, changes: Sequence[GroupChange], table: pa.Schema, columns: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """What one commit changed in one file group, in the shape of `image_schema`.
+    """Yield what one commit changed in some file groups, in the shape of `image_schema`.
 
     Args:
+        changes: of one commit; groups of which one may delete a key that another one inserts are all among them.
         table: the table's columns.
         columns: those of the images.
     """
-    rows, shaped = _Rows(storage, table, columns), _Images(change.instant_time, columns)
-    if change.logged and not set(columns.names).intersection(META_COLUMNS):
+    names = image_schema(columns).names
+    met = [change for some in meetings(changes) for change in some]
+    # Groups of which all rows go, and none comes back elsewhere, have nothing but deletes.
+    gone = [change for change in changes if change.after is None and not change.logged and change not in met]
+    mixed = [change for change in changes if change in met or (change.may_delete and change not in gone)]
+    others = [change for change in changes if change not in gone and change not in mixed]
+
+    def images(some: Sequence[GroupChange]) -> Iterator[pa.RecordBatch]:
+        for change in some:
+            yield from _group_images(storage, change, table, columns, by_slices=change in met)
+
+    ordered = in_order(images(mixed), _keyed(columns)) if len(mixed) > 1 or any(of.logged for of in mixed) else None
+    for batch in chain(images(gone), images(mixed) if ordered is None else ordered, images(others)):
+        yield batch.select(names)
+
+
+def _keyed(columns: pa.Schema) -> pa.Schema:
+    """Return the shape of an image behind its record key and partition path."""
+    return pa.schema([pa.field(KEY, pa.string()), pa.field(PARTITION, pa.string()), *image_schema(columns)])
+
+
+def _group_images(
+    storage: Storage, change: GroupChange, table: pa.Schema, columns: pa.Schema, *, by_slices: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield what one commit changed in one file group; deletes first, where the commit logged no changes.
+
+    Args:
+        by_slices: read the slices where they are there: change data need not tell keys.
+    """
+    rows, shaped = _Rows(storage, table, columns), _Images(change, columns)
+    use_log = change.logged and not set(columns.names).intersection(META_COLUMNS)
+    if use_log and (change.lost or not by_slices):
         yield from _logged(storage, rows, shaped, change)
     elif change.lost:
         raise InstantNotAvailableError(change.lost)
@@ -147,15 +187,13 @@ def read_group_change(
         else:
             old, new = rows.of_appended(grown, touched, change.instant_time)
         news, gone = _versions_apart(change.instant_time, old, new)
+        yield from (shaped.deleted(batch) for batch in _of_keys(old, gone).to_batches())
         yield from shaped.told(_of_keys(old, news), _of_keys(new, news))
-        for batch in _of_keys(old, gone).to_batches():
-            yield shaped.deleted(batch)
     else:
         old, new = rows.versions(change.before), rows.versions(change.after)
         news, gone = _versions_apart(change.instant_time, old, new)
+        yield from (shaped.deleted(batch) for batch in rows.matching(change.before, gone).to_batches())
         yield from shaped.told(rows.matching(change.before, news), rows.matching(change.after, news))
-        for batch in rows.matching(change.before, gone).to_batches():
-            yield shaped.deleted(batch)
 
 
 def _logged(storage: Storage, rows: _Rows, shaped: _Images, change: GroupChange) -> Iterator[pa.RecordBatch]:
@@ -191,6 +229,8 @@ def _by_counts(rows: _Rows, change: GroupChange, before: Part, after: Part) -> t
         return rows.table(before, Always(False)), written
     keys = _keys_of(written)
     old = rows.matching(before, keys)
+    if _is_doubled(keys) or _is_doubled(_keys_of(old)):
+        return None
     inserted = pc.sum(pc.invert(pc.is_in(keys, value_set=_keys_of(old)))).as_py() or 0
     return (old, written) if came == inserted else None
 
@@ -200,12 +240,32 @@ def _versions_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa
 
     A version need not be the commit's own: what it deleted may have hidden an older one.
     """
+    if _is_doubled(_keys_of(old)) or _is_doubled(_keys_of(new)):
+        return _doubled_apart(instant_time, old, new)
     keys, times = _keys_of(new), new.column(COMMIT_TIME).combine_chunks()
     at = pc.index_in(keys, value_set=_keys_of(old))
     was = old.column(COMMIT_TIME).combine_chunks().take(at)
     same = pc.and_(pc.fill_null(pc.equal(was, times), False), pc.not_equal(times, instant_time))
     gone = pc.invert(pc.is_in(_keys_of(old), value_set=keys))
     return keys.filter(pc.invert(same)), _keys_of(old).filter(gone)
+
+
+def _doubled_apart(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the same of rows some of whose keys are there several times: a key has changed if one of its rows has."""
+    before, after = _keys_of(old), _keys_of(new)
+    was, now = pair_keys(before, after)
+    times = (of.column(COMMIT_TIME).combine_chunks() for of in (old, new))
+    one, other = (of.take(pa.array(at)) for of, at in zip(times, (was, now), strict=True))
+    same = np.asarray(pc.and_(pc.fill_null(pc.equal(one, other), False), pc.not_equal(other, instant_time)))
+    left, right = np.ones(len(before), bool), np.ones(len(after), bool)
+    left[was[same.astype(bool)]] = right[now[same.astype(bool)]] = False
+    changed = pc.unique(pa.concat_arrays([before.filter(pa.array(left)), after.filter(pa.array(right))]))
+    is_there = pc.is_in(changed, value_set=after)
+    return changed.filter(is_there), changed.filter(pc.invert(is_there))
+
+
+def _is_doubled(keys: pa.Array) -> bool:
+    return bool(pc.count_distinct(keys).as_py() < len(keys))
 
 
 def _of_keys(rows: pa.Table, keys: pa.Array) -> pa.Table:
@@ -291,14 +351,15 @@ class _Rows:
             with self._storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
                 return int(parquet.metadata.num_rows)
         except FileNotFoundError:
-            raise vanished(part.path) from None
+            raise gone(self._storage, part.path) from None
 
 
 class _Images:
     """Makes change data out of rows."""
 
-    def __init__(self, instant_time: str, columns: pa.Schema) -> None:
-        self._time, self._schema, self._names = instant_time, image_schema(columns), columns.names
+    def __init__(self, change: GroupChange, columns: pa.Schema) -> None:
+        self._time, self._partition = change.instant_time, change.partition_path
+        self._schema, self._names = _keyed(columns), columns.names
 
     def deleted(self, before: pa.RecordBatch) -> pa.RecordBatch:
         return self._batch("d", before, None)
@@ -307,11 +368,12 @@ class _Images:
         return (self._batch("i", None, batch) for batch in after.to_batches() if batch.num_rows)
 
     def told(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows that were written, and what there was of their keys."""
-        at = pc.index_in(_keys_of(after), value_set=_keys_of(before))
-        known = pc.is_valid(at)
-        yield from self.paired(before.take(at.filter(known)), after.filter(known))
-        yield from self.inserted(after.filter(pc.invert(known)))
+        """Yield the images of the rows with some keys: all that there were before, and all that there are since."""
+        was, now = pair_keys(_keys_of(before), _keys_of(after))
+        left, right = (np.setdiff1d(np.arange(of.num_rows), at) for of, at in ((before, was), (after, now)))
+        yield from (self.deleted(batch) for batch in before.take(pa.array(left)).to_batches() if batch.num_rows)
+        yield from self.paired(before.take(pa.array(was)), after.take(pa.array(now)))
+        yield from self.inserted(after.take(pa.array(right)))
 
     def paired(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows that were updated, in the same order."""
@@ -320,9 +382,11 @@ class _Images:
             yield self._batch("u", old, new)
 
     def _batch(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> pa.RecordBatch:
-        count = next(batch.num_rows for batch in (before, after) if batch is not None)
-        columns = [pa.repeat(op, count), pa.repeat(self._time, count), self._image(before, count)]
-        return pa.record_batch([*columns, self._image(after, count)], schema=self._schema)
+        rows = before if after is None else after
+        assert rows is not None  # noqa: S101  One of the two is there.
+        count, keys = rows.num_rows, rows.column(RECORD_KEY)
+        columns = [keys, *(pa.repeat(text, count) for text in (self._partition, op, self._time))]
+        return pa.record_batch([*columns, self._image(before, count), self._image(after, count)], schema=self._schema)
 
     def _image(self, rows: pa.RecordBatch | None, count: int) -> pa.Array:
         field = self._schema.field("after")

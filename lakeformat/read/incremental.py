@@ -121,7 +121,10 @@ def _with_newest_columns(engine: Engine, snapshot: Snapshot, whole: Timeline) ->
 def bounds_of(since: AsOf | None, until: AsOf | None, config: TableConfig) -> Bounds:
     """The range that is asked for. Raises `InvalidOptionError`: no begin, or a bound that is none."""
     if since is None:
-        raise InvalidOptionError(f"an incremental query begins after an instant: set {BEGIN}, or 000 for everything")
+        raise InvalidOptionError(
+            'changes need a begin: give since="000" for everything, or since=an instant of history(), after which they '
+            f"begin; the option is {BEGIN}"
+        )
     everything = isinstance(since, str) and (since.strip().lower() == EVERYTHING or not since.strip().strip("0"))
     return Bounds(
         "" if everything else parse_as_of(since, config.zone, name=BEGIN),

@@ -158,8 +158,11 @@ class Reading:
     ) -> Changes | ChangeImages:
         """The rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
 
-        >>> changes = table.changes(since="000")  # doctest: +SKIP
-        >>> rows, seen = changes.to_arrow(), changes.until  # doctest: +SKIP
+        Examples:
+            >>> changes = table.changes(since="000")
+            >>> rows, seen = changes.to_arrow(), changes.until
+            >>> table.changes(since=seen).count()
+            0
 
         Args:
             since: exclusive; an instant, from table version 8 on a completion time, a date or a datetime; ``"000"`` for
@@ -202,9 +205,11 @@ class Reading:
     ) -> LayoutReport:
         """Which share of the files filters skip now, and would skip in other layouts. Nothing is written.
 
-        >>> report = table.layout_report(["x", "y"])  # doctest: +SKIP
-        >>> print(report)  # doctest: +SKIP
-        >>> report.to_png("layout.png")  # doctest: +SKIP
+        Examples:
+            >>> report = table.layout_report(["x", "y"])
+            >>> print(report)
+            300 rows in 3 files, judged by a sample of 300 rows...
+            >>> report.to_png("layout.png")
 
         Args:
             columns: to lay the rows out by; fields of structs by path (``a.b``).
@@ -225,13 +230,14 @@ class Reading:
             sample_rows=sample_rows,
         )
 
-    def history(self, limit: int | None = None) -> History:
+    def history(self, limit: int | None = None, *, actions: bool = False) -> History:
         """Completed commits, newest first.
 
         Args:
             limit: so many; by default all, those in the archive, too.
+            actions: list cleans, rollbacks, restores and savepoints, too.
         """
-        return read_history(self.engine.store, limit)
+        return read_history(self.engine.store, limit, actions=actions)
 
     def _repr_html_(self) -> str:
         """What notebooks show: what kind of table it is, how large, and its columns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakeformat.config.resolve import Options
+from lakeformat.model.instant import check_instant_time
 from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of
 from lakeformat.table_state.engine import Engine
 from lakeformat.transaction.result import WriteResult
@@ -90,6 +91,8 @@ class Clustering:
             UnsupportedTableError: it is meant for a way of execution that is not built.
             WriteConflictError: it runs already, or its files have changed since: then the plan is gone, too.
         """
+        if instant_time is not None:
+            check_instant_time(instant_time, "run_clustering")
         return self._session().run(instant_time)
 
     def cancel_clustering(self, instant_time: str) -> None:
@@ -99,4 +102,5 @@ class Clustering:
             InvalidInputError: no such plan is pending.
             WriteConflictError: it is running.
         """
+        check_instant_time(instant_time, "cancel_clustering")
         self._session().cancel(instant_time)

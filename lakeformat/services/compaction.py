@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakeformat.config.resolve import Options
+from lakeformat.model.instant import check_instant_time
 from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.compact.run import CompactSession, compact
 from lakeformat.table_state.engine import Engine
@@ -63,6 +64,8 @@ class Compaction:
             CorruptTableError: a file of the plan is missing.
             WriteConflictError: it runs already, or others have added to what it merges.
         """
+        if instant_time is not None:
+            check_instant_time(instant_time, "run_compaction")
         return self._compact_session().run(instant_time)
 
     def cancel_compaction(self, instant_time: str) -> None:
@@ -73,4 +76,5 @@ class Compaction:
             WriteConflictError: it is running; or log files have been written for a slice that it has opened, which
                 would be lost without it (table version 6).
         """
+        check_instant_time(instant_time, "cancel_compaction")
         self._compact_session().cancel(instant_time)

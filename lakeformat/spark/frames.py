@@ -21,7 +21,7 @@ from lakeformat.spark.conditions import column_of
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.native import check_skipping, native_scan, plan_native
-from lakeformat.spark.register import PUSHDOWN
+from lakeformat.spark.register import PUSHDOWN, use_this_python
 from lakeformat.spark.zones import in_session_zone
 from lakeformat.table import Table
 from lakeformat.table_state.engine import Engine, open_engine
@@ -136,6 +136,7 @@ def read(
         InvalidOptionError: an option is unknown or bad.
         SkippingError: with the option ``verify``, which first reads the table through the source.
     """
+    use_this_python(spark)
     resolved = resolve(options)
     engine = open_engine(path, resolved, **{**storage_options_of(path, options), **(storage_options or {})})
     resolved = resolved.with_values(meta_columns=meta_columns)

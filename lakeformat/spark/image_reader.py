@@ -18,7 +18,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
 from lakeformat.model.instant import AsOf
 from lakeformat.read.change_plan import ChangePlan, GroupChange, plan_changes
-from lakeformat.read.images import image_columns, read_group_change
+from lakeformat.read.images import image_columns, read_changes
 from lakeformat.read.incremental import bounds_of
 from lakeformat.read.json_text import json_text
 from lakeformat.spark.host import asked_engine, plain_errors
@@ -46,9 +46,13 @@ _ARROW: Final = pa.schema([(field.name, pa.string()) for field in IMAGE_SCHEMA])
 
 
 class ImagePartition(InputPartition):
-    """Some file groups' changes, with the table's columns and those of the images."""
+    """Some file groups' changes, with the table's columns and those of the images.
 
-    def __init__(self, changes: Sequence[GroupChange], table: pa.Schema, columns: pa.Schema) -> None:
+    Attributes:
+        changes: in items of `ChangePlan.packed`.
+    """
+
+    def __init__(self, changes: Sequence[tuple[GroupChange, ...]], table: pa.Schema, columns: pa.Schema) -> None:
         super().__init__(None)
         self.changes, self.table, self.columns = tuple(changes), table, columns
 
@@ -79,8 +83,8 @@ def check_image_options(options: Options) -> None:
 def read_images(storage: Storage, partition: ImagePartition) -> Iterator[pa.RecordBatch]:
     """One portion's changes, in a task."""
     with plain_errors(), reused_memory():
-        for change in partition.changes:
-            for batch in read_group_change(storage, change, partition.table, partition.columns):
+        for item in partition.changes:
+            for batch in read_changes(storage, item, partition.table, partition.columns):
                 texts = [json_text(batch.column(name)) for name in ("before", "after")]
                 yield pa.record_batch([batch.column("op"), batch.column("ts_ms"), *texts], schema=_ARROW)
 

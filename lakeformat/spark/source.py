@@ -89,7 +89,7 @@ class LakehouseSource(DataSource):
         if not any(self.options.get(name) for name in ("path", "paths")):
             with plain_errors():
                 raise InvalidOptionError(
-                    "no path given; Spark gives a Python source none of a table in its catalog, which can be neither "
+                    "no path given; Spark does not pass a path for catalog tables, which can be neither "
                     "read nor written: drop that table (its files stay), and write .load(path), .save(path) or create "
                     "temporary view ... using lakehouse options (path '...')"
                 )

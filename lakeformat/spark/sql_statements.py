@@ -101,8 +101,10 @@ class _Views:
 def sql(spark: SparkSession, text: str) -> DataFrame:
     """Run one statement; the frame has the rows of a query, or one row that tells what a write did.
 
-    >>> view(spark, "flights", "/data/flights")  # doctest: +SKIP
-    >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'")  # doctest: +SKIP
+    Examples:
+        >>> frame = view(spark, "flights", "/data/flights")
+        >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'").collect()[0].updated
+        75
 
     ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables made
     known by `view` or named by their path (``lakehouse.`/data/flights```); ``create table ... using lakehouse`` makes

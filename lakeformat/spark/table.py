@@ -1,8 +1,9 @@
 """A table whose rows travel to their file group by Spark's own shuffle (design: the exchanged way).
 
->>> table = LakehouseTable.forPath(spark, "s3://bucket/flights", recordkey="id")  # doctest: +SKIP
->>> table.upsert(changes).report["rows"]  # doctest: +SKIP
-{'incoming': 1000, 'inserted': 200, 'updated': 800, 'deleted': 0}
+Examples:
+    >>> table = LakehouseTable.forPath(spark, "/data/flights", recordkey="flight_id")
+    >>> table.upsert(changes).report["rows"]
+    {'incoming': 40, 'inserted': 20, 'updated': 20, 'deleted': 0}
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from lakeformat.config.other_arguments import refuses_others
 from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError
-from lakeformat.layout.report import LayoutReport
 from lakeformat.merge import MergeFunction
 from lakeformat.model.instant import AsOf
 from lakeformat.model.operation import Operation
@@ -34,19 +35,21 @@ from lakeformat.spark.compact import compactor_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.facts import Facts
 from lakeformat.spark.host import storage_secrets
+from lakeformat.spark.register import use_this_python
 from lakeformat.spark.types import arrow_schema
-from lakeformat.spark.zones import in_session_zone
 from lakeformat.statements import condition, delete_where, update
-from lakeformat.table import HistoryEntry, Table
+from lakeformat.table import Table
 from lakeformat.table_state.engine import Engine, open_engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.standing import check_free
+from lakeformat.transaction.hooks import hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.decide.job import WriteJob, plan_job
 from lakeformat.write.decide.merging import upsert_options
 from lakeformat.write.decide.table_settings import check_options, create_table, open_or_create
 from lakeformat.write.direct_session import closed_to
 from lakeformat.write.exchanged import ExchangedSession
+from lakeformat.write.rows.arrow_input import check_fillable, warn_of_rows
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.rows.stage import StageReader
@@ -64,6 +67,7 @@ __all__ = ["LakehouseTable"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPERATION: Final = "hoodie.datasource.write.operation"
+_checked: Final = refuses_others("; options are given to LakehouseTable.forPath(spark, path, ...)")
 
 
 class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
@@ -92,17 +96,21 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         Raises:
             InvalidOptionError: an option is unknown or bad.
         """
+        use_this_python(spark)
         given = dict(options)
         said = given.pop("storage_options", None) or {}
         resolved = resolve(given, table=path)
         return cls(spark, open_engine(path, resolved, **{**storage_options_of(path, given), **said}), resolved)
 
     @classmethod
-    def create(cls, spark: SparkSession, path: str, schema: StructType | DataFrame, **options: Any) -> LakehouseTable:
-        """Make an empty table.
+    def create(
+        cls, spark: SparkSession, path: str, schema: StructType | DataFrame, *, insert: bool = False, **options: Any
+    ) -> LakehouseTable:
+        """Make a table, empty unless ``insert`` says otherwise.
 
         Args:
             schema: its columns, or a DataFrame that has them.
+            insert: insert the DataFrame's rows. A table that has a commit already is refused.
             options: at least ``recordkey``; see `forPath`.
 
         Raises:
@@ -112,21 +120,20 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         table = cls.forPath(spark, path, **options)
         columns = incoming_schema(arrow_schema(getattr(schema, "schema", schema)))
         engine = table._engine
+        frame = schema if hasattr(schema, "schema") else None
+        if insert:
+            check_fillable(engine.store, has_rows=frame is not None)
         check_free(engine.storage)
         config = create_table(engine.store, table._options, columns, engine.clock)
         check_options(config, table._options, engine.storage.location)
+        if insert:
+            table.insert(frame)
+        elif frame is not None:
+            warn_of_rows(table.location, frame)
         return table
 
     def __repr__(self) -> str:
         return f"LakehouseTable({self._engine.storage.location!r})"
-
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Completed commits, newest first, as `lakeformat.Table.history`."""
-        return Table(self._engine.storage, self._options).history(limit)
-
-    def layout_report(self, columns: Sequence[str], **arguments: Any) -> LayoutReport:
-        """What layouts by these columns would let filters skip; see `lakeformat.Table.layout_report`."""
-        return Table(self._engine.storage, self._options).layout_report(columns, **arguments)
 
     def read(
         self,
@@ -169,6 +176,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
             self._spark, self._engine, self._options, where=where, columns=columns, as_of=as_of, via=NATIVE
         )
 
+    @_checked
     def upsert(
         self,
         rows: DataFrame,
@@ -183,14 +191,17 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         """
         return self._write(rows, Operation.UPSERT, upsert_options(partial_update, merger))
 
+    @_checked
     def insert(self, rows: DataFrame) -> WriteResult:
         """Add the rows, topping up small files; keys are not looked up."""
         return self._write(rows, Operation.INSERT)
 
+    @_checked
     def bulk_insert(self, rows: DataFrame) -> WriteResult:
         """Add the rows as new files: each task writes its own, only what is too little for a file is exchanged."""
         return self._write(rows, Operation.BULK_INSERT)
 
+    @_checked
     def delete(self, keys: DataFrame | None = None, *, where: Where | None = None) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
 
@@ -205,6 +216,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         return self._write(keys, Operation.DELETE)
 
+    @_checked
     def update(self, set: Mapping[str, Any], where: Where | None = None) -> WriteResult:  # noqa: A002  SQL's word.
         """Set columns of the rows that a condition selects; tasks rewrite the files that hold such rows.
 
@@ -223,6 +235,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
             return self._served(update(self._engine, self._zoned(), set, where, self._runner))
         return self._served(self._computed(set, where))
 
+    @_checked
     def merge(self, rows: DataFrame) -> Merge:
         """Merge a source by record key; see `lakeformat.Merge`. Tasks prepare the rows, this process merges them."""
         return Merge(lambda clauses: self._served(self._merge(rows, clauses)))
@@ -234,13 +247,6 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
             seen: that table: what others have changed since is a conflict.
         """
         return self._served(self._merge(rows, clauses, seen))
-
-    def _zoned(self) -> Options:
-        """Options of this moment: conditions are read in the session's time zone."""
-        return in_session_zone(self._spark, self._options)
-
-    def _here(self) -> Table:
-        return Table(self._engine.storage, self._zoned())
 
     def _rewriter(self) -> Rewriter:
         return rewriter_for(self._spark)
@@ -264,49 +270,47 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         from pyspark.sql import Column, functions
 
         snapshot = self._engine.writable()
-        location = self._engine.storage.location
-        table, config = snapshot.columns(location), snapshot.config
+        table, config = snapshot.columns(self._engine.storage.location), snapshot.config
         if where is not None and not isinstance(where, str):
             raise refused_where(where, "Spark SQL text where Spark computes the values")
         options = self._zoned()
         condition(where, table, options)  # Refused here, in plain words, and not in a task.
         fields = {name: settable(name, table, config) for name in values}
-        frame = (
-            self._spark.read.format("lakehouse")
-            .option("meta_columns", "false")
-            .options(**storage_secrets(self._engine))
-        )
-        if where is not None:
-            frame = frame.option("where", where).option(TIME_ZONE, str(options.read.time_zone))
-        frame = frame.option("as.of.instant", snapshot.instant_time) if snapshot.instant_time else frame
+        said = {"where": where, TIME_ZONE: where and options.read.time_zone, "as.of.instant": snapshot.instant_time}
+        given = {key: text for key, text in said.items() if text} | storage_secrets(self._engine)
+        frame = self._spark.read.format("lakehouse").option("meta_columns", "false").options(**given)
         keys = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
         computed = [
             (value if isinstance(value, Column) else functions.lit(value)).alias(fields[name].name)
             for name, value in values.items()
         ]
-        rows = frame.load(location).select(*sorted(keys), *computed)
-        clause = Clause(Kind.UPDATE, None, [field.name for field in fields.values()])
-        return self._merge(rows, (clause,), snapshot)
+        rows = frame.load(self._engine.storage.location).select(*sorted(keys), *computed)
+        columns = [field.name for field in fields.values()]
+        return self._merge(rows, (Clause(Kind.UPDATE, None, columns),), snapshot, "update")
 
-    def _merge(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot | None = None) -> WriteResult:
+    def _merge(
+        self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot | None = None, verb: str = "merge"
+    ) -> WriteResult:
         engine, snapshot = self._engine, self._engine.writable()
         job, plan = plan_merge(engine.store, snapshot, self._zoned(), arrow_schema(rows.schema), clauses, engine.ids)
         check_services(job.options, snapshot, plan.schema)
-        session = WriteSession(engine, job)
+        session = WriteSession(engine, job, hooks_of(job.options).of_verb(verb))
         try:
             with reused_memory():
                 staged = SparkExchange(self._spark, engine, job).stage(rows)
                 with StageReader(engine.storage, staged, job.prepare) as reader:
                     partitions = reader.partitions()
-                    check_distinct(partitions, anywhere=plan.anywhere)
+                    check_distinct(partitions, anywhere=plan.anywhere, engine=engine, seen=seen)
                     return merge_into(session, plan, partitions, sum(task.rows for task in staged), seen)
         finally:
             session.transaction.forget_stage()
 
+    @_checked
     def insert_overwrite(self, rows: DataFrame) -> WriteResult:
         """Replace the contents of the partitions that the rows are in; one row per key is kept."""
         return self._write(rows, Operation.INSERT_OVERWRITE, combine=True)
 
+    @_checked
     def overwrite(self, rows: DataFrame) -> WriteResult:
         """Replace the contents of the table, in one step; one row per key is kept."""
         return self._write(rows, Operation.INSERT_OVERWRITE_TABLE, combine=True)

@@ -89,7 +89,7 @@ def _ttl(table: Any, said: Mapping[str, Any]) -> pa.Table:
 
 
 def _commits(table: Any, said: Mapping[str, Any]) -> pa.Table:
-    entries = table.history()[: said.get("limit", 10)]
+    entries = table.history(said.get("limit", 10), actions=True)
     return pa.table(
         {
             "commit_time": pa.array([entry.instant_time for entry in entries], pa.string()),
@@ -97,6 +97,8 @@ def _commits(table: Any, said: Mapping[str, Any]) -> pa.Table:
             "operation": pa.array([entry.operation for entry in entries], pa.string()),
             "total_records_written": pa.array([entry.rows_written for entry in entries], pa.int64()),
             "total_files_written": pa.array([entry.files_written for entry in entries], pa.int64()),
+            "statement": pa.array([entry.statement or None for entry in entries], pa.string()),
+            "detail": pa.array([entry.detail or None for entry in entries], pa.string()),
         }
     )
 

@@ -76,7 +76,8 @@ def create_table(said: CreateTable, known: KnownTables, host: Host) -> pa.Table 
     if place.table is None:
         if columns is None:
             raise TableNotFoundError(f"no table is at {place.path} to take the columns from; write create table (...)")
-        create(place.path, columns, **{**_defaults(said), **said.options})
+        settings: dict[str, Any] = {**_defaults(said), **said.options}
+        create(place.path, columns, **settings)
     else:
         open_table(place.path, **said.options)
         _check_same(said.columns, place)

@@ -55,8 +55,11 @@ _QUERIES: Final = frozenset({"select", "with", "values", "from", "table", ""})
 def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
     """Run one statement of Spark SQL on tables and on any Arrow data; needs ``lakeformat[sql]`` and duckdb.
 
-    >>> lakeformat.sql("select carrier, count(*) n from flights group by carrier", flights=table)  # doctest: +SKIP
-    >>> lakeformat.sql("delete from lakehouse.`/data/flights` where month = 3").rows.deleted  # doctest: +SKIP
+    Examples:
+        >>> lakeformat.sql("select carrier, count(*) n from flights group by carrier", flights=table).num_rows
+        4
+        >>> lakeformat.sql("delete from flights where month = 3", flights=table).rows.deleted
+        100
 
     Args:
         text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``, or

@@ -53,22 +53,26 @@ def detail_told(table: Table) -> pa.Table:
 
 
 def history_told(table: Table, limit: int | None) -> pa.Table:
-    """Commits, newest first, with the version and the time that ``as of`` takes."""
-    entries = sorted(table.history(limit), key=lambda each: each.instant_time, reverse=True)
+    """List commits, newest first, with the version and the time that ``as of`` takes; and cleans, rollbacks, restores
+    and savepoints, which have no version.
+    """
+    entries = table.history(limit, actions=True)
     versions = {time: version for version, time in enumerate(commit_times(table.engine.store))}
     counts = [(each.report or {}).get("rows", {}) for each in entries]
     return pa.table(
         {
-            "version": pa.array([versions.get(each.instant_time) for each in entries], pa.int64()),
+            "version": pa.array([versions.get(e.instant_time) if e.is_commit else None for e in entries], pa.int64()),
             "timestamp": pa.array([_moment(each.instant_time) for each in entries], pa.string()),
             "instant_time": pa.array([each.instant_time for each in entries], pa.string()),
             "operation": pa.array([each.operation for each in entries], pa.string()),
-            "rows_written": pa.array([each.rows_written for each in entries], pa.int64()),
+            "rows_written": pa.array([each.rows_written if each.is_commit else None for each in entries], pa.int64()),
             **{
                 name: pa.array([count.get(name) for count in counts], pa.int64())
                 for name in ("inserted", "updated", "deleted")
             },
             "files_written": pa.array([each.files_written for each in entries], pa.int64()),
+            "statement": pa.array([each.statement or None for each in entries], pa.string()),
+            "detail": pa.array([each.detail or None for each in entries], pa.string()),
         }
     )
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import Storage
 
-__all__ = ["mapped_storage"]
+__all__ = ["mapped_storage", "temporary_storage"]
 
 
 @contextmanager
@@ -18,5 +18,12 @@ def mapped_storage(storage: Storage) -> Iterator[Storage]:
     if isinstance(storage, LocalStorage):
         yield storage
         return
+    with temporary_storage() as folder:
+        yield folder
+
+
+@contextmanager
+def temporary_storage() -> Iterator[Storage]:
+    """Make a temporary folder on a local disk, which goes with the block."""
     with tempfile.TemporaryDirectory(prefix="lakeformat-") as folder:
         yield LocalStorage(folder)

@@ -10,6 +10,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.storage.port import Clock, Ids, Storage
+from lakeformat.table_state.bucket_layout import check_bucket_layout
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
@@ -77,6 +78,7 @@ class Engine:
         """The table as it stands, refused if it cannot be written to."""
         config = self.store.config()
         config.check_writable(self.storage.location)
+        check_bucket_layout(self.storage)
         snapshot = self.snapshot(config=config)
         snapshot.check_writable(self.storage.location)
         return snapshot

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from lakeformat.codec.archive_entries import HISTORY, LeavingInstant, encode_archive, history_rows
 from lakeformat.codec.commit_json import decode_json
 from lakeformat.storage.port import Storage, check_path
-from lakeformat.timeline.archived import LOG_NAME, MANIFEST_NAME, manifest_number
+from lakeformat.timeline.archived import LOG_NAME, open_history
+from lakeformat.timeline.manifest import MANIFEST_NAME, VERSION_NAME, read_manifest
 
 __all__ = ["HistorySettings", "compact_history", "merge_archive_logs", "write_archive_log", "write_history"]
 
@@ -124,8 +125,8 @@ def _merged(storage: Storage, folder: str, sources: Sequence[str], level: int) -
     """One file of several, by time. Those of a level hold one range of time after the other, or nearly so."""
     tables = []
     for name in sources:
-        with storage.open_input(f"{folder}/{name}") as source:
-            tables.append(pq.read_table(source).select(HISTORY.names).cast(HISTORY))
+        with open_history(storage, f"{folder}/{name}") as file:
+            tables.append(file.read(columns=HISTORY.names).select(HISTORY.names).cast(HISTORY))
     rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
     times = rows.column("instantTime")
     return _write_data(storage, folder, f"{times[0]}_{times[-1]}_{level}.parquet", rows.to_batches(_BATCH_ROWS))
@@ -142,17 +143,15 @@ def _write_data(storage: Storage, folder: str, name: str, parts: Sequence[pa.Tab
     return {"fileName": name, "fileLen": len(data)}
 
 
-def _manifest(storage: Storage, folder: str) -> tuple[int, list[dict[str, Any]]]:
-    number = manifest_number(storage, folder)
-    if number < 0:
-        return 0, []
-    path = f"{folder}/manifest_{number}"
-    return number, list(decode_json(storage.read(path), name=f"{storage.location}/{path}")["files"])
+def _manifest(storage: Storage, folder: str) -> tuple[int, list[Mapping[str, Any]]]:
+    """Read the newest manifest: its number, 0 before the first one, and the files that it names."""
+    manifest = read_manifest(storage, folder)
+    return max(manifest.number, 0), list(manifest.files)
 
 
-def _publish(storage: Storage, folder: str, number: int, files: Sequence[dict[str, Any]]) -> None:
-    storage.replace(f"{folder}/manifest_{number}", json.dumps({"files": list(files)}).encode())
-    storage.replace(f"{folder}/_version_", str(number).encode())
+def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping[str, Any]]) -> None:
+    storage.replace(f"{folder}/manifest_{number}", json.dumps({"files": [dict(file) for file in files]}).encode())
+    storage.replace(f"{folder}/{VERSION_NAME}", str(number).encode())
 
 
 def _forget(storage: Storage, folder: str, kept: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,18 +18,17 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.archive_log import read_archive
 from lakeformat.codec.commit_file import decode_commit
-from lakeformat.codec.commit_json import decode_json
-from lakeformat.errors import CorruptTableError
+from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage.port import Storage, check_path
+from lakeformat.timeline.manifest import read_manifest
 
 __all__ = [
     "COLUMNS",
     "LOG_NAME",
-    "MANIFEST_NAME",
     "ArchivedTimeline",
-    "manifest_number",
+    "open_history",
     "read_archive_logs",
     "read_lsm_history",
 ]
@@ -45,9 +44,8 @@ COLUMNS: Final = pa.schema(
 )
 _COMMIT_NAMES: Final = frozenset(action.value for action in COMMIT_ACTIONS)
 _COMMITS: Final = pa.array(sorted(_COMMIT_NAMES))
-#: Names of the files of layout 1's archive, and of layout 2's manifests; each has its number.
+#: Names of the files of layout 1's archive; each has its number.
 LOG_NAME: Final = re.compile(r"\.commits_\.archive\.(\d+)(_.*)?")
-MANIFEST_NAME: Final = re.compile(r"manifest_(\d+)")
 
 #: Reads the commits of some instant times from one file of the archive.
 _ReadCommits = Callable[[Storage, str, Collection[str]], Iterator[tuple[str, CommitMetadata]]]
@@ -78,6 +76,13 @@ class ArchivedTimeline:
         if until is not None:
             wanted = pc.and_(wanted, pc.less_equal(when, until))
         return tuple(sorted(self._instants(wanted), key=lambda i: (i.completed_at, i.time)))
+
+    def of_actions(self, actions: Iterable[Action]) -> list[Instant]:
+        """The instants of some actions that are not commits, by time."""
+        names = pa.array([action.value for action in actions])
+        rows = self.columns.filter(pc.is_in(self.columns.column("action"), names))
+        pairs = zip(rows.column("time").to_pylist(), rows.column("action").to_pylist(), strict=True)
+        return [Instant(time, Action(name), State.COMPLETED) for time, name in pairs]
 
     def commits(self, instants: Collection[Instant]) -> Iterator[tuple[Instant, CommitMetadata]]:
         """Each of these commits with its metadata. A file of the archive is read once, so their order is its.
@@ -128,10 +133,7 @@ def read_archive_logs(storage: Storage, folder: str, since: str = "") -> Archive
         since: commits from this time on are wanted, which the files of the highest numbers hold: commits are archived
             oldest first. Others may be among them.
     """
-    try:
-        return _archive_logs(storage, folder, since)
-    except FileNotFoundError:  # Small files were put together meanwhile.
-        return _archive_logs(storage, folder, since)
+    return _read_again(_archive_logs, storage, folder, since)  # Small files may be put together meanwhile.
 
 
 def _archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
@@ -172,23 +174,31 @@ def read_lsm_history(storage: Storage, folder: str, since: str = "") -> Archived
 
     Args:
         since: commits from this time on are wanted; others may be among them.
+
+    Raises:
+        CorruptTableError: a file of the archive is damaged or missing, so that instants would not be known.
     """
-    try:
-        return _history(storage, folder, since)
-    except FileNotFoundError:  # Files were put together, and those that they were made of deleted.
-        return _history(storage, folder, since)
+    return _read_again(_history, storage, folder, since)  # Files may be put together, and their sources deleted.
 
 
 def _history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
-    names = _manifest(storage, folder)
+    names = read_manifest(storage, folder).names
     files = [check_path(f"{folder}/{name}") for name in names if not since or _greatest(name) >= since]
     tables = []
     for number, path in enumerate(files):
-        with _parquet(storage, path) as file:
+        with open_history(storage, path) as file:
             rows = file.read(columns=["instantTime", "completionTime", "action"])
+            _check_instants(rows, file, _named(storage, path))
         columns = [rows.column(name).cast(pa.string()) for name in ("instantTime", "completionTime", "action")]
         tables.append(pa.table([*columns, pa.array([number] * rows.num_rows, pa.int32())], schema=COLUMNS))
     return _archived(storage, tables, files, _history_commits)
+
+
+def _check_instants(rows: pa.Table, file: pq.ParquetFile, name: str) -> None:
+    """Refuse a file that gives fewer instants than its footer says, or instants without a time."""
+    nulls = sum(column.null_count for column in rows.columns)
+    if nulls or rows.num_rows != sum(file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)):
+        raise CorruptTableError(f"{name} does not hold all the instants of its footer; restore it from a copy")
 
 
 def _greatest(name: str) -> str:
@@ -197,31 +207,9 @@ def _greatest(name: str) -> str:
     return parts[1] if len(parts) == 3 and parts[0] <= parts[1] else "~"
 
 
-def manifest_number(storage: Storage, folder: str) -> int:
-    """Of the newest manifest; -1 if nothing was ever archived."""
-    try:
-        return int(storage.read(f"{folder}/_version_"))
-    except (FileNotFoundError, ValueError):  # It is deleted and made anew with each change.
-        found = (match for entry in storage.list(folder) if (match := MANIFEST_NAME.fullmatch(entry.name)))
-        return max((int(match[1]) for match in found), default=-1)
-
-
-def _manifest(storage: Storage, folder: str) -> list[str]:
-    """Names of the history's files by its newest manifest; none if nothing was ever archived."""
-    number = manifest_number(storage, folder)
-    if number < 0:
-        return []
-    path = f"{folder}/manifest_{number}"
-    document = decode_json(storage.read(path), name=_named(storage, path))
-    try:
-        return [str(file["fileName"]) for file in document["files"]]
-    except (KeyError, TypeError) as error:
-        raise CorruptTableError(f"{_named(storage, path)} is no manifest ({error!r}); restore it from a copy") from None
-
-
 def _history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
     wanted = pa.array(times, pa.string())
-    with _parquet(storage, path) as file:
+    with open_history(storage, path) as file:
         for group in range(file.num_row_groups):
             keys = file.read_row_group(group, columns=["instantTime", "action"])
             hits = pc.and_(pc.is_in(keys.column(0), wanted), pc.is_in(keys.column(1), _COMMITS))
@@ -233,13 +221,30 @@ def _history_commits(storage: Storage, path: str, times: Collection[str]) -> Ite
 
 
 @contextmanager
-def _parquet(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+def open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a history file; what goes wrong while it is read is damage, but not what the storage itself says."""
     with storage.open_input(path) as source:
         try:
-            yield pq.ParquetFile(source)
-        except (pa.ArrowException, KeyError) as error:
+            yield pq.ParquetFile(source, page_checksum_verification=True)
+        except LakeformatError:
+            raise
+        except (pa.ArrowException, OSError, LookupError, ValueError) as error:
             name, reason = _named(storage, path), str(error)[:300]
             raise CorruptTableError(f"{name} is not a readable history: {reason}; restore it from a copy") from None
+
+
+def _read_again(
+    read: Callable[[Storage, str, str], ArchivedTimeline], storage: Storage, folder: str, since: str
+) -> ArchivedTimeline:
+    """Read once more where a file has gone meanwhile. One that is missing then, too, is lost."""
+    with suppress(FileNotFoundError):
+        return read(storage, folder, since)
+    try:
+        return read(storage, folder, since)
+    except FileNotFoundError as error:
+        raise CorruptTableError(
+            f"a file of the archive of {storage.location} is missing: {error}; restore it from a copy"
+        ) from None
 
 
 def _named(storage: Storage, path: str) -> str:

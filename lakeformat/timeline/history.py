@@ -1,27 +1,42 @@
-"""What commits say they did."""
+"""What commits say they did, and the cleans, rollbacks, restores and savepoints between them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from lakeformat.codec.avro_records import decode_restore, decode_rollback
 from lakeformat.codec.html import html_rows
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.instant import Instant
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.one_line import OneLine
 from lakeformat.timeline.report import read_report, steps_table, summary
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["History", "HistoryEntry", "read_history"]
+__all__ = ["STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
+
+#: Keys of a commit's extra metadata: the SQL statement that made it, and the verb that it carried out.
+STATEMENT_KEY: Final = "lakeformat.statement"
+VERB_KEY: Final = "lakeformat.verb"
+#: Verbs that leave a commit of another operation: an update is an ``upsert`` to Hudi.
+_VERBS: Final = frozenset({"update", "delete", "merge", "dedupe"})
+_ACTIONS: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.SAVEPOINT)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One completed commit.
+@dataclass(frozen=True, slots=True, repr=False)
+class HistoryEntry(OneLine):
+    """One completed commit, or one clean, rollback, restore or savepoint.
 
     Attributes:
-        operation: ``upsert``, ``insert`` ...; of other writers as they call it.
+        instant_time: of a savepoint, that of the commit that it keeps.
+        action: as the timeline calls it: ``commit``, ``deltacommit``, ``replacecommit``, ``clean`` ...
+        operation: ``upsert``, ``insert``, ``update``, ``delete``, ``merge`` ...; of others as they call it; the
+            action of an entry that is not a commit.
         report: what the write did, step by step; None for commits of other writers.
+        statement: the SQL statement that made the commit; "" if none did, or if it was not stored.
+        detail: of an entry that is not a commit, what it did.
     """
 
     instant_time: str
@@ -30,17 +45,46 @@ class HistoryEntry:
     rows_written: int
     files_written: int
     report: Mapping[str, Any] | None
+    statement: str = ""
+    detail: str = ""
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether the entry is a commit; if not, it is a clean, rollback, restore or savepoint."""
+        return self.action not in {action.value for action in _ACTIONS}
+
+    def __str__(self) -> str:
+        if not self.is_commit:
+            return f"{self.operation} {self.instant_time}" + (f": {self.detail}" if self.detail else "")
+        if self.report:
+            return summary(self.instant_time, self.operation, self.report)
+        return f"{self.operation} {self.instant_time}: rows {self.rows_written:,}; files {self.files_written:,}"
 
     def describe(self) -> str:
-        """The commit on one line; for commits of ours a line a step: seconds, and what it counted."""
-        if self.report:
-            head = summary(self.instant_time, self.operation, self.report)
-            return "\n".join([head, steps_table(self.report["steps"])])
-        return f"{self.operation} {self.instant_time}: rows {self.rows_written:,}; files {self.files_written:,}"
+        """The entry on one line; for commits of ours its statement, and a line a step: seconds, and what it counted."""
+        said = [f"  {' '.join(self.statement.split())}"] if self.statement else []
+        steps = [steps_table(self.report["steps"])] if self.report else []
+        return "\n".join([str(self), *said, *steps])
 
 
 class History(list[HistoryEntry]):
-    """Commits, newest first: a list, which notebooks show as a table."""
+    """Commits, newest first: a list, which notebooks show as a table.
+
+    Attributes:
+        others: action -> how many of them the active timeline has beside these entries.
+    """
+
+    def __init__(self, entries: Iterable[HistoryEntry] = (), others: Mapping[str, int] | None = None) -> None:
+        super().__init__(entries)
+        self.others = dict(others or {})
+
+    def __repr__(self) -> str:
+        newest = f", newest {self[0].operation} {self[0].instant_time}" if self else ""
+        others = ", ".join(f"{count:,} {what}{'s' * (count != 1)}" for what, count in self.others.items())
+        more = f"; {others} with history(actions=True)" if others else ""
+        return f"History({len(self):,} {'entry' if len(self) == 1 else 'entries'}{newest}{more})"
+
+    __str__ = __repr__
 
     def _repr_html_(self) -> str:
         return html_rows(
@@ -68,32 +112,90 @@ def _seconds(entry: HistoryEntry) -> Any:
     return (entry.report or {}).get("seconds")
 
 
-def read_history(store: TimelineStore, limit: int | None = None) -> History:
-    """Completed commits, newest first: those on the active timeline, then those that have been archived.
+def read_history(store: TimelineStore, limit: int | None = None, *, actions: bool = False) -> History:
+    """Read completed commits, newest first: those on the active timeline, then those that have been archived.
 
     Args:
         limit: so many; the archive is read only if the timeline has fewer.
+        actions: whether cleans, rollbacks, restores and savepoints are listed, too.
     """
     timeline = store.load()
-    active = timeline.commits if limit is None else timeline.commits[max(0, len(timeline.commits) - limit) :]
-    entries = [_entry(instant, store.commit(instant)) for instant in reversed(active)]
+    done = [i for i in timeline.instants if i.state is State.COMPLETED and i.action in _ACTIONS]
+    active = sorted([*timeline.commits, *(done if actions else ())], key=_order, reverse=True)[:limit]
+    entries = [_active_entry(store, instant) for instant in active]
     if limit is None or len(entries) < limit:
-        archive = store.archived()
-        older = [each for each in archive.completed_in("") if each.time not in timeline.commit_times]
-        older.sort(key=lambda each: each.time)
-        wanted = older if limit is None else older[max(0, len(older) - limit + len(entries)) :]
-        found = {instant.time: _entry(instant, metadata) for instant, metadata in archive.commits(wanted)}
-        entries += (found[instant.time] for instant in reversed(wanted))
-    return History(entries)
+        left = None if limit is None else limit - len(entries)
+        entries += _archived_entries(store, timeline, left, done if actions else None)
+    counts = {action.value: sum(i.action is action for i in done) for action in _ACTIONS}
+    return History(entries, {} if actions else {name: count for name, count in counts.items() if count})
+
+
+def _order(instant: Instant) -> tuple[str, bool]:
+    """A savepoint has the time of its commit, and comes after it."""
+    return instant.time, instant.action is Action.SAVEPOINT
+
+
+def _active_entry(store: TimelineStore, instant: Instant) -> HistoryEntry:
+    if instant.action in _ACTIONS:
+        return _other_entry(instant, _detail(store, instant))
+    return _entry(instant, store.commit(instant))
+
+
+def _archived_entries(
+    store: TimelineStore, timeline: Timeline, limit: int | None, done: Collection[Instant] | None
+) -> list[HistoryEntry]:
+    """Read what has left the timeline; the archive keeps of other actions that they were.
+
+    Args:
+        done: the other actions on the timeline; None if only commits are wanted.
+    """
+    archive = store.archived()
+    older = [each for each in archive.completed_in("") if each.time not in timeline.commit_times]
+    if done is not None:
+        known = {(each.time, each.action) for each in done}
+        older += [each for each in archive.of_actions(_ACTIONS) if (each.time, each.action) not in known]
+    older = sorted(older, key=_order, reverse=True)[:limit]
+    commits = [each for each in older if each.action not in _ACTIONS]
+    found = {instant.time: _entry(instant, metadata) for instant, metadata in archive.commits(commits)}
+    return [_other_entry(each) if each.action in _ACTIONS else found[each.time] for each in older]
 
 
 def _entry(instant: Instant, metadata: CommitMetadata) -> HistoryEntry:
     stats = list(metadata.all_stats())
+    statement = metadata.extra.get(STATEMENT_KEY, "")
+    words = statement.split(maxsplit=1)
+    verb = words[0].lower() if words else metadata.extra.get(VERB_KEY, "")
     return HistoryEntry(
         instant.time,
         instant.action.value,
-        metadata.operation.lower(),
+        verb if verb in _VERBS else metadata.operation.lower(),
         sum(stat.num_writes for stat in stats),
         len(stats),
         read_report(metadata.extra),
+        statement,
     )
+
+
+def _other_entry(instant: Instant, detail: str = "") -> HistoryEntry:
+    return HistoryEntry(instant.time, instant.action.value, instant.action.value, 0, 0, None, "", detail)
+
+
+def _detail(store: TimelineStore, instant: Instant) -> str:
+    """Say what a clean, rollback, restore or savepoint did."""
+    name = f"{store.storage.location}/{store.path(instant)}"
+    match instant.action:
+        case Action.CLEAN:
+            cleaned = store.clean(instant)
+            files = sum(len(partition.deleted) for partition in cleaned.partitions) if cleaned else 0
+            earliest = cleaned.earliest_commit_to_retain if cleaned else ""
+            return f"{files:,} files deleted" + (f"; commits from {earliest} on are kept" if earliest else "")
+        case Action.ROLLBACK:
+            undone = decode_rollback(store.read(instant), name=name).instants
+            return f"undid {', '.join(time for time, _ in undone)}"
+        case Action.RESTORE:
+            plan = store.restore_plan(instant)
+            times = decode_restore(store.read(instant), name=name).instants
+            back = f"back to {plan.target}; " if plan is not None and plan.target else ""
+            return f"{back}undid {', '.join(times)}"
+    saved = store.savepoint(instant)
+    return ": ".join(filter(None, ("keeps this commit", " ".join(filter(None, (saved.saved_by, saved.comments))))))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
-from lakeformat.config.other_arguments import check_arguments
+from lakeformat.config.other_arguments import check_write_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
+from lakeformat.timeline.history import VERB_KEY
 from lakeformat.transaction.batch_ids import batch_of
 from lakeformat.transaction.callbacks import Callback, callbacks_of
 from lakeformat.transaction.validators import ProposedWrite, Validator, check_validators, validators_of
 
-__all__ = ["HookArguments", "Hooks", "check_hooks", "hooks_of"]
+__all__ = ["HookArguments", "Hooks", "check_hook_names", "check_hooks", "hooks_of"]
 
 
 _OPTIONS_GO: Final = "; options are given to lakeformat.open(path, ...) or create"
@@ -43,6 +44,10 @@ class Hooks:
     callbacks: tuple[Callback, ...] = ()
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
 
+    def of_verb(self, verb: str) -> Hooks:
+        """Return the hooks of a write whose verb history shows: an update is an ``upsert`` to Hudi."""
+        return replace(self, extra_metadata={**self.extra_metadata, VERB_KEY: verb})
+
 
 def check_hooks(options: Options, schema: pa.Schema) -> None:
     """Refuse, before a write starts, what the options cannot hang onto it.
@@ -57,20 +62,31 @@ def check_hooks(options: Options, schema: pa.Schema) -> None:
     batch_of(options)
 
 
+def check_hook_names(arguments: Mapping[str, Any], verb: str, own: Sequence[str] = ()) -> None:
+    """Refuse arguments of a writing method that it does not have.
+
+    Args:
+        arguments: what was given beside the method's own arguments.
+        own: the method's own, for the guess.
+
+    Raises:
+        InvalidOptionError: names the first unknown one.
+    """
+    check_write_arguments(arguments, (*own, *HookArguments.__annotations__), verb, _OPTIONS_GO)
+
+
 def hooks_of(
     options: Options,
     validators: Sequence[Callable[[ProposedWrite], Any]] = (),
     callbacks: Sequence[Callback] = (),
     extra_metadata: Mapping[str, str] | None = None,
-    **others: Any,
 ) -> Hooks:
     """The hooks that options and arguments ask for.
 
     Raises:
-        InvalidOptionError: a validator, query or callback that cannot be used; any other argument.
+        InvalidOptionError: a validator, query or callback that cannot be used.
         InvalidInputError: metadata that is no text, or under a name that is taken.
     """
-    check_arguments(others, (*HookArguments.__annotations__, "where"), _OPTIONS_GO)
     extra = {**options.extra_metadata, **(extra_metadata or {})}
     for key, value in extra.items():
         if not isinstance(key, str) or not isinstance(value, str):

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, TypeVar
 
 from lakeformat.codec.html import html_rows
+from lakeformat.model.one_line import OneLine
 from lakeformat.timeline.funnel import draw_funnel, stages_of
 from lakeformat.timeline.report import steps_table, summary
 
@@ -37,8 +38,8 @@ class FileCounts:
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class WriteResult(OneLine):
     """A published write, or one that had been published before.
 
     Attributes:

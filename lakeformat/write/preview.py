@@ -10,15 +10,21 @@ import pyarrow as pa
 
 from lakeformat.codec.html import html_rows
 from lakeformat.config.resolve import Options
+from lakeformat.model.one_line import OneLine
+from lakeformat.model.operation import Operation, operation_of
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.funnel import draw_funnel, stages_of
 from lakeformat.timeline.report import Report, steps_table
 from lakeformat.write.decide.job import plan_job
 from lakeformat.write.place.profile import BucketPlan, plan_buckets
+from lakeformat.write.rows.arrow_input import arrow_reader, fitted
+from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.prepare import prepare
 
-__all__ = ["PlannedFile", "WritePlan", "plan_write"]
+__all__ = ["PlannedFile", "Planning", "WritePlan", "plan_write"]
+
+_OPERATION: Final = "hoodie.datasource.write.operation"
 
 #: Files that a notebook shows of a plan.
 _SHOWN: Final = 100
@@ -44,8 +50,8 @@ class PlannedFile:
     expected_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class WritePlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class WritePlan(OneLine):
     """A write that was planned and not made. ``print(plan)`` shows partitions, files and steps.
 
     Attributes:
@@ -163,3 +169,35 @@ def _files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
         file_id = bucket.file_id if bucket.changes is not None else None
         files.append(PlannedFile(bucket.partition_path, file_id, size, bucket.updates, bucket.inserts, grown))
     return tuple(files)
+
+
+class Planning:
+    """The verbs that tell what a write would do. A host says where the table is."""
+
+    engine: Engine
+    options: Options
+
+    def plan_upsert(self, rows: Any) -> WritePlan:
+        """Show what `upsert` of these rows would do. Nothing is written, locked or claimed."""
+        return self.plan(rows, Operation.UPSERT)
+
+    def plan_insert(self, rows: Any) -> WritePlan:
+        """Show what `insert` of these rows would do."""
+        return self.plan(rows, Operation.INSERT)
+
+    def plan_delete(self, keys: Any) -> WritePlan:
+        """Show what `delete` of these keys would do."""
+        return self.plan(keys, Operation.DELETE)
+
+    def plan(self, rows: Any, operation: Operation | str) -> WritePlan:
+        """Tag the rows and spread them over files as the write would, and stop there.
+
+        Memory: the rows and their keys. Errors as of the write itself, but for those of storing values.
+        """
+        options = self.options.with_values(**{_OPERATION: operation_of(operation).value})
+        config = self.engine.store.config()
+        config.check_writable(self.engine.storage.location)
+        snapshot = self.engine.snapshot(config=config)
+        with reused_memory():
+            reader = fitted(arrow_reader(rows, snapshot.schema), snapshot.schema)
+            return plan_write(self.engine, snapshot, options, reader)

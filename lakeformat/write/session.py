@@ -33,6 +33,7 @@ from lakeformat.write.make.append import append, log_file_name
 from lakeformat.write.make.handles import HandleSettings, create, merge
 from lakeformat.write.make.repack import choose_small, read_back
 from lakeformat.write.place.buckets import Bucket
+from lakeformat.write.place.moved_keys import warn_of_moved_keys
 from lakeformat.write.place.new_key_check import late_check
 from lakeformat.write.place.profile import BucketPlan, check_opened, false_positives, plan_buckets, workload_profile
 
@@ -74,13 +75,17 @@ class WriteSession:
             WriteConflictError: after as many tries as the options allow.
         """
         once = True
+        placed: list[tuple[BucketPlan, Snapshot]] = []
 
         def attempt() -> WriteResult:
             nonlocal once
             seen, once = known if once else None, False  # A second try starts from what is there then.
-            return self._staged(rows, arrived, seen, planned)
+            return self._staged(rows, arrived, seen, planned, placed)
 
-        return self.transaction.retried_under_lock(attempt)
+        result = self.transaction.retried_under_lock(attempt)
+        for plan, snapshot in placed[-1:]:
+            warn_of_moved_keys(self.storage, self.job, plan, snapshot)
+        return result
 
     def run_delete_partitions(self, of_rows: frozenset[str] | PartitionChoice, arrived: int) -> WriteResult:
         """Hide all file groups of some partitions: a commit that writes no data (Hudi: ``DELETE_PARTITION``).
@@ -119,8 +124,14 @@ class WriteSession:
         return self.transaction.closed(commit)
 
     def _staged(
-        self, rows: Mapping[str, pa.Table], arrived: int, known: frozenset[str] | None, planned: Snapshot | None
+        self,
+        rows: Mapping[str, pa.Table],
+        arrived: int,
+        known: frozenset[str] | None,
+        planned: Snapshot | None,
+        placed: list[tuple[BucketPlan, Snapshot]],
     ) -> WriteResult:
+        """Merge the rows, once. ``placed`` is given what was planned, and the table that it was planned on."""
         snapshot = self.engine.snapshot_since(planned)
         if (skipped := self.transaction.skipped(snapshot)) is not None:
             return skipped
@@ -143,6 +154,7 @@ class WriteSession:
                 schema=schema, written=written, snapshot=snapshot, overwritten=overwritten, check_new_keys=check
             )
             self.transaction.publish(commit, outcome)
+        placed.append((plan, snapshot))
         return self.transaction.closed(commit)
 
     # --- handles --------------------------------------------------------------------------------------
@@ -152,7 +164,9 @@ class WriteSession:
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
-        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads)
+        # Names of log files of layout 1 do not hold the instant: two writers would write over each other's.
+        mark = "0" if self.storage.has_lock else handles.instant_time[-9:]
+        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads, mark=mark)
 
         def one(at: int) -> Written | None:
             bucket, task = plan.buckets[at], first_task + at

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError
+from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.config.answers import Kind, answer_to
 from lakeformat.config.hudi import hudi_names
 from lakeformat.config.resolve import resolve
@@ -34,12 +34,30 @@ TIMEBASED = {
         ("lakeformat.storage.snyc", "lakeformat.storage.sync"),
         ("wehre", "where"),
         ("entirely-else", None),
+        ("key", "record_key"),
+        ("primary_key", "record_key"),
+        ("primaryKey", "record_key"),
+        ("pk", "record_key"),
+        ("partitionedBy", "partition_by"),
+        ("order_by", "ordering"),
+        ("table_name", "name"),
+        ("timestampAsOf", "as.of.instant"),
+        ("versionAsOf", "as.of.instant"),
+        ("startingVersion", "hoodie.datasource.read.begin.instanttime"),
+        ("filters", "where"),
+        ("index", "hoodie.index.type"),
+        ("zorder_by", "hoodie.clustering.plan.strategy.sort.columns"),
+        ("uri", None),
+        ("mode", None),
+        ("colour", None),
+        ("api", None),
+        ("http", None),
     ],
 )
 def test_an_unknown_option_of_ours(name: str, meant: str | None) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: "x"})
-    message = named(caught, InvalidOptionError, repr(name), "docs/options.md")
+    message = named(caught, InvalidOptionError, repr(name), "lakeformat options")
     assert (f"did you mean {meant!r}?" in message) if meant else ("did you mean" not in message)
 
 
@@ -174,9 +192,10 @@ def test_a_bad_value(name: str, value: str, advice: str) -> None:
         ("hoodie.populate.meta.fields", "false"),
         ("hoodie.datasource.clustering.async.enable", "true"),
         ("hoodie.write.lock.provider", "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"),
-        ("hoodie.datasource.write.record.merger.impls", "org.apache.hudi.HoodieSparkRecordMerger"),
-        ("hoodie.datasource.write.record.merger.strategy", "ce9acb64-bde0-424c-9b91-f6ebba25356d"),
-        ("hoodie.write.record.merge.strategy.id", "ce9acb64-bde0-424c-9b91-f6ebba25356d"),
+        ("hoodie.datasource.write.record.merger.impls", "org.apache.hudi.HoodieSparkRecordMerger,org.example.Mine"),
+        ("hoodie.datasource.write.record.merger.impls", "org.example.HoodieSparkRecordMerger"),
+        ("hoodie.datasource.write.record.merger.strategy", "1897ef5f-18bc-4557-939c-9d6a8afd1519"),
+        ("hoodie.clustering.plan.strategy.class", "SparkConsistentBucketClusteringPlanStrategy"),
         ("hoodie.write.record.merge.custom.implementation.classes", "org.example.Merger"),
         ("hoodie.merge.allow.duplicate.on.inserts", False),
         ("hoodie.parquet.encryption.footer.key", "k"),
@@ -193,6 +212,87 @@ def test_a_promise_that_is_not_kept_is_not_made(name: str, value: Any) -> None:
     with pytest.raises(LakeformatError) as caught:
         resolve({name: value})
     named(caught, InvalidOptionError, name, "leave it out")
+
+
+def test_all_that_is_refused_is_said_at_once(tmp_path: Path) -> None:
+    """The options of a job that was written for Hudi: one run says what to change in all of them."""
+    refused = {
+        "hoodie.schema.on.read.enable": ("true", "reads of such tables need no option"),
+        "hoodie.clustering.async.enabled": ("true", "leave it out and set hoodie.clustering.inline"),
+        "hoodie.write.lock.provider": ("org.example.Lock", "only lakeformat's own lock is taken"),
+        "hoodie.write.concurrency.mode": ("optimistic_concurrency_control", "one writer at a time"),
+        "hoodie.parquet.max.file.size": ("120MB", "write a whole number from 0 up"),
+        "hoodie.keygen.timebased.zone": ("UTC", "unknown option"),
+        "key": ("id", "did you mean 'record_key'?"),
+    }
+    taken = {"hoodie.upsert.shuffle.parallelism": "200", "record_key": "id", "hoodie.metadata.enable": "true"}
+    given = {**{name: value for name, (value, _) in refused.items()}, **taken}
+    with pytest.raises(LakeformatError) as caught:
+        lakeformat.create(tmp_path / "t", SCHEMA, **given)
+    parts = [part for name, (_, cure) in refused.items() for part in (name, cure)]
+    message = named(caught, InvalidOptionError, "7 options are refused: (1)", "(7)", "lakeformat options check", *parts)
+    assert not any(name in message for name in taken if name != "record_key")
+    assert not (tmp_path / "t").exists()
+
+
+MERGERS = ",".join(f"org.apache.hudi.{name}" for name in ("HoodieSparkRecordMerger", "DefaultSparkRecordMerger"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "wins"),
+    [
+        ({}, 5),
+        ({"hoodie.datasource.write.record.merger.impls": MERGERS}, 5),
+        ({"hoodie.write.record.merge.strategy.id": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"}, 5),
+        ({"hoodie.write.record.merge.strategy.id": "ce9acb64-bde0-424c-9b91-f6ebba25356d"}, 3),
+        ({"hoodie.datasource.write.record.merger.strategy": "CE9ACB64-bde0-424c-9b91-f6ebba25356d"}, 3),
+    ],
+)
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_mergers_of_hudi_mean_the_rules_that_are_built(
+    version: int, strategy: dict[str, str], wins: int, tmp_path: Path
+) -> None:
+    schema = pa.schema({"id": pa.int64(), "ts": pa.int64()})
+    settings = {"record_key": "id", "ordering": "ts", "hoodie.write.table.version": version, **strategy}
+    table = lakeformat.create(tmp_path / "t", schema, **settings)
+    for ts in (5, 3):
+        table.upsert(pa.table([[1], [ts]], schema=schema))
+    assert table.to_arrow(columns=["ts"])["ts"].to_pylist() == [wins]
+    lakeformat.open(tmp_path / "t", **strategy)
+
+
+def test_a_merge_strategy_that_says_otherwise_is_refused(tmp_path: Path) -> None:
+    by_commit = {"hoodie.write.record.merge.strategy.id": "ce9acb64-bde0-424c-9b91-f6ebba25356d"}
+    settings: dict[str, Any] = {"record_key": "id", "ordering": "ts"}
+    others = ({"merge_mode": "EVENT_TIME_ORDERING"}, {f"{W}payload.class": "DefaultHoodieRecordPayload"})
+    for other in others:
+        with pytest.raises(InvalidOptionError, match=r"strategy\.id.* contradict each other; give one"):
+            lakeformat.create(tmp_path / "t", SCHEMA, **settings, **other, **by_commit)
+    lakeformat.create(tmp_path / "t", SCHEMA, **settings)
+    with pytest.raises(InvalidOptionError, match=r"strategy\.id='COMMIT_TIME_ORDERING' contradicts 'EVENT_TIME"):
+        lakeformat.open(tmp_path / "t", **by_commit)
+
+
+def test_a_table_under_consistent_hashing_is_read_and_not_written(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    metadata = tmp_path / "table/.hoodie/.bucket_index/consistent_hashing_metadata/x/00000000000000.hashing_meta"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text('{"version": 0, "partitionPath": "x", "numBuckets": 2, "nodes": []}')
+    before = table.count()
+    calls = {
+        "upsert": lambda: table.upsert(ROWS),
+        "insert": lambda: table.insert(ROWS),
+        "delete": lambda: table.delete(where="id is not null"),
+        "update": lambda: table.update({"v": None}),
+        "overwrite": lambda: table.overwrite(ROWS),
+        "cluster": lambda: table.cluster(by="id"),
+        "schedule": table.schedule_clustering,
+    }
+    for call in calls.values():
+        with pytest.raises(LakeformatError) as caught:
+            call()
+        named(caught, UnsupportedTableError, "consistent hashing", str(tmp_path / "table"), "use Apache Hudi")
+    assert table.count() == before
 
 
 @pytest.mark.parametrize(

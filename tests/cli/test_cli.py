@@ -235,7 +235,8 @@ def test_describe_tells_tables_of_hudi(name: str, run: Any, tmp_path: Path) -> N
     folder = unpack(name, tmp_path)
     found = json.loads(run("describe", folder, "--json").out)
     table = lakeformat.open(folder)
-    assert (found["version"], found["type"]) == (table.config.version, table.config.table_type.value)
+    kinds = {"COPY_ON_WRITE": "copy-on-write", "MERGE_ON_READ": "merge-on-read"}
+    assert (found["version"], found["kind"]) == (table.config.version, kinds[table.config.table_type.value])
     assert [each["name"] for each in found["columns"]] == table.schema.names
     assert found["rows"] in (None, table.count())
 

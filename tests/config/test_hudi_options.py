@@ -105,8 +105,6 @@ def test_what_is_obeyed_takes_hudis_default(name: str, caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("hoodie.datasource.write.record.merger.impls", "org.apache.hudi.common.model.HoodieAvroRecordMerger"),
-        ("hoodie.datasource.write.record.merger.strategy", "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"),
         ("hoodie.write.lock.provider", "org.apache.hudi.client.transaction.lock.InProcessLockProvider"),
         ("hoodie.merge.allow.duplicate.on.inserts", True),
         ("hoodie.clustering.preserve.commit.metadata", "true"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,10 @@ def test_fastavro_reads_the_deletes(values: list[tuple[str, int | None]]) -> Non
         (pa.float32(), 0.25, "FloatWrapper", 0.25),
         (pa.bool_(), True, "BooleanWrapper", True),
         (pa.string(), "ä" * 90, "StringWrapper", "ä" * 90),
+        (pa.date32(), dt.date(1970, 1, 11), "IntWrapper", 10),
+        (pa.decimal128(10, 2), Decimal("-103.25"), "DecimalWrapper", Decimal("-103.25")),
+        (pa.decimal128(30, 15), Decimal("9" * 15), "DecimalWrapper", Decimal("9" * 15)),
+        (pa.decimal128(38, 20), Decimal("0.5"), "DecimalWrapper", Decimal("0.5")),
     ],
 )
 def test_wrappers_of_ordering_values(kind: pa.DataType, value: Any, name: str, stands: Any) -> None:
@@ -76,9 +82,17 @@ def test_several_ordering_fields() -> None:
     assert by_fastavro(data)[2] == ("c", boxed(*WHATEVER))
 
 
-def test_types_without_a_form_are_refused() -> None:
-    with pytest.raises(SchemaMismatchError, match=r"type date32\[day\] has no known form"):
-        deletes(["a"], pa.array([1], pa.date32()))
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (pa.array([b"x"], pa.binary()), "type binary has no known form"),
+        (pa.array([Decimal(10**15)], pa.decimal128(38, 10)), "more than 15 digits on one side of the point"),
+        (pa.array([Decimal("1e-16")], pa.decimal128(38, 20)), "more than 15 digits on one side of the point"),
+    ],
+)
+def test_values_without_a_form_are_refused(values: pa.Array, reason: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=reason):
+        deletes(["a"], values)
 
 
 def test_an_envelope_is_what_it_is_by_hand() -> None:

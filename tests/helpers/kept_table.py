@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar, Final
 
 from hypothesis import strategies as st
@@ -292,11 +291,11 @@ class KeptTable(WrittenTable):
         if images is None:
             return
         folded = self.filled(held.entry.model, self.columns)
-        for _, changes in groupby(images.to_pylist(), key=lambda change: change["ts_ms"]):
-            commit = list(changes)  # Within one, changes come in no order.
-            for gone in (change["before"] for change in commit if change["before"] is not None):
-                folded.pop(self.key(gone), None)
-            folded |= {self.key(row): row for change in commit if (row := change["after"]) is not None}
+        for change in images.to_pylist():
+            if change["before"] is not None:
+                folded.pop(self.key(change["before"]), None)
+            if change["after"] is not None:
+                folded[self.key(change["after"])] = change["after"]
         assert folded == self.model
         self.did("fold_images")
 

@@ -144,3 +144,31 @@ def test_hudi_reads_and_goes_on_after_our_partial_updates_and_mergers(hudi: Hudi
     hudi.write(path, pa.Table.from_pylist([row("b", 5, 8, "hudi"), row("a", 5, 8, "older")], SCHEMA), "upsert")
     wanted["b"] = row("b", 5, 8, "hudi")
     assert rows_by_key(hudi.read(path)) == wanted == rows_by_key(table.to_arrow())
+
+
+@pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)
+@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize("payload", [DEFAULT, FOLD, NON_DEFAULTS])
+def test_hudi_reads_our_deletes_in_logs_as_we_do(payload: str, version: int, hudi: Hudi, tmp_path: Path) -> None:
+    """Late deletes, with a null or the int 0, too, and keys that come back after a delete, in log files of ours."""
+    path, schema = tmp_path / "t", FLAGGED.set(1, pa.field("ts", pa.int32()))
+    options = {"table_type": "MERGE_ON_READ", "hoodie.write.table.version": version, PAYLOAD: payload, "name": "t"}
+    table = lakeformat.create(path, schema, record_key="id", ordering="ts", **options)
+
+    def rows(*some: dict[str, Any], deleted: bool = False) -> pa.Table:
+        return pa.Table.from_pylist([{**each, "_hoodie_is_deleted": deleted} for each in some], schema)
+
+    def late(key: str, ts: int | None) -> dict[str, Any]:
+        return {**row(key, 0), "ts": ts}
+
+    keys = ("null", "zero", "low", "high", "deleted", "kept")
+    table.upsert(rows(*(row(key, 5, 1, "old") for key in keys)))
+    table.upsert(rows(late("null", None), late("zero", 0), late("low", 3), late("high", 9), deleted=True))
+    table.delete([{"id": "deleted"}])
+    ours = rows_by_key(table.to_arrow())
+    assert rows_by_key(hudi.read(path)) == ours
+    assert ours.keys() == ({"kept", "null", "zero", "low"} if payload == DEFAULT else {"kept"})
+    table.upsert(rows(row("high", 7, None, "new"), row("deleted", 3, None, "new")))
+    ours = rows_by_key(table.to_arrow())
+    assert rows_by_key(hudi.read(path)) == ours
+    assert [(ours[key]["n"], ours[key]["text"]) for key in ("high", "deleted")] == [(None, "new")] * 2

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakeformat.config.clustering_options import EXECUTION_CLASS, FILTER_MODE, PLAN_CLASS, STRATEGY
 from lakeformat.config.resolve import resolve
-from lakeformat.errors import InvalidInputError
+from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.model.clustering import ClusteringPlan
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.services.cluster.plan import PartitionChoice, PlanLimits, plan_clustering
+from lakeformat.services.cluster.run import request_of
 
-STRATEGY = "hoodie.clustering.plan.strategy."
+PLANS = "org.apache.hudi.client.clustering.plan.strategy."
 DAYS = ("d=01", "d=02", "d=03", "d=04")
 
 
@@ -141,7 +143,15 @@ def test_slices_with_log_files_go_by_the_size_of_both() -> None:
         ({"partition.filter.mode": "RECENT_DAYS"}, DAYS[2:]),
         ({"partition.filter.mode": "recent_days", "daybased.skipfromlatest.partitions": 1}, DAYS[1:3]),
         ({"partition.filter.mode": "RECENT_DAYS", "daybased.lookback.partitions": 9}, DAYS),
+        ({"partition.filter.mode": "RECENT_DAYS", "daybased.lookback.partitions": 0}, DAYS),
         ({"partition.filter.mode": "SELECTED_PARTITIONS", "cluster.begin.partition": "d=02"}, DAYS[1:]),
+        ({"class": f"{PLANS}SparkSizeBasedClusteringPlanStrategy"}, DAYS),
+        ({"class": f"{PLANS}SparkRecentDaysClusteringPlanStrategy"}, DAYS[2:]),
+        ({"class": "JavaRecentDaysClusteringPlanStrategy", "daybased.lookback.partitions": 1}, DAYS[3:]),
+        (
+            {"class": f"{PLANS}SparkSelectedPartitionsClusteringPlanStrategy", "cluster.end.partition": "d=02"},
+            DAYS[:2],
+        ),
         (
             {
                 "partition.filter.mode": "SELECTED_PARTITIONS",
@@ -156,6 +166,39 @@ def test_partitions_by_option(options: dict[str, object], chosen: tuple[str, ...
     prefix = {True: "hoodie.clustering.plan.", False: STRATEGY}
     given_options = {prefix[name == "partition.filter.mode"] + name: value for name, value in options.items()}
     assert PartitionChoice.of_options(resolve(given_options)).choose(DAYS) == list(chosen)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({PLAN_CLASS: f"{PLANS}SparkConsistentBucketClusteringPlanStrategy"}, "that plan strategy is not built"),
+        ({PLAN_CLASS: "org.example.SparkSizeBasedClusteringPlanStrategy"}, "write one of SparkSizeBased"),
+        ({PLAN_CLASS: "SparkStreamCopyClusteringPlanStrategy"}, "leave it out"),
+        ({EXECUTION_CLASS: "SparkBinaryCopyClusteringExecutionStrategy"}, "that execution strategy is not built"),
+        ({EXECUTION_CLASS: "SparkSingleFileSortExecutionStrategy"}, f"{PLAN_CLASS} must be SparkSingleFileSort"),
+        (
+            {PLAN_CLASS: "SparkRecentDaysClusteringPlanStrategy", FILTER_MODE: "NONE"},
+            "which means RECENT_DAYS, and .*=NONE contradict",
+        ),
+    ],
+)
+def test_classes_whose_rule_is_not_built_are_refused(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidOptionError, match=reason):
+        request_of(resolve(options))
+
+
+def test_files_are_sorted_one_by_one_under_the_class_for_that() -> None:
+    options = {
+        PLAN_CLASS: f"{PLANS}SparkSingleFileSortPlanStrategy",
+        EXECUTION_CLASS: "org.apache.hudi.client.clustering.run.strategy.SparkSingleFileSortExecutionStrategy",
+        STRATEGY + "sort.columns": "v",
+        STRATEGY + "small.file.limit": 35,
+    }
+    request = request_of(resolve(options))
+    found = plan_clustering(table({"d=01": [10, 20, 30, 40]}), frozenset(), request.choice, request.limits, {}, "/t")
+    assert found is not None
+    assert [len(group.slices) for group in found.groups] == [1, 1, 1]
+    assert [group.output_file_groups for group in found.groups] == [1, 1, 1]
 
 
 def test_partitions_by_name() -> None:

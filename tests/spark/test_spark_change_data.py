@@ -74,6 +74,51 @@ def test_a_stream_of_changes(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
+MOVING = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+
+
+def moving(*rows: tuple[int, str, str]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(MOVING.names, row, strict=True)) for row in rows], MOVING)
+
+
+def replayed(images: list[Any]) -> dict[int, Any]:
+    """A replica by id, as the docs say: by commit time, then deletes first."""
+    replica: dict[int, Any] = {}
+    for image in sorted(images, key=lambda image: (image["ts_ms"], image["op"] != "d")):
+        before, after = (json.loads(image[name]) if image[name] else None for name in ("before", "after"))
+        if after is None:
+            replica.pop(before["id"], None)
+        else:
+            replica[after["id"]] = after
+    return replica
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_replica_equals_the_table(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Rows that move, are overwritten and come back; each file group in a task of its own, several commits a batch."""
+    path = str(tmp_path / "t")
+    options = {"table_type": kind, "hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.parquet.max.file.size": 1}
+    table = lakeformat.create(path, MOVING, record_key="id", partition_by="p", **options)
+    table.upsert(moving((1, "b", "x"), (2, "b", "y"), (3, "c", "z"), (4, "c", "w")))
+    table.upsert(moving((1, "a", "moved"), (3, "b", "moved"), (5, "a", "new")))
+    table.overwrite(moving((1, "b", "over"), (5, "a", "over"), (6, "c", "over")))
+    table.insert_overwrite(moving((1, "b", "again"), (7, "b", "again")))
+    wanted = {row["id"]: row for row in table.to_arrow(meta_columns=False).to_pylist()}
+    found = spark.read.format("lakehouse").options(**CDC, **{BEGIN: "000", "lakeformat.read.split.bytes": 1}).load(path)
+    images = found.collect()
+    assert found.rdd.getNumPartitions() > 4
+    assert replayed(images) == wanted
+    seen = [(row["ts_ms"], json.loads(row["after"] or row["before"])["id"]) for row in images]
+    assert len(set(seen)) == len(seen), "a key has several images in a commit"
+    taken: list[Any] = []
+    stream = spark.readStream.format("lakehouse").options(**CDC).load(path)
+    writer = stream.writeStream.foreachBatch(lambda batch, _: taken.extend(batch.collect()))
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert replayed(taken) == wanted
+
+
 def test_what_has_no_meaning_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     lakeformat.create(tmp_path / "t", SCHEMA, record_key="id").upsert(pa.table({"id": ["a"], "v": [1]}))
     load = spark.read.format("lakehouse").options(**CDC)

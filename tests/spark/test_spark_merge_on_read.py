@@ -91,3 +91,45 @@ def test_an_exchange_appends(spark: SparkSession, tmp_path: Path) -> None:
     assert contents(spark, tmp_path) == sorted(wanted.values())
     assert any(LogFileName.match(path.name) for path in tmp_path.rglob("*"))
     hudi_rs.assert_same_rows(lakeformat.open(tmp_path))
+
+
+DELETING = "id string, o int, v string, _hoodie_is_deleted boolean"
+
+
+@pytest.mark.parametrize("index", ["BUCKET", "SIMPLE"])
+def test_a_late_delete_and_a_row_that_comes_back(spark: SparkSession, tmp_path: Path, index: str) -> None:
+    """Of rows in several tasks, a delete without an ordering value, or with the int 0, loses to a newer row."""
+    path = str(tmp_path / "t")
+    options = {**BUCKETS, "hoodie.index.type": index, "recordkey": "id", "ordering": "o"}
+
+    def put(*rows: tuple[str, int | None, str | None, bool]) -> None:
+        frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 4), DELETING)
+        LakehouseTable.forPath(spark, path).upsert(frame)
+
+    schema = pa.schema({"id": pa.string(), "o": pa.int32(), "v": pa.string(), "_hoodie_is_deleted": pa.bool_()})
+    lakeformat.create(path, schema, **options)
+    put(("a", 5, "old", False), ("b", 5, "old", False), ("c", 5, "old", False), ("d", 5, "old", False))
+    put(
+        ("new", 3, "kept", False),
+        ("a", 0, None, True),
+        ("b", None, None, True),
+        ("c", 9, None, True),
+        ("new", 0, None, True),
+    )
+    put(("c", 7, "back", False), ("d", 6, "u", False))
+    rows = lakeformat.open(path).to_arrow(["id", "v"]).to_pylist()
+    wanted = {"a": "old", "b": "old", "c": "back", "d": "u", "new": "kept"}
+    assert {row["id"]: row["v"] for row in rows} == wanted
+
+
+def test_deleted_values_stay_away_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    path, payload = str(tmp_path / "t"), "OverwriteNonDefaultsWithLatestAvroPayload"
+    schema = pa.schema({"id": pa.string(), "s": pa.string(), "v": pa.string()})
+    options = {"table_type": "MERGE_ON_READ", "hoodie.datasource.write.payload.class": payload}
+    table = lakeformat.create(path, schema, record_key="id", **options)
+    table.upsert(pa.table({"id": ["a", "b"], "s": ["secret", "kept"], "v": ["old", "old"]}))
+    table.delete([{"id": "a"}])
+    frame = spark.createDataFrame([("a", None, "new"), ("b", None, "new")], "id string, s string, v string")
+    LakehouseTable.forPath(spark, path).upsert(frame)
+    found = {row["id"]: (row["s"], row["v"]) for row in table.to_arrow(["id", "s", "v"]).to_pylist()}
+    assert found == {"a": (None, "new"), "b": ("kept", "new")}

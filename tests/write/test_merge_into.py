@@ -405,3 +405,23 @@ def test_a_column_named_like_a_side(tmp_path: Path) -> None:
     with refused(table, InvalidInputError, "ambiguous", "rename the source's"):
         table.merge(rows).when_matched_update(where="target.n = 1").execute()
     assert table.merge(rows).when_matched_update().execute().report["rows"]["updated"] == 3
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_key_that_the_table_has_twice_is_not_blamed_on_the_source(kind: str, tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "p": pa.string(), "v": pa.int64()})
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p", table_type=kind)
+    rows = pa.table([[1, 2], ["a", "a"], [1, 1]], schema=schema)
+    table.insert(rows)
+    table.insert(rows.slice(1))
+    for statement in (
+        "update t set v = v + 1",
+        "merge into t using (select 2 as id, 'a' as p) s on t.id = s.id when matched then update set v = 7",
+    ):
+        with pytest.raises(InvalidInputError) as caught:
+            lakeformat.sql(statement, t=table)
+        message = str(caught.value)
+        assert f"the table {tmp_path / 't'} has the key '2' 2 times in partition 'a'" in message
+        assert "lakeformat dedupe" in message
+        assert "upsert the row that is right" in message
+    assert sorted(table.to_arrow(columns=["v"])["v"].to_pylist()) == [1, 1, 1]

@@ -19,6 +19,7 @@ from lakeformat.config.life_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH,
 from lakeformat.config.resolve import Options
 from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, beyond_cleaning, leaving
 from lakeformat.services.clean.retention import earliest_kept, retention_of
@@ -45,8 +46,8 @@ _AT_ONCE: Final = 200
 _SIDE_BY_SIDE: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ArchiveResult(OneLine):
     """What was archived.
 
     Attributes:
@@ -82,7 +83,7 @@ class ArchiveSession:
         config = self.store.config()
         config.check_readable(self.storage.location)
         if glance and not self._due(config, self.store.load(), (least, most)):
-            return ArchiveResult((), "nothing is old enough to go")
+            return ArchiveResult((), "nothing is old enough to archive")
         done: list[Instant] = []
         why = ""
         while True:
@@ -93,7 +94,7 @@ class ArchiveSession:
                 break
         result = ArchiveResult(tuple(done), "" if done else why)
         if done:
-            _LOG.info("%s", result)
+            _LOG.info("%s: %s", self.storage.location, result)
         return result
 
     def _due(
@@ -137,7 +138,7 @@ class ArchiveSession:
             return (), "the table has a metadata table, whose compactions say what may go"
         going = self._due(config, before, asked)
         if not going:
-            return (), "nothing is old enough to go"
+            return (), "nothing is old enough to archive"
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
         manifest = provable(self.store, before)  # What proves it may be archived now.
         note_clusterings(self.store, before, going)

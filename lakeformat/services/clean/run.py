@@ -21,6 +21,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import LakeformatError, StorageError
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.services.clean.facts import changed_partitions, partition_files, pins_of, savepoints
 from lakeformat.services.clean.memo import SAVEPOINTS, LastLook, last_look, note_look
@@ -47,8 +48,8 @@ _MOST_FILES: Final = 100_000
 Deleter: TypeAlias = Callable[[Storage, Sequence[str]], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class CleanResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CleanResult(OneLine):
     """What a clean deleted, or would.
 
     Attributes:
@@ -167,7 +168,7 @@ class CleanSession:
                 nonlocal result, found
                 found, why = self._found(config, retention, only_if_due)
                 if found is None or not found.files:
-                    result = replace(result, skipped=why or "nothing is old enough to go")
+                    result = replace(result, skipped=why or "nothing to delete")
                     return None
                 return self._begun(config, retention, found)
 
@@ -176,7 +177,7 @@ class CleanSession:
                     return result
                 self._carry_out(work)
             done = _result(found, retention, work.instant.time)
-            _LOG.info("%s", done)
+            _LOG.info("%s: %s", self.storage.location, done)
             if found.is_all:
                 return done
 
@@ -186,7 +187,7 @@ class CleanSession:
         config.check_readable(self.storage.location)
         found, why = self._found(config, retention, False, notes=False)
         if found is None or not found.files:
-            return CleanResult("", retention.policy.value, None, skipped=why or "nothing is old enough to go")
+            return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
         return _result(found, retention, "")
 
     # --- planning, under the lock ---------------------------------------------------------------------

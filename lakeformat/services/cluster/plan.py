@@ -15,12 +15,11 @@ from lakeformat.keys.partition_paths import matching_partitions
 from lakeformat.model.clustering import ClusteringGroup, ClusteringPlan, SliceInfo
 from lakeformat.model.files import FileGroupId, FileSlice
 
-__all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "plan_clustering"]
+__all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "clustering_group", "plan_clustering"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: The execution that Hudi's writers know for what we plan.
 EXECUTION_CLASS: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
-_MODE: Final = "hoodie.clustering.plan.partition.filter.mode"
 _MEGABYTE: Final = 1 << 20
 
 
@@ -52,17 +51,17 @@ class PlanLimits:
             everything: the user asked for all files: options that were not given set no limit to that.
             sorts: rows are put in order, so that a single file may gain from it.
         """
+        asked = options.clustering
 
-        def limit(name: str) -> int | None:
-            key = STRATEGY + name
-            return None if everything and not options.given(key) else options[key]
+        def limit(name: str, value: int) -> int | None:
+            return None if everything and not options.given(STRATEGY + name) else value
 
         return cls(
-            options[STRATEGY + "target.file.max.bytes"],
-            options[STRATEGY + "max.bytes.per.group"],
-            limit("max.num.groups"),
-            limit("small.file.limit"),
-            single=sorts and options[STRATEGY + "single.group.clustering.enabled"],
+            asked.target_file_bytes,
+            asked.group_bytes,
+            limit("max.num.groups", asked.groups),
+            limit("small.file.limit", asked.small_file_bytes),
+            single=sorts and asked.single,
             again=everything,
         )
 
@@ -77,7 +76,7 @@ class PartitionChoice:
         matching: a pattern of whole paths, if none are selected; None is all.
         mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``, applied to what is left.
         first, last: bounds of SELECTED_PARTITIONS, inclusive; None is open.
-        skipped, taken: RECENT_DAYS leaves out so many of the greatest paths, and takes so many.
+        skipped, taken: RECENT_DAYS leaves out so many of the greatest paths, and takes so many; 0 takes all.
     """
 
     named: tuple[str, ...] | None = None
@@ -92,14 +91,15 @@ class PartitionChoice:
     @classmethod
     def of_options(cls, options: Options) -> PartitionChoice:
         """What the options say."""
+        asked = options.clustering
         return cls(
-            selected=options[STRATEGY + "partition.selected"],
-            matching=options[STRATEGY + "partition.regex.pattern"],
-            mode=options[_MODE],
-            first=options[STRATEGY + "cluster.begin.partition"],
-            last=options[STRATEGY + "cluster.end.partition"],
-            skipped=options[STRATEGY + "daybased.skipfromlatest.partitions"],
-            taken=options[STRATEGY + "daybased.lookback.partitions"],
+            selected=asked.selected,
+            matching=asked.matching,
+            mode=asked.filter_mode,
+            first=asked.first,
+            last=asked.last,
+            skipped=asked.skipped,
+            taken=asked.taken,
         )
 
     def choose(self, paths: Collection[str]) -> list[str]:
@@ -123,7 +123,8 @@ class PartitionChoice:
             found = (path for path in found if self._in_bounds(path))
         ordered = sorted(found)
         if self.mode == "RECENT_DAYS":
-            return sorted(ordered[::-1][self.skipped : self.skipped + self.taken])
+            recent = ordered[::-1][self.skipped :]
+            return sorted(recent[: self.taken] if self.taken else recent)
         return ordered
 
     def _in_bounds(self, path: str) -> bool:
@@ -157,7 +158,7 @@ def plan_clustering(
         _groups([piece for piece in slices[path] if _is_candidate(piece, closed, limits)], limits)
         for path in choice.choose(slices)
     )
-    worth = (_group(group, limits, location) for group in groups if not is_done(group))
+    worth = (clustering_group(group, limits, location) for group in groups if not is_done(group))
     chosen = tuple(islice(worth, limits.groups))
     return ClusteringPlan(chosen, EXECUTION_CLASS, params) if chosen else None
 
@@ -183,7 +184,8 @@ def _groups(slices: Sequence[FileSlice], limits: PlanLimits) -> Iterator[Sequenc
         yield waiting
 
 
-def _group(slices: Sequence[FileSlice], limits: PlanLimits, location: str) -> ClusteringGroup:
+def clustering_group(slices: Sequence[FileSlice], limits: PlanLimits, location: str) -> ClusteringGroup:
+    """Return a plan's group of these slices, with Hudi's metrics."""
     logs = [log.size_bytes for piece in slices for log in piece.logs]
     size = sum(piece.size_bytes for piece in slices)
     read, written = size / _MEGABYTE, (size - sum(logs)) / _MEGABYTE

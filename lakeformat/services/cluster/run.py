@@ -118,13 +118,15 @@ class ClusterSession:
         UnsupportedTableError, TableNotFoundError: the table cannot be written to.
     """
 
-    def __init__(self, engine: Engine, options: Options, rewriter: Rewriter | None = None) -> None:
+    def __init__(
+        self, engine: Engine, options: Options, rewriter: Rewriter | None = None, hooks: Hooks | None = None
+    ) -> None:
         snapshot = engine.writable()
         self.engine, self._rewriter = engine, rewriter or rewrite_here
         # The batch that the options name has been written by now.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})
         job = rewrite_job(snapshot, self.options, Operation.CLUSTER, engine.ids)
-        self.session = WriteSession(engine, job, Hooks())
+        self.session = WriteSession(engine, job, hooks or Hooks())
         self.planned = PlannedService(self.session.transaction, "clustering")
 
     # --- planning -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from lakeformat.config.clustering_options import (
     SORT_COLUMNS,
     TARGET_FILE_BYTES,
 )
+from lakeformat.config.clustering_settings import UNLIMITED_BYTES
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.base_file import FileSettings
@@ -34,6 +36,10 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
+
+_ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
+#: How the classes of Hudi end whose plans can be carried out here.
+_EXECUTIONS: Final = ("SortAndSizeExecutionStrategy", _ONE_FILE_EACH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,7 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
         UnsupportedTableError: it wants another class to execute it, or rows with new meta columns.
         CorruptTableError: it names a file slice, and no file of it.
     """
-    if plan.strategy_class and not plan.strategy_class.endswith("SortAndSizeExecutionStrategy"):
+    if plan.strategy_class and not plan.strategy_class.endswith(_EXECUTIONS):
         raise UnsupportedTableError(
             f"clustering {name} is planned for {plan.strategy_class}, which is not built; let Hudi run it, or cancel it"
         )
@@ -175,5 +181,7 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
 
 def target_of_plan(plan: ClusteringPlan, options: Options) -> int:
     """Bytes of the files it wants."""
+    if plan.strategy_class.endswith(_ONE_FILE_EACH):
+        return UNLIMITED_BYTES
     said = plan.params.get(TARGET_FILE_BYTES, "")
     return max(1, int(said)) if said.isdecimal() else int(options[TARGET_FILE_BYTES])

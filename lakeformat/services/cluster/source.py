@@ -67,8 +67,11 @@ class GroupSource:
         """Of all slices; those with log files are read for it, in the columns that merging goes by."""
         if all(one.merging is None for one in self.slices):
             return self.base_rows
-        keys = pa.schema([self.shape.field(RECORD_KEY)])
-        return sum(batch.num_rows for one in self.slices for batch in self._batches(one, keys, threads=False))
+        return sum(batch.num_rows for one in self.slices for batch in self.keys(one))
+
+    def keys(self, one: SliceToCluster) -> Iterator[pa.RecordBatch]:
+        """Yield the record keys of one slice's rows, the only column."""
+        return self._batches(one, pa.schema([self.shape.field(RECORD_KEY)]), threads=False)
 
     @property
     def memory_bytes(self) -> float:

@@ -161,7 +161,7 @@ def _check_log(storage: Storage, log: LogFile) -> Iterator[Finding]:
 
 
 def _twice(found: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Finding]:
-    """Keys that come again, in one file group or in two."""
+    """Yield keys that come again, in one file group or in two: `insert` allows them."""
     if not found:
         return
     keys = pa.chunked_array([chunk for _, column in found for chunk in column.chunks], pa.string())
@@ -169,14 +169,17 @@ def _twice(found: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Findi
     rows = pa.table({"key": keys, "owner": owners})
     counts = rows.group_by("key").aggregate([("owner", "min"), ("owner", "max"), ("owner", "count")])
     again = counts.filter(pc.greater(counts.column("owner_count"), 1))
-    pairs = again.group_by(["owner_min", "owner_max"]).aggregate([("owner_count", "sum"), ("key", "count")])
+    pairs = again.group_by(["owner_min", "owner_max"]).aggregate(
+        [("owner_count", "sum"), ("key", "count"), ("key", "min")]
+    )
     for pair in pairs.sort_by([("owner_min", "ascending"), ("owner_max", "ascending")]).to_pylist():
         first, last = found[pair["owner_min"]][0], found[pair["owner_max"]][0]
         extra = pair["owner_count_sum"] - pair["key_count"]
         here = first.files[0].path
+        others = f" and {pair['key_count'] - 1:,} more" if pair["key_count"] > 1 else ""
+        named = f"{pair['key_min']!r}{others}: lakeformat dedupe, or dedupe(), lists the rows and keeps the newest"
         if first is last:
-            cure = "read them, delete() the keys, upsert() the rows that are right"
-            yield Finding(Kind.KEY_TWICE, here, cure, extra, first.size_bytes)
+            yield Finding(Kind.KEY_TWICE, here, f"key {named}", extra, first.size_bytes)
         else:
-            cure = f"the other one is {last.files[0].path}: read both, delete() the keys, upsert() the right rows"
+            cure = f"the other one is {last.files[0].path}; key {named}"
             yield Finding(Kind.KEY_IN_TWO_GROUPS, here, cure, extra, first.size_bytes)

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from lakeformat.codec.html import html_pairs
 from lakeformat.config.resolve import Options
+from lakeformat.errors import LakeformatError
 from lakeformat.model.files import FileSlice
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
+from lakeformat.read.known_files import known_files, known_rows
 from lakeformat.services.savepoint.run import Savepoint, read_savepoints
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_groups import list_files
@@ -21,10 +24,12 @@ __all__ = ["Description", "describe"]
 #: From these shares on something is worth doing.
 _MANY_SMALL, _MUCH_LOGGED, _MUCH_DEAD = 0.5, 0.3, 2.0
 _FEW_FILES = 8
+#: Footers that are read to count rows.
+_FOOTERS = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Description(OneLine):
     """A table as it stands.
 
     Attributes:
@@ -32,6 +37,7 @@ class Description:
         record_key, partition_by, ordering: columns.
         instant_time: of the newest commit; None in an empty table.
         commits: on the active timeline.
+        rows: that a reader gets; None where only reading would tell, as with log files.
         files, size_bytes: base and log files that a reader opens.
         all_files, all_bytes: those of all versions that lie in the folders.
         small_files: live base files below ``small_limit`` bytes.
@@ -52,6 +58,7 @@ class Description:
     instant_time: str | None
     commits: int
     partitions: int
+    rows: int | None
     files: int
     size_bytes: int
     all_files: int
@@ -102,6 +109,7 @@ class Description:
             "partitions": f"{self.partitions:,}" + (f" by {', '.join(self.partition_by)}" if self.partition_by else ""),
             "ordering": ", ".join(self.ordering) or "by commit",
             "newest commit": f"{self.instant_time or 'none'}, {self.commits:,} on the timeline",
+            "rows": "not known without reading them" if self.rows is None else f"{self.rows:,}",
             "live": f"{self.files:,} files, {_bytes(self.size_bytes)}; {small}; {self.log_share:.0%} in log files",
             "all versions": f"{self.all_files:,} files, {_bytes(self.all_bytes)}",
             "last clean": self.last_clean or "never",
@@ -115,7 +123,7 @@ class Description:
 
 
 def describe(engine: Engine, options: Options) -> Description:
-    """Look at the table; no data file is opened. Memory: an object a file."""
+    """Look at the table; of data files a few footers are read at most. Memory: an object a file."""
     store, location = engine.store, engine.storage.location
     config = store.config()
     snapshot = engine.snapshot(config=config)
@@ -136,6 +144,7 @@ def describe(engine: Engine, options: Options) -> Description:
         instant_time=snapshot.instant_time,
         commits=len(timeline.commits),
         partitions=len({each.group.partition_path for each in slices}),
+        rows=_rows(engine, snapshot),
         files=sum(len(each.files) for each in slices),
         size_bytes=sum(each.size_bytes for each in slices),
         all_files=len(sizes),
@@ -150,6 +159,17 @@ def describe(engine: Engine, options: Options) -> Description:
         pending=tuple(_named(instant, plans) for instant in timeline.pending),
         savepoints=read_savepoints(engine, timeline),
     )
+
+
+def _rows(engine: Engine, snapshot: Snapshot) -> int | None:
+    """Count the rows by the file index, and by the footers of at most `_FOOTERS` files that it does not know."""
+    unknown = known_files(snapshot)["rows"].null_count
+    if unknown > _FOOTERS:
+        return None
+    try:
+        return known_rows(engine.storage, snapshot)
+    except LakeformatError:  # What is wrong with a file, check says.
+        return None
 
 
 def _slices(snapshot: Snapshot) -> tuple[FileSlice, ...]:

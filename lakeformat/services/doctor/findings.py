@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakeformat.codec.html import html_rows
+from lakeformat.model.one_line import OneLine
 
 __all__ = ["Finding", "Findings", "Kind"]
 
 
 class Kind(Enum):
-    """What is wrong. The value says it to people."""
+    """What is wrong. The value says it to people; ``check --json`` prints the name in small letters, which stays."""
 
     KEY_IN_TWO_GROUPS = "keys stand in two file groups"
     KEY_TWICE = "keys stand twice in one file group"
@@ -38,6 +39,12 @@ class Kind(Enum):
     FOREIGN_FOLDER = "folder inside a partition"
     NO_PARTITION_FILE = "folder is not marked as a partition"
     SAVEPOINT = "savepoint names a file that is gone"
+    LOST_WRITE = "rows are hidden by a commit that did not read them"
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether it is a key that comes twice, which inserts allow: no file is damaged."""
+        return self in {Kind.KEY_TWICE, Kind.KEY_IN_TWO_GROUPS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +67,8 @@ class Finding:
     mends: bool = False
 
 
-@dataclass(frozen=True)
-class Findings:
+@dataclass(frozen=True, repr=False)
+class Findings(OneLine):
     """What was found, in order; false if nothing was.
 
     Attributes:
@@ -79,6 +86,11 @@ class Findings:
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether something else was found than keys that come twice."""
+        return any(not each.kind.is_duplicate for each in self.findings)
 
     def of(self, kind: Kind) -> tuple[Finding, ...]:
         """Those of a kind."""
@@ -104,4 +116,5 @@ class Findings:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([f"{self.did}:" if self.did else f"{len(self.findings)} findings:", *lines])
+        head = self.did or f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
+        return "\n".join([f"{head}:", *lines])

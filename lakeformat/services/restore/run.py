@@ -17,6 +17,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, LakeformatError, WriteConflictError
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.services.restore.facts import clustering_plans, state_at, state_before
 from lakeformat.services.restore.plan import after, check_not_saved, last_commit, target_of
@@ -37,14 +38,14 @@ _IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, A
 _PLANS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class RestoreResult(OneLine):
     """What was undone.
 
     Attributes:
-        instant_time: of the restore or rollback; "" if nothing was to do.
+        instant_time: of the restore or rollback; "" if nothing was to do, and of a dry run.
         target: the commit that the table has gone back to; None if it is empty now.
-        undone: the instants that are gone, in the order in which they went.
+        undone: the instants that are gone, in the order in which they went; of a dry run those that would go.
     """
 
     instant_time: str
@@ -54,7 +55,8 @@ class RestoreResult:
     def __str__(self) -> str:
         if not self.undone:
             return f"the table stands at {self.target}: nothing to undo"
-        return f"undone {len(self.undone)}, back to {self.target or 'an empty table'}: {', '.join(self.undone)}"
+        did = "undone" if self.instant_time else "dry run: would undo"
+        return f"{did} {len(self.undone)}, back to {self.target or 'an empty table'}: {', '.join(self.undone)}"
 
 
 class RestoreSession:
@@ -63,6 +65,26 @@ class RestoreSession:
     def __init__(self, engine: Engine, options: Options) -> None:
         self.engine, self.options = engine, options
         self.store, self.storage = engine.store, engine.storage
+
+    def plan_restore(self, to: str) -> RestoreResult:
+        """Say what `restore` would undo, and refuse what cannot be gone back to. Nothing is locked or changed."""
+        config, timeline = self._config(), self.store.load()
+        target = target_of(timeline, to, self.storage.location, doing="restore")
+        undone = after(timeline, target, clustering_plans(self.store, timeline))
+        if undone:
+            check_not_saved(timeline, undone, self.storage.location)
+            state_at(self.engine, config, timeline, target, doing="restore")
+            self._check_savepoint(timeline, target)
+            self._check_logs(timeline, undone)
+        return RestoreResult("", to, tuple(i.time for i in undone))
+
+    def plan_rollback(self, instant_time: str | None) -> RestoreResult:
+        """Say what `rollback` would undo, and refuse what it would refuse. Nothing is locked or changed."""
+        config, timeline = self._config(), self.store.load()
+        victim = self._victim(timeline, instant_time)
+        check_not_saved(timeline, (victim,), self.storage.location)
+        before = state_before(self.engine, config, timeline, (victim,), doing=f"roll {victim.time} back")
+        return RestoreResult("", before.instant_time, (victim.time,))
 
     def restore(self, to: str) -> RestoreResult:
         """Undo everything after a commit."""
@@ -111,10 +133,14 @@ class RestoreSession:
                 raise
         return self._told(RestoreResult(rollback.time, before.instant_time, (victim.time,)))
 
-    @contextmanager
-    def _locked(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
+    def _config(self) -> TableConfig:
         config = self.store.config()
         config.check_readable(self.storage.location)
+        return config
+
+    @contextmanager
+    def _locked(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
+        config = self._config()
         with self.storage.lock(self.options.lock_seconds):
             recover(self.store, config, self.engine.clock, restoring=restoring)
             yield config

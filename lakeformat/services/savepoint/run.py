@@ -13,6 +13,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, WriteConflictError
 from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig
 from lakeformat.services.restore.facts import state_at
 from lakeformat.services.restore.plan import after, target_of
@@ -26,8 +27,8 @@ __all__ = ["Savepoint", "SavepointSession", "read_savepoints"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 
 
-@dataclass(frozen=True, slots=True)
-class Savepoint:
+@dataclass(frozen=True, slots=True, repr=False)
+class Savepoint(OneLine):
     """A commit that is kept until the savepoint is deleted.
 
     Attributes:
@@ -90,7 +91,7 @@ class SavepointSession:
             instant = instant.at(State.INFLIGHT) if known else self.store.start(instant)
             self.store.complete(instant, metadata, self.engine.clock)
         made = _savepoint(target.time, metadata)
-        _LOG.info("%s", made)
+        _LOG.info("%s: %s", self.engine.storage.location, made)
         return made
 
     def delete(self, instant_time: str) -> None:

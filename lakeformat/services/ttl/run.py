@@ -20,6 +20,7 @@ from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.config.ttl_options import Expiry, Strategy
 from lakeformat.model.files import PARTITION_MARKER, FileSlice, join_path
 from lakeformat.model.instant import format_instant_time
+from lakeformat.model.one_line import OneLine
 from lakeformat.services.ttl.plan import expired, expires_at
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
@@ -53,8 +54,8 @@ class ExpiredPartition:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExpireResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ExpireResult(OneLine):
     """Partitions that went, or would.
 
     Attributes:

@@ -21,6 +21,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
+from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TIMELINE_PATH, TableConfig
 from lakeformat.services.versions.plan import completion_times, moves
 from lakeformat.services.versions.properties import moved_properties
@@ -53,8 +54,8 @@ class _UncompactedError(WriteConflictError):
     """There are log files, or a compaction of them is pending."""
 
 
-@dataclass(frozen=True, slots=True)
-class VersionChange:
+@dataclass(frozen=True, slots=True, repr=False)
+class VersionChange(OneLine):
     """What became of a table's version.
 
     Attributes:
@@ -67,6 +68,12 @@ class VersionChange:
     after: int
     files: int = 0
     skipped: str = ""
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return self.skipped
+        moved = f"; {self.files:,} files of the timeline were moved" if self.files else ""
+        return f"the table is of version {self.after} now, and was of version {self.before}{moved}"
 
 
 class VersionSession:

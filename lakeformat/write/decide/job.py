@@ -19,6 +19,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import Ids
+from lakeformat.table_state.bucket_layout import check_bucket_layout
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
@@ -263,6 +264,7 @@ def plan_job(
     """
     config = snapshot.config
     snapshot.check_writable(store.storage.location)
+    check_bucket_layout(store.storage)
     asked, has_key = options.write, bool(config.record_fields)
     operation = chosen_operation(asked.operation, options, has_key=has_key, overwrite=overwrite)
     combine = operation.tags or asked.combine or _drops(operation, options)

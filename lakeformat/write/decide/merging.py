@@ -12,7 +12,7 @@ from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.merge import MergeFunction, Merger, MergeRule
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.table_config import MergeMode, TableConfig
-from lakeformat.write.decide.table_settings import merge_mode
+from lakeformat.write.decide.merge_modes import merge_mode
 
 __all__ = ["merge_rule", "upsert_options"]
 

@@ -44,13 +44,13 @@ from lakeformat.model.version_properties import (
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.standing import check_free
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.write.rows.schema import check_ordering, field_type
+from lakeformat.write.decide.merge_modes import merge_mode, payload_name
+from lakeformat.write.rows.schema import check_log_ordering, check_ordering, field_type
 
 __all__ = [
     "check_options",
     "create_table",
     "key_settings",
-    "merge_mode",
     "open_existing",
     "open_or_create",
     "probe_keys",
@@ -64,7 +64,6 @@ _GENERATOR: Final = _W + "keygenerator.class"
 _GENERATOR_TYPE: Final = _W + "keygenerator.type"
 _NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
 _ORDERING: Final = "hoodie.table.ordering.fields"
-_MODE: Final = "hoodie.write.record.merge.mode"
 _PAYLOAD: Final = _W + "payload.class"
 _MARKS_DELETES: Final = ("hoodie.payload.delete.field", "hoodie.payload.delete.marker")
 _VERSION: Final = "hoodie.write.table.version"
@@ -136,6 +135,9 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
     mode = merge_mode(None, options)
     if mode == MergeMode.EVENT_TIME and not ordering:
         raise InvalidOptionError(f"merge mode {mode} needs an ordering column; set {_ORDERING} (short: ordering)")
+    orders = ordering and mode in {MergeMode.EVENT_TIME, MergeMode.PARTIAL_UPDATE}
+    if orders and options[_TYPE] == names.TableType.MERGE_ON_READ.value:
+        check_log_ordering(schema, ordering)
     version = int(options[_VERSION])
     types = kind is KeyGeneratorKind.CUSTOM and version != 6
     flags = _flags(options)
@@ -155,7 +157,7 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
         "hoodie.partition.metafile.use.base.format": "false",
         names.ZONE: "UTC",
         **({names.CDC_MODE: options[names.CDC_MODE]} if flags[names.CDC] == "true" else {}),
-        **merging_of(version, mode, _full_name(options[_PAYLOAD]) if version != 6 else ""),
+        **merging_of(version, mode, payload_name(options.merge.payload) if version != 6 else ""),
         **_stored_marker(version, options),
         **ordering_of(version, ordering or ""),
         names.CREATE_SCHEMA: to_avro(schema, table_name=name),
@@ -170,14 +172,10 @@ def _flags(options: Options) -> Mapping[str, str]:
     return {key: str(options[key]).lower() for key in (names.HIVE_STYLE, names.URL_ENCODE, names.CDC)}
 
 
-def _full_name(payload: str | None) -> str:
-    return payload or "" if not payload or "." in payload else f"org.apache.hudi.common.model.{payload}"
-
-
 def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
     """What marks a row as deleted belongs to the table from version 8 on, if its payload class looks at it."""
     said = {key: options[key] for key in _MARKS_DELETES}
-    if version == 6 or _full_name(options[_PAYLOAD]) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
+    if version == 6 or payload_name(options.merge.payload) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
         return {}
     return {names.MERGE_PROPERTY + key: text for key, text in said.items()} if all(said.values()) else {}
 
@@ -270,11 +268,11 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         for kept_key, text in config.values.items():
             if kept_key.startswith(TIMESTAMP_PREFIXES) and kept_key.endswith(f"timebased.{suffix}") and text != value:
                 _contradiction(key, value, text, location)
-    says_mode = options.given(_MODE) or options.given(_PAYLOAD)
+    says_mode = options.merge.asked_by
     if says_mode and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
         wanted = merge_mode(None, options)
         if wanted != config.merge_mode:
-            _contradiction(_MODE if options.given(_MODE) else _PAYLOAD, wanted, config.merge_mode, location)
+            _contradiction(says_mode, wanted, config.merge_mode, location)
 
 
 def _contradiction(key: str, given: str, stored: str, location: str) -> None:
@@ -282,32 +280,6 @@ def _contradiction(key: str, given: str, stored: str, location: str) -> None:
         f"option {key}={given!r} contradicts {stored!r} in {location}/{names.PROPERTIES_PATH}; leave the option out, "
         "settings of a table are fixed at its creation"
     )
-
-
-def merge_mode(config: TableConfig | None, options: Options) -> str:
-    """The rule for a key that comes again: what the table stores, else the options, else Hudi 1.x's default.
-
-    Raises:
-        UnsupportedTableError, InvalidOptionError: a payload class whose rule is not known.
-    """
-    if config is not None and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
-        return config.merge_mode
-    mode, payload = options[_MODE], options[_PAYLOAD]
-    if payload:
-        full = _full_name(payload)
-        if full not in MergeMode.OF_PAYLOAD:
-            known = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
-            raise InvalidOptionError(
-                f"{_PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}"
-            )
-        by_payload = MergeMode.OF_PAYLOAD[full]
-        if mode and mode != by_payload:
-            raise InvalidOptionError(f"options {_MODE}={mode} and {_PAYLOAD}={payload} contradict each other; give one")
-        return by_payload
-    if mode:
-        return str(mode)
-    ordering = config.ordering_field if config is not None else options[_ORDERING]
-    return MergeMode.EVENT_TIME if ordering else MergeMode.COMMIT_TIME
 
 
 def key_settings(config: TableConfig, options: Options) -> KeySettings:

@@ -27,12 +27,19 @@ from lakeformat.files.base_file import (
 from lakeformat.files.log_writer import BaseRows, delete_block, parquet_block
 from lakeformat.keys.record_keys import field_column
 from lakeformat.keys.seqnos import seqnos
+from lakeformat.merge.versions import deletes_whatever
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
 from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
-from lakeformat.write.make.changes import NotAppendableError, changed_rows, outlives_deletes, rewrite_slice
+from lakeformat.write.make.changes import (
+    NotAppendableError,
+    changed_rows,
+    late_deletes,
+    outlives_deletes,
+    rewrite_slice,
+)
 from lakeformat.write.make.handles import HandleSettings, deleting, inserted
 from lakeformat.write.place.appends import log_name
 from lakeformat.write.place.buckets import Bucket, LogPlace
@@ -72,26 +79,58 @@ def append(
         except NotAppendableError:
             return rewrite_slice(storage, bucket, place, source, task, settings)
     incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
-    keys = incoming.column(RECORD_KEY, bucket.lookups)
-    if place.deleting and not settings.delete and outlives_deletes(storage, place, keys):
+    deleted = deleting(incoming, settings)
+    deleted[: bucket.leaving] = True
+    gone, kept = np.flatnonzero(deleted), np.flatnonzero(~deleted)
+    if bucket.changes is None:
+        gone = gone[:0]  # Nothing is there to delete.
+    try:
+        if place.deleting and len(kept):
+            keys = incoming.column(RECORD_KEY, len(bucket.rows)).filter(pa.array(~deleted))
+            if outlives_deletes(storage, place, keys):
+                raise NotAppendableError
+        gone = _winning(storage, bucket, place, incoming, gone, settings)
+    except NotAppendableError:
         return rewrite_slice(storage, bucket, place, source, task, settings)
-    return _append_rows(storage, bucket, place, incoming, task, settings)
+    return _append_rows(storage, bucket, place, incoming, (kept, gone), task, settings)
+
+
+def _winning(
+    storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, gone: Ints, settings: HandleSettings
+) -> Ints:
+    """Return the rows that delete, without those that lose and that readers of log files would let win.
+
+    Raises:
+        NotAppendableError: see `late_deletes`.
+    """
+    if place.merging is None or not settings.rule.keeps_whole_rows or settings.delete:
+        return gone
+    bringing = gone[gone >= bucket.leaving]
+    values = _ordering_values(incoming, bringing, settings)
+    weak = deletes_whatever([values], len(values))
+    if not weak.any():
+        return gone
+    asked = bringing[weak]
+    keys = gather_column(_column(incoming, RECORD_KEY, bucket), asked).combine_chunks()
+    late = late_deletes(storage, place, keys, values.filter(pa.array(weak)), settings)
+    return np.setdiff1d(gone, asked[late])
 
 
 def _append_rows(
-    storage: Storage, bucket: Bucket, place: LogPlace, incoming: Incoming, task: int, settings: HandleSettings
+    storage: Storage,
+    bucket: Bucket,
+    place: LogPlace,
+    incoming: Incoming,
+    rows: tuple[Ints, Ints],
+    task: int,
+    settings: HandleSettings,
 ) -> Written | None:
-    """The rows as they came."""
-    deleted = deleting(incoming, settings)
-    deleted[: bucket.leaving] = True
-    gone = np.flatnonzero(deleted)
-    if bucket.changes is None:
-        gone = gone[:0]  # Nothing is there to delete.
-    kept = np.flatnonzero(~deleted)
+    """Append the rows as they came: those to keep, and those whose keys are deleted."""
+    kept, gone = rows
     if not len(kept) and not len(gone):
         return None
     kept, gone = _in_base_order(kept, bucket), _in_base_order(gone, bucket)
-    numbers = pa.chunked_array([seqnos(settings.instant_time, task, 0, len(deleted))])
+    numbers = pa.chunked_array([seqnos(settings.instant_time, task, 0, len(bucket.rows))])
     with _log_file(storage, bucket, place, task, settings) as file:
         for part in incoming.runs(kept, ROW_GROUP_ROWS):
             rows = stamped_with(
@@ -228,13 +267,19 @@ def _to_delete(
 ) -> tuple[pa.Array, Sequence[pa.Array]]:
     """Keys, and how new their deletes are: those that rows bring are as new as their ordering value says."""
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), gone).combine_chunks()
-    ordering = settings.rule.ordering if settings.rule.stored_may_win and not settings.delete else None
-    if ordering is None:
-        return keys, []
-    top = ordering if ordering in incoming.rows.schema.names else ordering.partition(".")[0]
-    column = field_column(incoming.taken(gone, [top]), ordering, "ordering").combine_chunks()
+    if not settings.rule.keeps_whole_rows or settings.delete:
+        return keys, []  # Under a rule that fills nulls a delete deletes whatever is there.
+    column = _ordering_values(incoming, gone, settings)
     # Rows that move away leave nothing behind, whatever they are ordered by.
     return keys, [pc.if_else(pa.array(gone < bucket.leaving), pa.scalar(None, column.type), column)]
+
+
+def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -> pa.Array:
+    """Return the ordering values of some rows."""
+    ordering = settings.rule.ordering
+    assert ordering is not None  # noqa: S101  The caller's.
+    top = ordering if ordering in incoming.rows.schema.names else ordering.partition(".")[0]
+    return field_column(incoming.taken(rows, [top]), ordering, "ordering").combine_chunks()
 
 
 def _column(incoming: Incoming, name: str, bucket: Bucket) -> pa.ChunkedArray:

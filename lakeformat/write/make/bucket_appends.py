@@ -63,7 +63,7 @@ def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, appending: Appending)
     rule, prepare_settings = job.rule, job.prepare
     if not appending.opens_logs or job.dup_policy != "none" or prepare_settings.search_all:
         return False
-    if rule.merger is not None or rule.columns is not None or rule.fills_nulls or prepare_settings.keys.generated:
+    if appending.looks or rule.fills_nulls or prepare_settings.keys.generated:
         return False
     # An old version may outlive its delete: whoever brings a newer one must look.
     return job.operation is Operation.DELETE or not any(

@@ -13,14 +13,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.avro_schema import to_avro
 from lakeformat.codec.conform import conform
 from lakeformat.files.log_writer import change_block
+from lakeformat.merge.order import pair_keys
 from lakeformat.model.files import join_path
-from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakeformat.model.table_config import ChangeLogging
 from lakeformat.storage.port import Storage
 
@@ -180,6 +182,9 @@ class _Logged:
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         deletes = self.deletes
         keys, left = batch.column(RECORD_KEY), [pa.array([], pa.string())]
+        if pc.count_distinct(keys).as_py() < len(keys):
+            yield from self._applied_to_doubled(batch)
+            return
         for part in self._merger.apply(batch):
             new = part.filter(pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time))
             of = _text(new)
@@ -190,14 +195,31 @@ class _Logged:
             gone = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(left)))
             self._log.add("d", keys.filter(gone), batch.filter(gone), None)
 
+    def _applied_to_doubled(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Apply the merger to a batch that holds a key several times: sequence numbers tell its rows apart."""
+        parts = list(self._merger.apply(batch))
+        yield from parts
+        is_new = [pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time) for part in parts]
+        stayed = [part.filter(pc.invert(new)) for part, new in zip(parts, is_new, strict=True)]
+        same = pa.concat_arrays([_text(rows, COMMIT_SEQNO) for rows in stayed])
+        old = batch.filter(pc.invert(pc.is_in(batch.column(COMMIT_SEQNO).cast(pa.string()), value_set=same)))
+        written = [part.filter(new) for part, new in zip(parts, is_new, strict=True)]
+        new = pa.concat_tables(written, promote_options="permissive")
+        before, after = old.column(RECORD_KEY).cast(pa.string()), _text(new)
+        was, now = pair_keys(before, after)
+        self._log.add("u", after.take(pa.array(now)), old.take(pa.array(was)), new.take(pa.array(now)))
+        left, right = (np.setdiff1d(np.arange(len(of)), at) for of, at in ((before, was), (after, now)))
+        self._log.add("d", before.take(pa.array(left)), old.take(pa.array(left)), None)
+        self._log.add("i", after.take(pa.array(right)), None, new.take(pa.array(right)))
+
     def rest(self) -> Iterator[pa.Table]:
         for rows in self._merger.rest():
             self._log.add("i", _text(rows), None, rows)
             yield rows
 
 
-def _text(rows: pa.Table) -> pa.Array:
-    return pa.concat_arrays([pa.array([], pa.string()), *rows.column(RECORD_KEY).cast(pa.string()).chunks])
+def _text(rows: pa.Table, name: str = RECORD_KEY) -> pa.Array:
+    return pa.concat_arrays([pa.array([], pa.string()), *rows.column(name).cast(pa.string()).chunks])
 
 
 @contextmanager

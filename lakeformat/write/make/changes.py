@@ -5,16 +5,25 @@ a condition) is decided here, on the rows as they stand; the outcome is appended
 column would pass an outcome by whose value is less than that of the version before, which log files cannot take away:
 then the slice gets a base file (Hudi's small file groups are written anew in a deltacommit, too).
 
+The rule for deletes is that of copy-on-write tables: a delete loses only to a stored row whose ordering value is
+greater, a null is less than every value, and what is deleted is forgotten. Log files say the same only if the writer
+looks first. Readers take a delete with a null, or with the int 0, for "delete whatever is there", so it is appended
+only if no stored row is newer (`late_deletes`). A new row whose key the log files delete would meet the deleted row of
+the base file again: that row wins if its ordering value is greater, and in tables that fill nulls it fills those of
+the new row. Then the slice gets a base file (`outlives_deletes`).
+
 Memory: what the log files say, one batch of stored rows, and the rows changed in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,7 +39,8 @@ from lakeformat.files.base_file import (
 from lakeformat.files.log_reader import read_parts
 from lakeformat.files.slice_reader import MergedSlice, merged_slice
 from lakeformat.keys.record_keys import field_column
-from lakeformat.merge import stored_wins
+from lakeformat.merge import ReadRule, stored_wins
+from lakeformat.merge.deletes import deleting_rows
 from lakeformat.merge.log_records import LogDeletes
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
@@ -41,7 +51,10 @@ from lakeformat.write.make.change_log import Merger
 from lakeformat.write.make.handles import HandleSettings, KeyMerger, merging
 from lakeformat.write.place.buckets import Bucket, LogPlace
 
-__all__ = ["Changed", "NotAppendableError", "changed_rows", "outlives_deletes", "rewrite_slice"]
+__all__ = ["Changed", "NotAppendableError", "changed_rows", "late_deletes", "outlives_deletes", "rewrite_slice"]
+
+
+Mask = npt.NDArray[np.bool_]
 
 
 class NotAppendableError(Exception):
@@ -113,14 +126,57 @@ def changed_rows(
         )
 
 
-def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray) -> bool:
-    """Whether log files have deleted a row of one of these keys, so that a version older than it might show again."""
-    if place.merging is None or not place.deleting:
+def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | pa.Array) -> bool:
+    """Return whether the slice's log files delete one of these keys.
+
+    A new row of such a key would meet the deleted row again.
+    """
+    if place.merging is None or not place.deleting or not len(keys):
         return False
-    for part in read_parts(storage, place.deleting, is_committed=place.merging.visible, columns=[RECORD_KEY]):
-        if isinstance(part, LogDeletes) and pc.any(pc.is_in(keys, value_set=part.keys)).as_py():
+    rule = place.merging.rule
+    columns = [RECORD_KEY, *rule.deleting_columns]
+    for part in read_parts(storage, place.deleting, is_committed=place.merging.visible, columns=columns):
+        gone = part.keys if isinstance(part, LogDeletes) else _deleted_keys(part.rows, rule)
+        if len(gone) and pc.any(pc.is_in(keys, value_set=gone)).as_py():
             return True
     return False
+
+
+def _deleted_keys(rows: pa.Table, rule: ReadRule) -> pa.ChunkedArray:
+    """Return the keys of a data block's rows that delete."""
+    deleted = deleting_rows(rows, rule)
+    return _text(rows.filter(pa.array(deleted)), RECORD_KEY) if deleted.any() else pa.chunked_array([], pa.string())
+
+
+def late_deletes(storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings) -> Mask:
+    """Return which deletes lose because a newer row of their key is stored.
+
+    Args:
+        keys: record keys to delete, each once.
+        values: the ordering value of each delete.
+
+    Raises:
+        NotAppendableError: the slice holds a key several times, and the delete wins over some of its rows only.
+    """
+    ordering, lost, won = settings.rule.ordering, np.zeros(len(keys), bool), np.zeros(len(keys), bool)
+    assert ordering is not None  # noqa: S101  The caller's.
+    with _merged(storage, place, settings, [RECORD_KEY, _top(settings, ordering)]) as merged:
+        for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
+            at = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
+            hit = at.is_valid()
+            stored = _one(field_column(batch.filter(hit), ordering, "ordering"))
+            at = at.drop_null()
+            newer = stored_wins(stored.cast(values.type), values.take(at))
+            lost[np.asarray(at)[newer]] = True
+            won[np.asarray(at)[~newer]] = True
+    if (lost & won).any():
+        raise NotAppendableError
+    return lost
+
+
+def _top(settings: HandleSettings, ordering: str) -> str:
+    """Return the name of the column that holds an ordering field: its own, or that of its struct."""
+    return ordering if ordering in settings.files.schema.names else ordering.partition(".")[0]
 
 
 def _is_outlived(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
@@ -213,11 +269,13 @@ def rewrite_slice(
 
 
 @contextmanager
-def _merged(storage: Storage, place: LogPlace, settings: HandleSettings) -> Iterator[MergedSlice]:
+def _merged(
+    storage: Storage, place: LogPlace, settings: HandleSettings, columns: Sequence[str] = ()
+) -> Iterator[MergedSlice]:
     assert place.piece is not None  # noqa: S101  The caller's: buckets that open a slice have nothing to look at.
     assert place.merging is not None  # noqa: S101  The caller's.
     table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *settings.files.schema])
-    names = [name for name in table.names if name != PARTITION_PATH]
+    names = columns or [name for name in table.names if name != PARTITION_PATH]
     with merged_slice(storage, place.piece, place.merging, table, names) as merged:
         yield merged
 

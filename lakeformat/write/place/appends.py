@@ -41,6 +41,7 @@ class Appending:
         compacting: file groups for which a pending compaction has opened a new slice -> its instant.
         looks: whether stored rows are looked at before anything is appended.
         orders: whether an ordering column decides between versions, so that an old one may outlive its delete.
+        fills: whether readers fill nulls of the newer version from the older one, also if that one was deleted.
         upserting: paths of log files that delete nothing, as their commits say.
         merging: how a slice's files become rows.
     """
@@ -52,6 +53,7 @@ class Appending:
     compacting: Mapping[FileGroupId, str] = field(default_factory=dict)
     looks: bool = False
     orders: bool = False
+    fills: bool = False
     upserting: frozenset[str] = frozenset()
     merging: Callable[[FileSlice], SliceMerging] | None = None
 
@@ -91,7 +93,8 @@ class Appending:
         if piece is None:
             return LogPlace()
         compacting = self.compacting.get(piece.group, "")
-        deleting = tuple(log for log in piece.logs if log.path not in self.upserting) if self.orders else ()
+        outlived = self.orders or self.fills
+        deleting = tuple(log for log in piece.logs if log.path not in self.upserting) if outlived else ()
         merging = self.merging(piece) if self.merging is not None and (self.looks or deleting) else None
         if self.by_commit:
             return LogPlace(None, 1, piece.base_instant, piece, merging, deleting, bool(compacting))

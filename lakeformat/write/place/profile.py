@@ -18,7 +18,7 @@ from lakeformat.index.port import TagCounts, Tagged
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
@@ -183,11 +183,26 @@ def appending_of(storage: Storage, job: WriteJob, snapshot: Snapshot, *, looks: 
         opens_logs=has_buckets and job.operation.joins,
         by_commit=snapshot.timeline.layout.tells_completion,
         compacting=TimelineStore(storage).pending_compactions(snapshot.timeline),
-        looks=looks or job.rule.merger is not None or job.rule.columns is not None,
+        looks=looks or job.rule.merger is not None or job.rule.columns is not None or _may_delete_late(job),
         orders=job.config.orders_versions,
+        fills=job.config.merge_settings.partial_update is not None,
         upserting=live.upserting if isinstance(live, ListedSlices) else frozenset(),
         merging=snapshot.merging,
     )
+
+
+def _may_delete_late(job: WriteJob) -> bool:
+    """Return whether the input may hold a delete that readers of log files would let win over a newer row.
+
+    They take a null, and the int 0, for "delete whatever is there"; see `lakeformat.write.make.changes`.
+    """
+    columns, ordering = job.prepare.prepared_schema, job.rule.ordering
+    if not job.rule.keeps_whole_rows or ordering is None or IS_DELETED not in columns.names:
+        return False
+    if ordering not in columns.names:
+        return True  # A field of a struct.
+    field = columns.field(ordering)
+    return bool(field.nullable or field.type == pa.int32())
 
 
 def _open_files(

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from lakeformat.codec.conform import VIEWS, conform, is_any_list
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.rows.python_data import is_python_data, python_table
 
-__all__ = ["arrow_reader", "fitted", "schema_of", "without_index"]
+__all__ = ["arrow_reader", "check_fillable", "fitted", "is_schema", "schema_of", "warn_of_rows", "without_index"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
@@ -45,13 +46,60 @@ def schema_of(columns: Any) -> pa.Schema:
     """
     if isinstance(columns, pa.Schema):
         return columns
-    plain = dict(columns) if isinstance(columns, Mapping) else columns
-    kinds = list(plain.values()) if isinstance(plain, dict) else plain
-    if isinstance(plain, dict | list | tuple) and kinds and all(isinstance(k, str | pa.DataType) for k in kinds):
-        return _schema(plain)
-    if isinstance(plain, list | tuple) and all(isinstance(field, pa.Field | tuple) for field in plain):
-        return _schema(plain)
+    if is_schema(columns):
+        return _schema(dict(columns) if isinstance(columns, Mapping) else columns)
     return arrow_reader(columns).schema
+
+
+def is_schema(columns: Any) -> bool:
+    """Whether this names columns and their types, and is not rows."""
+    if isinstance(columns, pa.Schema):
+        return True
+    if isinstance(columns, Mapping):
+        return bool(columns) and all(isinstance(kind, str | pa.DataType) for kind in columns.values())
+    if not isinstance(columns, list | tuple):
+        return False
+    is_types = bool(columns) and all(isinstance(kind, str | pa.DataType) for kind in columns)
+    return is_types or all(isinstance(field, pa.Field | tuple) for field in columns)
+
+
+def _row_count(rows: Any) -> int | None:
+    """How many rows these are; None if only reading them would tell."""
+    if isinstance(rows, Mapping):
+        return max((len(column) for column in rows.values()), default=0)
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        return int(rows.num_rows)
+    try:
+        return len(rows)
+    except TypeError:
+        return None
+
+
+def check_fillable(store: TimelineStore, *, has_rows: bool) -> None:
+    """Refuse ``insert=True`` without rows, and for a table that has commits: run twice, it would double the rows.
+
+    Raises:
+        InvalidInputError: it is so.
+    """
+    if not has_rows:
+        raise InvalidInputError("insert=True needs rows, and a schema has none; give rows, or leave insert out")
+    if store.exists() and store.load().commits:
+        raise InvalidInputError(
+            f"{store.storage.location} is a table with commits already, and insert=True fills a new one; open it and "
+            "call insert(rows), upsert(rows) or overwrite(rows)"
+        )
+
+
+def warn_of_rows(location: str, rows: Any) -> None:
+    """Warn that a new table does not hold the rows that were given for their columns, if there are any."""
+    count = _row_count(rows)
+    if count != 0:
+        given = "the rows" if count is None else f"{count:,} row{'s' * (count != 1)}"
+        _LOG.warning(
+            "table %s: create() took the columns of %s and inserted none; give insert=True, or call insert(rows)",
+            location,
+            given,
+        )
 
 
 def _schema(columns: Any) -> pa.Schema:

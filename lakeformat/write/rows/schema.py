@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, nearest
+from lakeformat.files.log_writer import delete_blocks_hold
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 
 __all__ = [
     "check_key_types",
+    "check_log_ordering",
     "check_ordering",
     "evolve",
     "field_type",
@@ -97,6 +99,21 @@ def check_ordering(schema: pa.Schema, name: str) -> None:
     kind = field_type(schema, name)
     if kind is not None and (pa.types.is_nested(kind) or pa.types.is_null(kind)):
         raise SchemaMismatchError(f"the ordering column {name!r} is {kind}, which has no order; name another column")
+
+
+def check_log_ordering(schema: pa.Schema, name: str) -> None:
+    """Refuse an ordering column whose values cannot be written beside the keys that a log file deletes.
+
+    Raises:
+        SchemaMismatchError: its type has no form in delete blocks.
+    """
+    kind = field_type(schema, name)
+    if kind is not None and not delete_blocks_hold(kind):
+        raise SchemaMismatchError(
+            f"the ordering column {name!r} is {kind}, which log files of a merge-on-read table cannot store for a "
+            "deleted row; order by a number, a date, a timestamp, a text or a decimal with at most 15 digits on each "
+            "side of the point, or make the table COPY_ON_WRITE"
+        )
 
 
 def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from lakeformat.write.rows.schema import evolve
 
 __all__ = ["Assignment", "Computed", "check_type", "fitted", "plan_assignments", "settable"]
 
+#: What to do where a text may be meant as an expression.
+_BY_SQL: Final = 'write lakeformat.sql("update t set v = v + 1", t=table)'
+_COMPUTED: Final = f", a function of the rows, such as lambda rows: pc.add(rows['v'], 1), or {_BY_SQL}"
 #: Rows in, one value a row out.
 Computed: TypeAlias = Callable[[pa.RecordBatch], Any]
 
@@ -80,6 +83,8 @@ def plan_assignments(given: Mapping[str, Any], schema: pa.Schema, config: TableC
         SchemaMismatchError: a column is unknown or may not be set, or a value does not fit it; names the column.
         InvalidInputError: there is nothing to set, or one column is set twice.
     """
+    if isinstance(given, str):
+        raise InvalidInputError(f"set={_shown(given)} is text; give {{column: value}}, or {_BY_SQL}")
     if not isinstance(given, Mapping) or not given:
         raise InvalidInputError("there is nothing to set; give set={column: value}")
     planned: dict[str, Assignment] = {}
@@ -119,6 +124,8 @@ def settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field:
 
 def _literal(value: Any, field: pa.Field) -> pa.Scalar:
     """A Python value as a scalar of the column's type, equal to what was given."""
+    if isinstance(value, pc.Expression):
+        raise InvalidInputError(f"column {field.name!r} is set to an expression; give a value{_COMPUTED}")
     if isinstance(value, pa.Scalar):
         return fitted(pa.repeat(value, 1), field)[0]
     if value is None:
@@ -137,7 +144,7 @@ def _literal(value: Any, field: pa.Field) -> pa.Scalar:
     if not kept:
         raise SchemaMismatchError(
             f"cannot set column {field.name!r} of type {kind} to {_shown(value)}: it would not keep its value; give "
-            "one of the column's type"
+            f"one of the column's type{_COMPUTED if isinstance(value, str) else ''}"
         )
     return scalar
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.conform import read_schema
+from lakeformat.config.other_names import unknown_clause
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 from lakeformat.model.table_config import TableConfig
@@ -78,7 +79,7 @@ class _FromSource:
         return rows.column(SOURCE + self.column)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Merge:
     """A merge on its way: add clauses, then `execute`. Each call gives a new value.
 
@@ -94,6 +95,15 @@ class Merge:
 
     run: Callable[[tuple[Clause, ...]], WriteResult] = field(repr=False)
     clauses: tuple[Clause, ...] = ()
+
+    if not TYPE_CHECKING:  # To type checkers an unknown name stays unknown.
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(unknown_clause(name, [known for known in dir(type(self)) if known[0] != "_"]))
+
+    def __repr__(self) -> str:
+        said = ", ".join(clause.kind.value for clause in self.clauses) or "no clause yet"
+        return f"Merge({said}; execute() runs it)"
 
     def when_matched_update(
         self, columns: Sequence[str] | Mapping[str, Any] | None = None, where: Where | None = None

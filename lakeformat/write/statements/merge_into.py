@@ -25,9 +25,11 @@ from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule
 from lakeformat.model.operation import Operation
-from lakeformat.model.record import COMMIT_SEQNO, RECORD_KEY
+from lakeformat.model.record import COMMIT_SEQNO, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Always, mask
+from lakeformat.read.view import TableView
 from lakeformat.storage.port import Ids
+from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
@@ -168,15 +170,16 @@ def _as_table(source: pa.Schema, table: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool) -> None:
+def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool, engine: Engine, seen: Snapshot | None) -> None:
     """Refuse a source that has a key twice: which of the rows would it be?
 
     Args:
         rows: partition path -> prepared rows.
-        anywhere: a key must not stand in two partitions either.
+        anywhere: a key must not be in two partitions either.
+        seen: the table that the rows were computed from; None if they are the user's own.
 
     Raises:
-        InvalidInputError: with such a key.
+        InvalidInputError: with such a key, and whether the source or the table has it more than once.
     """
     columns = [table.column(RECORD_KEY) for table in rows.values()]
     if anywhere and columns:
@@ -184,10 +187,26 @@ def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool) -> None:
     for keys in columns:
         doubled = doubled_keys(keys)
         if len(doubled):
+            key = doubled[0].as_py()
+            if seen is not None:
+                _check_stored_once(engine, seen, key)
             raise InvalidInputError(
-                f"the source has {len(doubled)} key(s) more than once, e.g. {doubled[0].as_py()!r}; a merge needs each "
+                f"the source has {len(doubled)} key(s) more than once, e.g. {key!r}; a merge needs each "
                 "once, so keep one row per key"
             )
+
+
+def _check_stored_once(engine: Engine, seen: Snapshot, key: str) -> None:
+    """Refuse a key that the table itself has more than once, so that its rows cannot be told apart."""
+    stored = TableView(engine.storage, seen).to_arrow([PARTITION_PATH], pc.field(RECORD_KEY) == key)
+    if stored.num_rows > 1:
+        paths = sorted({path for path in stored.column(0).to_pylist() if path})
+        where = f" in partition{'s' * (len(paths) > 1)} {', '.join(map(repr, paths))}" if paths else ""
+        raise InvalidInputError(
+            f"the table {engine.storage.location} has the key {key!r} {stored.num_rows} times{where}, so a statement "
+            "cannot tell its rows apart; keep one row of each key first (lakeformat dedupe), or delete that key and "
+            "upsert the row that is right"
+        )
 
 
 def merge_into(

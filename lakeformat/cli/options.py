@@ -1,0 +1,115 @@
+"""``lakeformat options``: all options, and what becomes of a job's before it runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from lakeformat.cli.arguments import AsJson
+from lakeformat.cli.exits import USAGE
+from lakeformat.cli.output import remark, show_json, show_rows
+from lakeformat.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from lakeformat.config.verdicts import Verdict
+
+__all__ = ["check", "options_group"]
+
+_STDIN: Final = "-"
+
+
+def options_group() -> typer.Typer:
+    """Make the group of commands."""
+    group = typer.Typer(help="All options; what becomes of a job's options.", rich_markup_mode="rich")
+    group.callback(invoke_without_command=True)(_options)
+    group.command("check")(check)
+    return group
+
+
+def _options(context: typer.Context, as_json: AsJson = False) -> None:
+    """List every option that is obeyed; options check says what becomes of a job's, also of Hudi's other ones."""
+    if context.invoked_subcommand is not None:
+        return
+    from lakeformat.config.registry import OPTIONS
+
+    found = [(each.key, each.aliases, _default(each.default), each.doc) for each in OPTIONS]
+    names = ("option", "short names", "default", "what it does")
+    if as_json:
+        show_json([dict(zip(names, each, strict=True)) for each in found])
+    else:
+        show_rows(names, found)
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+
+
+def check(
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(help="Properties files, name=value, or - for stdin.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say of each option of a job whether it is obeyed, ignored, refused or misspelt. Exit code 2 if any is refused.
+
+    [bold]lakeformat options check job.properties hoodie.index.type=BUCKET[/bold]
+    """
+    from lakeformat.config.verdicts import judge
+
+    pairs = _pairs(given or [_STDIN])
+    judged = judge(pairs)
+    if as_json:
+        show_json([_as_json(verdict) for verdict in judged.verdicts])
+    else:
+        show_rows(("option", "value", "", ""), [_row(verdict) for verdict in judged.verdicts])
+    refused = sum(bool(verdict.error) for verdict in judged.verdicts)
+    if refused:
+        if not as_json:
+            remark(f"{refused} of {len(judged.verdicts)} options would make a read or write fail")
+        raise typer.Exit(USAGE)
+
+
+def _pairs(given: Sequence[str]) -> dict[str, str]:
+    """Read names and values from texts, files and stdin; the later value of a name counts."""
+    from lakeformat.codec import properties
+
+    found: dict[str, str] = {}
+    for text in given:
+        if text == _STDIN:
+            found |= properties.decode(sys.stdin.buffer.read(), name="stdin")
+        elif Path(text).is_file():
+            found |= properties.decode(Path(text).read_bytes(), name=text)
+        elif "=" in text:
+            name, _, value = text.partition("=")
+            found[name.strip()] = value.strip()
+        else:
+            raise InvalidInputError(f"there is no file {text}; give a properties file, name=value, or - for stdin")
+    return found
+
+
+def _as_json(verdict: Verdict) -> dict[str, object]:
+    return {
+        "option": verdict.name,
+        "value": verdict.text,
+        "fate": verdict.fate.value,
+        "fails": bool(verdict.error),
+        "says": verdict.says,
+        "cure": verdict.cure,
+        "meant": verdict.meant,
+    }
+
+
+def _row(verdict: Verdict) -> tuple[str, str, str, str]:
+    says = verdict.says
+    if verdict.meant:
+        says = f"{says}; did you mean {verdict.meant}?"
+    elif verdict.cure:
+        says = f"{says}; {verdict.cure}"
+    return verdict.name, verdict.text, verdict.fate.value, says

@@ -1,0 +1,174 @@
+"""What other libraries call the verbs and arguments of a table: each unknown name is refused, and ours is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lakeformat.errors import nearest
+
+__all__ = ["ForeignNames", "unknown_clause", "unknown_name"]
+
+_NEW_TABLE: Final = "columns cannot be renamed, dropped or moved; write the rows into a new table"
+_ADD: Final = 'write rows that have the new column, or lakeformat.sql("alter table t add columns (name type)", t=table)'
+_BY_INSTANT: Final = "write restore(to) with an instant time of history()"
+
+#: Names of other libraries for which a table has no verb -> what to do.
+_INSTEAD: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("add_column", "add_columns", "alter", "update_schema"), _ADD),
+    **dict.fromkeys(("drop_column", "drop_columns", "rename_column", "rename_columns", "reorder_columns"), _NEW_TABLE),
+    **dict.fromkeys(("restoreToTimestamp", "restoreToVersion"), _BY_INSTANT),
+    "alias": 'conditions of a merge name the two sides "source.x" and "target.x"; leave the alias out',
+    "rename": "move the table's folder, and open it where it is then",
+    "toDF": "write to_arrow(), or lakeformat.spark.read(spark, path)",
+    "updateExpr": 'write lakeformat.sql("update t set ...", t=table), or update(set, where)',
+}
+
+#: Verbs of delta-rs, pyiceberg, hudi-rs, polars, pandas and Delta's Python -> how the same is said here.
+_OURS: Final[Mapping[str, str]] = {
+    "append": "insert(rows)",
+    "cleanup_metadata": "archive()",
+    "collect": "to_arrow()",
+    "column_names": "schema.names",
+    "columns": "schema.names",
+    "convertToDelta": "lakeformat.adopt(path)",
+    "createIfNotExists": "lakeformat.create(path, schema)",
+    "createOrReplace": "lakeformat.create(path, schema), then overwrite(rows)",
+    "current_snapshot": "history()",
+    "data_files": "files()",
+    "deduplicate": "dedupe()",
+    "detail": "describe()",
+    "drop_duplicates": "dedupe()",
+    "drop_partitions": "delete_partitions(partitions)",
+    "expire_snapshots": "clean()",
+    "fetch_pandas": "to_pandas()",
+    "file_uris": "files()",
+    "filter": "scan(where=...)",
+    "forName": "lakeformat.open(path); tables are named by path",
+    "forPath": "lakeformat.open(path)",
+    "generate": "files()",
+    "get_add_actions": "files()",
+    "get_file_slices": "files()",
+    "get_schema": "schema",
+    "get_timeline": "history()",
+    "head": "to_arrow(limit=10)",
+    "inspect": "files() and history()",
+    "isDeltaTable": "lakeformat.exists(path)",
+    "is_deltatable": "lakeformat.exists(path)",
+    "limit": "to_arrow(limit=10)",
+    "load_as_version": "to_arrow(as_of=...)",
+    "load_cdf": "changes(since, images=True)",
+    "load_with_datetime": "to_arrow(as_of=...)",
+    "merge_into": "merge(rows)",
+    "metadata": "config",
+    "name": "config.name",
+    "num_rows": "count()",
+    "optimize": "cluster(by=...)",
+    "overwrite_partitions": "insert_overwrite(rows)",
+    "partitions": "files()",
+    "path": "location",
+    "protocol": "config",
+    "read": "to_arrow()",
+    "read_incremental_records": "changes(since)",
+    "read_snapshot": "to_arrow()",
+    "replace": "overwrite(rows)",
+    "select": "scan(columns)",
+    "shape": "count()",
+    "snapshots": "history()",
+    "table_uri": "location",
+    "to_pyarrow": "to_arrow()",
+    "to_pyarrow_dataset": "scan(), which anything that takes Arrow streams takes",
+    "to_pyarrow_table": "to_arrow()",
+    "to_table": "to_arrow()",
+    "upgradeTableProtocol": "upgrade(to)",
+    "uri": "location",
+    "vacuum": "clean()",
+    "version": "history()",
+    "z_order": 'cluster(by=..., curve="z-order")',
+    "zorder": 'cluster(by=..., curve="z-order")',
+}
+#: What `LakehouseTable` has for names whose answer above it does not have, or has otherwise.
+_UNDER_SPARK: Final[Mapping[str, str]] = {
+    "collect": "toDF().collect()",
+    "createIfNotExists": "LakehouseTable.create(spark, path, schema)",
+    "createOrReplace": "LakehouseTable.create(spark, path, schema), then overwrite(rows)",
+    "fetch_pandas": "toDF().toPandas()",
+    "filter": "toDF(where=...)",
+    "forName": "LakehouseTable.forPath(spark, path); tables are named by path",
+    "head": "toDF().limit(10)",
+    "isDeltaTable": "exists()",
+    "is_deltatable": "exists()",
+    "limit": "toDF().limit(10)",
+    "load_as_version": "toDF(as_of=...)",
+    "load_cdf": "lakeformat.open(location).changes(since, images=True)",
+    "load_with_datetime": "toDF(as_of=...)",
+    "read_incremental_records": "lakeformat.open(location).changes(since)",
+    "read_snapshot": "toDF()",
+    "select": "toDF(columns)",
+    "scan": "toDF(columns, where)",
+    "to_arrow": "toDF(), or lakeformat.open(location).to_arrow()",
+    "to_pandas": "toDF().toPandas()",
+    "to_pyarrow": "lakeformat.open(location).to_arrow()",
+    "to_pyarrow_dataset": "lakeformat.open(location).scan()",
+    "to_pyarrow_table": "lakeformat.open(location).to_arrow()",
+    "to_table": "lakeformat.open(location).to_arrow()",
+}
+_PER_COLUMN: Final = "{clause}(columns), which takes names, or {{column: value}}"
+_NO_SOURCE: Final = "a merge does not look at rows that the source does not have; update or delete them by where=..."
+#: Of the merges of delta-rs and of Delta's Python, in small letters and without underscores.
+_CLAUSES: Final[Mapping[str, str]] = {
+    "whenmatched": "when_matched_update() and when_matched_delete()",
+    "whenmatchedupdate": _PER_COLUMN.format(clause="when_matched_update"),
+    "whenmatchedupdateall": "when_matched_update(), which takes every column",
+    "whenmatcheddelete": "when_matched_delete(where)",
+    "whennotmatched": "when_not_matched_insert()",
+    "whennotmatchedinsert": "when_not_matched_insert(where), which takes every column",
+    "whennotmatchedinsertall": "when_not_matched_insert()",
+    "whennotmatchedbysource": _NO_SOURCE,
+    "whennotmatchedbysourceupdate": _NO_SOURCE,
+    "whennotmatchedbysourceupdateall": _NO_SOURCE,
+    "whennotmatchedbysourcedelete": _NO_SOURCE,
+    "withschemaevolution": "an upsert of rows that have the new columns",
+    "commit": "execute()",
+}
+
+
+def unknown_name(kind: type, name: str) -> str:
+    """Say that a table has no such attribute, and what it has instead.
+
+    >>> unknown_name(type("Table", (), {"clean": None}), "vacuum")
+    "Table has no 'vacuum'; here it is called clean()"
+    """
+    said = f"{kind.__name__} has no {name!r}"
+    known = [each for each in dir(kind) if not each.startswith("_")]
+    if name in _INSTEAD:
+        return f"{said}; {_INSTEAD[name]}"
+    ours = (_UNDER_SPARK.get(name) if "toDF" in known else None) or _OURS.get(name)
+    return said + (f"; here it is called {ours}" if ours else nearest(name, known))
+
+
+def unknown_clause(name: str, known: list[str]) -> str:
+    """Say that a merge has no such clause, and what it has instead."""
+    said = f"Merge has no {name!r}"
+    ours = _CLAUSES.get(name.lower().replace("_", ""))
+    if ours is _NO_SOURCE:
+        return f"{said}; {ours}"
+    return said + (f"; here it is called {ours}" if ours else nearest(name, known))
+
+
+class _Hints(type):
+    """The same answers for names of the class: ``Table.forName``."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            raise AttributeError(unknown_name(cls, name))
+
+
+class ForeignNames(metaclass=_Hints):
+    """Answers attributes that a table does not have. To type checkers they stay unknown."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(unknown_name(type(self), name))

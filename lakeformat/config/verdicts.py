@@ -1,0 +1,223 @@
+"""What becomes of each option that a user gives: obeyed, ignored, refused, or another name was meant. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from lakeformat.config.answers import BY_NAME, TIMESTAMP_PREFIXES, Answer, Kind, answer_to
+from lakeformat.config.foreign_options import foreign_hint
+from lakeformat.config.hudi import hudi_names
+from lakeformat.config.option import WRITE, Effect, Option
+from lakeformat.errors import nearest_name
+
+__all__ = ["Fate", "Judged", "Verdict", "judge"]
+
+#: What Spark itself puts among the options of a source.
+_SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema", "checkpointlocation", "queryname"})
+#: How alike two of Hudi's long names are (0 to 1) of which one must be meant for the other.
+_MISSPELT: Final = 0.9
+#: How alike a short name must be to one of ours to be proposed.
+_ALIKE: Final = 0.7
+#: What a table is made without if the option's name is misspelt -> the option, and what a name like it contains.
+_ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "a record key": (WRITE + "recordkey.field", ("recordkey", "primarykey")),
+    "partitions": (WRITE + "partitionpath.field", ("partitionpath", "partitionfield", "partitionby")),
+    "an ordering field": ("hoodie.table.ordering.fields", ("precombine", "orderingfield")),
+}
+_PREFIX: Final = "hoodie.datasource.write.commitmeta.key.prefix"
+_SECRETS: Final = ("secret", "password", "token", "credential", "key_id", "access_key", "sas", "encryption")
+_LIST: Final = "`lakeformat options` lists all"
+
+
+class Fate(enum.Enum):
+    """What becomes of an option."""
+
+    OBEYED = "obeyed"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+    MISSPELT = "misspelt"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one option.
+
+    Attributes:
+        name: as the user gave it.
+        says: what the option does, what happens instead, or why it is refused.
+        cure: what to do about a refusal.
+        meant: the name that a misspelt one is taken for.
+        error: the sentence that a read or write fails with; "" if it takes the option.
+        warning: what a read or write logs.
+    """
+
+    name: str
+    text: str
+    fate: Fate
+    says: str
+    cure: str = ""
+    meant: str = ""
+    error: str = ""
+    warning: str = ""
+
+
+@dataclass
+class Judged:
+    """All options of a call, judged together.
+
+    Attributes:
+        values: parsed values by key, of the options that are obeyed.
+        extra_metadata: what goes into the commit's extra metadata.
+        timestamp: options of the timestamp-based key generator.
+        without_effect: what does not happen -> the names of options that ask for it.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    extra_metadata: dict[str, str] = field(default_factory=dict)
+    timestamp: dict[str, str] = field(default_factory=dict)
+    without_effect: dict[str, list[str]] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def judge(raw: Mapping[str, Any], *, effects: frozenset[Effect] = frozenset(Effect)) -> Judged:
+    """Judge every option; nothing is raised or logged.
+
+    Args:
+        effects: options with another effect are left out.
+    """
+    judged, said, others = Judged(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
+    given = [(str(name), value) for name, value in raw.items() if value is not None]
+    prefix = next((_text(value) for name, value in given if name.lower() == _PREFIX), "_").lower()
+    for name, value in given:
+        option = BY_NAME.get(name.lower())
+        if option is None:
+            others.append((name, _text(value)))
+        elif option.effect in effects:
+            judged.verdicts.append(_of_ours(judged, said, option, name, value))
+    missing = [role for role, (key, _) in _ROLES.items() if Effect.TABLE in effects and not judged.values.get(key)]
+    for name, text in others:
+        lower = name.lower()
+        if prefix and lower.startswith(prefix):
+            judged.extra_metadata[lower] = _redacted(lower, text)
+            says = "It goes into the commit's extra metadata."
+            judged.verdicts.append(Verdict(name, judged.extra_metadata[lower], Fate.OBEYED, says))
+        else:
+            judged.verdicts.append(_of_others(judged, name, text, missing))
+    return judged
+
+
+def _of_ours(judged: Judged, said: dict[str, tuple[str, str]], option: Option, name: str, value: Any) -> Verdict:
+    """Judge an option of ours, and keep its value."""
+    lower, text = name.lower(), _text(value)
+    if option.key == "where" and not isinstance(value, str):  # Its text would be taken for SQL.
+        error = f"option where is of type {type(value).__name__}; write text, or give it to the read"
+        return Verdict(name, text, Fate.REFUSED, "the value is no text", "write text", error=error)
+    try:
+        parsed = option.parse(text)
+    except ValueError as problem:
+        error = f"option {lower}={text!r} is not valid: {problem}"
+        return Verdict(name, text, Fate.REFUSED, "the value is not valid", str(problem), error=error)
+    if option.key in judged.values and judged.values[option.key] != parsed:
+        other, other_text = said[option.key]
+        error = f"options {other}={other_text!r} and {lower}={text!r} mean the same and differ; give one of them"
+        return Verdict(name, text, Fate.REFUSED, f"{other}={other_text} says otherwise", "give one", error=error)
+    judged.values[option.key], said[option.key] = parsed, (lower, text)
+    return Verdict(name, _redacted(lower, text), Fate.OBEYED, option.doc)
+
+
+def _of_others(judged: Judged, name: str, text: str, missing: Iterable[str]) -> Verdict:
+    """Judge an option that is not ours: Hudi's, Spark's or unknown."""
+    lower = name.lower()
+    answer, shown = answer_to(lower), _redacted(lower, text)
+    if lower.startswith(TIMESTAMP_PREFIXES):
+        return _of_timestamps(judged, name, text, answer)
+    if answer is None:
+        return _unknown(name, text, missing)
+    harmless = text.strip().lower() in answer.harmless
+    if answer.kind is Kind.PASSED:
+        if lower not in hudi_names() and (meant := _hudi_name(lower)):
+            return _without_effect(name, shown, meant)
+        return Verdict(name, shown, Fate.IGNORED, answer.says)
+    if answer.kind is Kind.TOLD:
+        if not harmless:
+            judged.without_effect.setdefault(answer.says, []).append(lower)
+        return Verdict(name, shown, Fate.IGNORED, answer.says if not harmless else "it asks for nothing")
+    if harmless:
+        return Verdict(name, shown, Fate.OBEYED, "This value is the way it works.")
+    cure = f"leave it out{f' and {answer.cure}' if answer.cure else ''}"
+    error = f"option {lower}={shown} asks for what lakeformat does not do: {answer.says}; {cure}"
+    return Verdict(name, shown, Fate.REFUSED, answer.says, cure, error=error)
+
+
+def _of_timestamps(judged: Judged, name: str, text: str, answer: Answer | None) -> Verdict:
+    """Judge an option of the timestamp-based key generator: an unknown one would change the partitions' folders."""
+    lower = name.lower()
+    if answer is not None:
+        judged.timestamp[lower] = text
+        return Verdict(name, text, Fate.OBEYED, answer.says)
+    meant = nearest_name(lower, [known for known in hudi_names() if known.startswith(TIMESTAMP_PREFIXES)])
+    error = f"unknown option {name!r}{_proposed(meant)}; {_LIST}"
+    return Verdict(name, text, Fate.MISSPELT if meant else Fate.REFUSED, "it is not known", meant=meant, error=error)
+
+
+def _unknown(name: str, text: str, missing: Iterable[str]) -> Verdict:
+    """Judge a name that neither we nor Hudi have."""
+    lower = name.lower()
+    shown = _redacted(lower, text)
+    if lower.startswith("fs."):
+        return Verdict(name, shown, Fate.OBEYED, "It is for the file system of the table's URL.")
+    if lower in _SPARKS or lower.startswith("spark."):
+        return Verdict(name, shown, Fate.IGNORED, "it is for Spark itself")
+    if not lower.startswith("hoodie."):
+        meant, hint = foreign_hint(lower)
+        if not hint:
+            meant = nearest_name(lower, BY_NAME, _ALIKE)
+            hint = _proposed(meant)
+        error = f"unknown option {name!r}{hint}; {_LIST}"
+        fate = Fate.MISSPELT if meant else Fate.REFUSED
+        return Verdict(name, shown, fate, "it is not known", hint.lstrip("; "), meant, error)
+    squeezed = lower.replace(".", "").replace("_", "")
+    for role in missing:
+        key, stems = _ROLES[role]
+        if any(stem in squeezed for stem in stems) or nearest_name(lower, (key, *BY_NAME[key].aliases), _MISSPELT):
+            says = f"no other option names {role}"
+            error = f"option {lower} is not known, and {says}; did you mean {key!r}?"
+            return Verdict(name, shown, Fate.MISSPELT, says, meant=key, error=error)
+    return _without_effect(name, shown, _hudi_name(lower))
+
+
+def _without_effect(name: str, text: str, meant: str) -> Verdict:
+    warning = f"option {name.lower()} is not known and has no effect{_proposed(meant)}"
+    fate = Fate.MISSPELT if meant else Fate.IGNORED
+    return Verdict(name, text, fate, "it is not known and has no effect", meant=meant, warning=warning)
+
+
+def _hudi_name(name: str) -> str:
+    return nearest_name(name, _every_name(), _MISSPELT)
+
+
+def _every_name() -> Iterator[str]:
+    yield from BY_NAME
+    yield from hudi_names()
+
+
+def _proposed(meant: str) -> str:
+    return f"; did you mean {meant!r}?" if meant else ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "microseconds")  # With its fraction: that moment, not the end of its second.
+    return str(value)
+
+
+def _redacted(name: str, text: str) -> str:
+    return "***" if any(mark in name for mark in _SECRETS) else text

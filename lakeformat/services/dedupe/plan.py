@@ -1,0 +1,57 @@
+"""Which rows of a key stay. Pure: rows are gathered by `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+
+__all__ = ["doubled_keys", "kept_rows", "ranking_fields"]
+
+
+def doubled_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the keys that come more than once, each once."""
+    counts = pa.table({"key": keys}).group_by("key").aggregate([("key", "count")])
+    return counts.filter(pc.greater(counts.column("key_count"), 1)).column("key")
+
+
+def ranking_fields(ordering_fields: Sequence[str], *, by_event_time: bool) -> tuple[str, ...]:
+    """Return the fields that say which row of a key is the newest, the first one first.
+
+    Args:
+        by_event_time: the table's rule lets the greatest ordering value win; else the latest commit wins.
+    """
+    return (*ordering_fields, COMMIT_TIME) if by_event_time else (COMMIT_TIME, *ordering_fields)
+
+
+def kept_rows(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return, for each row, whether it is the newest of its key.
+
+    Null is older than everything; of rows that are equal in all fields the last one is the newest.
+
+    Args:
+        rows: with the record key and the fields; fields of structs by path.
+        fields: see `ranking_fields`.
+    """
+    kept = np.ones(rows.num_rows, bool)
+    codes = key_codes(rows.column(RECORD_KEY))
+    if codes is not None:
+        ranks = ordering_ranks([_column(rows, field) for field in fields])
+        winners = last_of_each(codes, np.arange(rows.num_rows), ranks)
+        kept[:] = False
+        kept[winners[winners >= 0]] = True
+    return kept
+
+
+def _column(rows: pa.Table, path: str) -> pa.ChunkedArray:
+    name, *parts = [path] if path in rows.schema.names else path.split(".")
+    column = rows.column(name)
+    for part in parts:
+        column = pc.struct_field(column, part)
+    return column

@@ -1,0 +1,260 @@
+"""Dedupe with its effects: file groups that hold a surplus row are written anew without it, as one commit.
+
+The commit is a clustering's (it replaces file groups, and every row that stays is as it was), so the same locks, the
+same undo and the same conflicts apply. Rows are looked for before the lock is taken; if others have written to these
+file groups meanwhile, nothing is published.
+
+Memory: the keys of one partition, the rows of the keys that come more than once, and a row group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.model.clustering import ClusteringPlan
+from lakeformat.model.files import FileGroupId, FileSlice
+from lakeformat.model.one_line import OneLine
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.model.table_config import MergeMode
+from lakeformat.services.cluster.here import Group
+from lakeformat.services.cluster.plan import EXECUTION_CLASS, clustering_group
+from lakeformat.services.cluster.rewrite import FileMaker
+from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, request_of, rows_are_bound
+from lakeformat.services.cluster.settings import RewriteSettings
+from lakeformat.services.cluster.source import GroupSource, SliceToCluster, open_group
+from lakeformat.services.dedupe.plan import doubled_keys, kept_rows, ranking_fields
+from lakeformat.services.planned import closed_groups
+from lakeformat.table_state.engine import Engine
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.written import Written
+from lakeformat.write.rows.arrow_pool import reused_memory
+
+__all__ = ["DUPLICATES", "DedupeResult", "DedupeSession"]
+
+Ints = npt.NDArray[np.int64]
+_LOG: Final = logging.getLogger("lakeformat.services")
+#: A row for each row of a key that comes more than once.
+DUPLICATES: Final = pa.schema(
+    [
+        pa.field("partition_path", pa.string()),
+        pa.field("record_key", pa.string()),
+        pa.field("commit_time", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("kept", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DedupeResult(OneLine):
+    """Rows that are gone, or would be.
+
+    Attributes:
+        instant_time: of the commit; "" if nothing was to do, and of a dry run.
+        duplicates: every row of the keys that came more than once: partition, key, commit, file, and whether it stays.
+    """
+
+    instant_time: str
+    duplicates: pa.Table
+
+    @property
+    def keys(self) -> int:
+        """How many keys came more than once."""
+        return int(pc.sum(self.duplicates.column("kept"), min_count=0).as_py())
+
+    @property
+    def rows(self) -> int:
+        """How many rows are gone, or would be."""
+        return int(self.duplicates.num_rows) - self.keys
+
+    def __str__(self) -> str:
+        if not self.duplicates.num_rows:
+            return "dedupe: no key comes twice"
+        head = f"dedupe {self.instant_time}" if self.instant_time else "dedupe (dry run)"
+        return f"{head}: {self.rows:,} surplus rows of {self.keys:,} keys"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a look at the table found.
+
+    Attributes:
+        slices: those with surplus rows.
+        surplus: file group -> positions of these rows, as `GroupSource.batches` counts them.
+    """
+
+    duplicates: pa.Table = field(default_factory=DUPLICATES.empty_table)
+    slices: tuple[FileSlice, ...] = ()
+    surplus: Mapping[FileGroupId, Ints] = field(default_factory=dict)
+
+
+class DedupeSession:
+    """Looks for rows with one key in one partition, and removes all but the newest."""
+
+    def __init__(self, engine: Engine, options: Options) -> None:
+        self.engine, self.options = engine, options
+
+    def dry_run(self) -> DedupeResult:
+        """List the rows."""
+        return DedupeResult("", self._find().duplicates)
+
+    def run(self) -> DedupeResult:
+        """List the rows, and remove the surplus ones."""
+        found = self._find()
+        if not found.slices:
+            return DedupeResult("", found.duplicates)
+        session = _DedupeCommit(self.engine, self.options, found)
+        with reused_memory():
+            done = session.cluster(request_of(self.options, by=()))
+        result = DedupeResult(done.instant_time, found.duplicates)
+        _LOG.info("%s: %s", self.engine.storage.location, result)
+        return result
+
+    def _find(self) -> _Found:
+        snapshot, location = self.engine.writable(), self.engine.storage.location
+        config = snapshot.config
+        if not config.record_fields:
+            raise InvalidInputError(f"{location} has no record key: each of its rows has a key of its own")
+        if not snapshot.slices:
+            return _Found()
+        fields = ranking_fields(config.ordering_fields, by_event_time=config.merge_mode == MergeMode.EVENT_TIME)
+        schema = snapshot.columns(location)
+        tables: list[pa.Table] = [DUPLICATES.empty_table()]
+        slices: list[FileSlice] = []
+        surplus: dict[FileGroupId, Ints] = {}
+        for path, pieces in snapshot.slices.items():
+            ones = [SliceToCluster(piece, snapshot.merging(piece) if piece.logs else None) for piece in pieces]
+            source = open_group(self.engine.storage, path, ones, schema)
+            for piece, rows, lost in _surplus(source, fields):
+                tables.append(rows)
+                if len(lost):
+                    slices.append(piece)
+                    surplus[piece.group] = lost
+        if slices and rows_are_bound(self.options, snapshot):
+            raise UnsupportedTableError(
+                f"{location} is a table of buckets, whose file groups cannot be replaced; delete() the keys and "
+                f"upsert() the rows that are right: {_shown(pa.concat_tables(tables))}"
+            )
+        return _Found(pa.concat_tables(tables), tuple(slices), surplus)
+
+
+def _shown(duplicates: pa.Table) -> str:
+    """Name up to three keys."""
+    keys = pc.unique(duplicates.column("record_key")).to_pylist()
+    return ", ".join(map(repr, keys[:3])) + (f" and {len(keys) - 3:,} more" if len(keys) > 3 else "")
+
+
+def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
+    """Yield, of each slice with doubled keys, their rows as `DUPLICATES`, and the positions of those that go."""
+    keys = [pa.chunked_array([b.column(0) for b in source.keys(one)], pa.string()) for one in source.slices]
+    doubled = doubled_keys(pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()))
+    if not len(doubled):
+        return
+    found = [
+        (one, *_rows_of(source, one, doubled, fields))
+        for one, column in zip(source.slices, keys, strict=True)
+        if pc.any(pc.is_in(column, doubled), min_count=0).as_py()
+    ]
+    kept = kept_rows(pa.concat_tables([rows for _, rows, _ in found]), fields)
+    start = 0
+    for one, rows, at in found:
+        mine = kept[start : start + rows.num_rows]
+        start += rows.num_rows
+        files = one.piece.files
+        listed = pa.table(
+            [
+                pa.repeat(source.partition_path, rows.num_rows),
+                rows.column(RECORD_KEY),
+                rows.column(COMMIT_TIME),
+                pa.repeat(files[0].path, rows.num_rows),
+                pa.array(mine),
+            ],
+            schema=DUPLICATES,
+        )
+        yield one.piece, listed, at[~mine]
+
+
+def _rows_of(
+    source: GroupSource, one: SliceToCluster, doubled: pa.ChunkedArray, fields: Sequence[str]
+) -> tuple[pa.Table, Ints]:
+    """Key, commit time and ordering fields of a slice's rows of some keys, and the positions of these rows."""
+    names = list(dict.fromkeys([RECORD_KEY, COMMIT_TIME, *(_top(source.schema, field) for field in fields)]))
+    tables: list[pa.Table] = []
+    at: list[Ints] = []
+    start = 0
+    for batch in source.batches(one, threads=False, encoded=frozenset()):
+        hit = np.flatnonzero(np.asarray(pc.is_in(_plain(batch.column(RECORD_KEY)), doubled)))
+        rows = pa.table({name: _plain(batch.column(name)) for name in names})
+        tables.append(rows.take(pa.array(hit)))
+        at.append(hit + start)
+        start += batch.num_rows
+    return pa.concat_tables(tables), np.concatenate(at)
+
+
+def _top(schema: pa.Schema, path: str) -> str:
+    return path if path in schema.names else path.partition(".")[0]
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+class _DedupeCommit(ClusterSession):
+    """A clustering of the file groups that hold surplus rows, which leaves these out."""
+
+    def __init__(self, engine: Engine, options: Options, found: _Found) -> None:
+        super().__init__(engine, options, self._without, Hooks().of_verb("dedupe"))
+        self._found = found
+
+    def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
+        """Plan the file groups that were found, if they are what they were.
+
+        Raises:
+            WriteConflictError: others have written to them, or are about to rewrite them.
+        """
+        location = self.engine.storage.location
+        live = {piece.group: piece for piece in snapshot.each_slice()}
+        closed = closed_groups(self.engine.store, snapshot.timeline)
+        for piece in self._found.slices:
+            if live.get(piece.group) != piece:
+                raise WriteConflictError(f"{location}: {piece.files[0].path} has changed meanwhile; run dedupe again")
+            if piece.group in closed:
+                raise WriteConflictError(
+                    f"{location}: a pending clustering or compaction has {piece.files[0].path}; run or cancel it first"
+                )
+        groups = tuple(clustering_group([piece], request.limits, location) for piece in self._found.slices)
+        return ClusteringPlan(groups, EXECUTION_CLASS)
+
+    def _without(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
+        self.session.transaction.report.rows["deleted"] = sum(map(len, self._found.surplus.values()))
+        written: list[Written] = []
+        for number, group in enumerate(groups):
+            source = open_group(engine.storage, group.partition_path, group.slices, settings.files.schema)
+            surplus = self._found.surplus[group.slices[0].piece.group]
+            rows = source.rows - len(surplus)
+            maker = FileMaker(engine.storage, settings, group.partition_path, str(number), frozenset())
+            written += maker.stream(_kept(source, surplus), rows, max(rows, 1))
+        return written
+
+
+def _kept(source: GroupSource, surplus: Ints) -> Iterator[pa.Table]:
+    """Yield a slice's rows without those at some positions."""
+    start = 0
+    for batch in source.batches(source.slices[0], threads=False, encoded=frozenset()):
+        here = surplus[(surplus >= start) & (surplus < start + batch.num_rows)] - start
+        start += batch.num_rows
+        mask = np.ones(batch.num_rows, bool)
+        mask[here] = False
+        if mask.any():
+            yield pa.Table.from_batches([batch.filter(pa.array(mask)) if len(here) else batch])

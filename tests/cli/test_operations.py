@@ -1,0 +1,213 @@
+"""The commands of an operator: what they print, what they ask, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import lakeformat
+from lakeformat import Table
+from lakeformat.cli.exits import DUPLICATES
+from lakeformat.cli.main import main
+from lakeformat.services.doctor.findings import Kind
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = {"id": "int64", "p": "string", "v": "string"}
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def command(*words: object) -> Answer:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        return Answer(code, *capsys.readouterr())
+
+    return command
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = lakeformat.create(tmp_path / "t", COLUMNS, record_key="id", partition_by="p")
+    table.upsert(rows(0, 1, 2))
+    return table
+
+
+def rows(*ids: int, value: str = "x") -> list[dict[str, object]]:
+    return [{"id": at, "p": "a", "v": value} for at in ids]
+
+
+def test_keys_that_come_twice_are_no_damage_and_a_command_cures_them(run: Any, table: Table) -> None:
+    path = table.location
+    assert run("check", path).code == 0
+    table.insert(rows(1, 2, value="y"))
+    found = run("check", path, "--json")
+    assert found.code == DUPLICATES == 11
+    (finding,) = json.loads(found.out)["findings"]
+    assert (finding["kind"], finding["rows"]) == ("key_twice", 2)
+    assert "lakeformat dedupe" in finding["cure"]
+    listed = run("dedupe", path)
+    assert listed.code == 0
+    assert [line.split()[1] for line in listed.out.splitlines() if line.endswith("goes")] == ["1", "2"]
+    assert "--yes" in listed.err
+    assert table.count() == 5
+    done = json.loads(run("dedupe", path, "--yes", "--json").out)
+    assert (done["keys"], done["rows"], len(done["duplicates"])) == (2, 2, 4)
+    assert {row["record_key"] for row in done["duplicates"] if not row["kept"]} == {"1", "2"}
+    assert (run("check", path).code, table.count()) == (0, 3)
+    assert sorted(table.to_arrow()["v"].to_pylist()) == ["x", "y", "y"]
+    assert run("dedupe", path).out == "dedupe: no key comes twice\n"
+
+
+def test_damage_is_told_from_keys_that_come_twice(run: Any, table: Table) -> None:
+    table.insert(rows(1))
+    table.insert([{"id": 9, "p": "b", "v": "x"}])
+    base = next(Path(table.location).glob("b/*.parquet"))
+    base.unlink()
+    found = run("check", table.location, "--json")
+    assert (found.code, [each["kind"] for each in json.loads(found.out)["findings"]]) == (
+        5,
+        ["missing", "file_index", "key_twice"],
+    )
+
+
+def test_the_kinds_of_findings_are_listed_in_the_docs() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert [kind.name.lower() for kind in Kind if f"`{kind.name.lower()}`" not in page] == []
+
+
+def test_the_exit_codes_are_listed_in_the_docs(run: Any) -> None:
+    page = " ".join((ROOT / "docs" / "command-line.md").read_text(encoding="utf-8").split())
+    shown = " ".join(run("--help").out.split())
+    assert [f"{code}" for code in (*range(12), 130) if f"; {code} " not in page and f": {code} " not in page] == []
+    assert [f"{code}" for code in (*range(12), 130) if f"; {code} " not in shown and f": {code} " not in shown] == []
+
+
+# --- asking ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_it_says_how_to_say_yes(run: Any, table: Table) -> None:
+    first = table.history()[0].instant_time
+    last = table.upsert(rows(3)).instant_time
+    for words in (("restore", table.location, first), ("rollback", table.location)):
+        answer = run(*words)
+        assert (answer.code, answer.out) == (2, "")
+        assert last in answer.err
+        assert answer.err.endswith("give --yes\n")
+    assert table.count() == 4
+    assert run("restore", table.location, first, "--yes").code == 0
+    assert table.count() == 3
+
+
+def test_it_looks_before_it_asks(run: Any, table: Table) -> None:
+    for yes in ((), ("--yes",)):
+        bogus = run("restore", table.location, "bogus", *yes)
+        assert (bogus.code, "bogus is no commit" in bogus.err, "undo" in bogus.err) == (8, True, False)
+    newest = table.history()[0].instant_time
+    nothing = run("restore", table.location, newest)
+    assert (nothing.code, "nothing to undo" in nothing.out) == (0, True)
+    table.savepoint()
+    held = run("rollback", table.location)
+    assert (held.code, "savepoint" in held.err) == (2, True)
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 130, 4), (b"y\n", 0, 3)])
+def test_on_a_terminal_it_names_what_would_go_and_obeys(answer: bytes, code: int, left: int, table: Table) -> None:
+    last = table.upsert(rows(3)).instant_time
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "lakeformat.cli", "rollback", table.location]
+    asked = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    os.write(ours, answer)
+    _, err = asked.communicate(timeout=120)
+    os.close(ours)
+    os.close(theirs)
+    assert (asked.returncode, table.count()) == (code, left)
+    assert f"undo commit {last} of {table.location} for good" in err.decode()
+
+
+def test_a_dry_run_of_going_back_changes_nothing(table: Table) -> None:
+    first = table.history()[0].instant_time
+    later = [table.upsert(rows(at)).instant_time for at in (3, 4)]
+    before = sorted(str(path) for path in Path(table.location).rglob("*"))
+    assert table.restore(first, dry_run=True).undone == (later[1], later[0])
+    assert table.rollback(dry_run=True).undone == (later[1],)
+    assert str(table.rollback(dry_run=True)).startswith("dry run: would undo 1, back to")
+    assert sorted(str(path) for path in Path(table.location).rglob("*")) == before
+
+
+# --- answers --------------------------------------------------------------------------------------------
+
+
+def test_history_shows_what_came_between_the_commits(run: Any, table: Table) -> None:
+    table.update({"v": "y"}, where="id = 1")
+    kept = table.savepoint(comment="before").instant_time
+    lost = table.upsert(rows(3)).instant_time
+    table.rollback()
+    lines = run("history", table.location).out.splitlines()[2:]
+    assert [line.split()[1] for line in lines] == ["rollback", "savepoint", "update", "upsert"]
+    assert f"undid {lost}" in lines[0]
+    assert "before" in lines[1]
+    listed = json.loads(run("history", table.location, "--json").out)
+    assert [(each["operation"], each["detail"]) for each in listed[:2]] == [
+        ("rollback", f"undid {lost}"),
+        ("savepoint", "keeps this commit: before"),
+    ]
+    assert [each["instant_time"] for each in json.loads(run("history", table.location, "--commits", "--json").out)] == [
+        each.instant_time for each in table.history()
+    ]
+    assert listed[2]["instant_time"] == kept
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_describe_has_the_rows_and_says_the_same_in_both_forms(kind: str, run: Any, tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", COLUMNS, record_key="id", partition_by="p", table_type=kind)
+    table.insert(rows(*range(1234)))
+    facts = json.loads(run("describe", table.location, "--json").out)
+    text = run("describe", table.location).out
+    lines = dict(line.split(maxsplit=1) for line in text.splitlines()[:9] if line.strip())
+    assert (facts["rows"], lines["rows"]) == (1234, "1,234")
+    assert facts["kind"] == kind.lower().replace("_", "-")
+    assert facts["kind"] in lines["table"]
+    assert facts["location"] == lines["at"]
+    assert [each["name"] for each in facts["columns"]] == list(COLUMNS)
+    assert not {"bytes", "type", "state", "last_commit"} & set(facts)
+    table.upsert(rows(1, value="y"))
+    known = json.loads(run("describe", table.location, "--json").out)["rows"]
+    assert known == (None if kind == "MERGE_ON_READ" else 1234)
+
+
+def test_upgrade_prints_a_sentence(run: Any, table: Table) -> None:
+    assert run("upgrade", table.location, "9").out.startswith("the table is of version 9 now, and was of version 6; ")
+    assert run("upgrade", table.location, "9").out == "the table is of version 9 already\n"
+    assert run("upgrade", table.location, "8").out.startswith("the table is of version 8 now, and was of version 9")
+
+
+def test_an_empty_commit_has_one_careful_cure(run: Any, table: Table) -> None:
+    commit = next(Path(table.location).glob(".hoodie/*.commit"))
+    commit.write_bytes(b"")
+    read = run("read", table.location)
+    checked = json.loads(run("check", table.location, "--json").out)["findings"][0]
+    assert (read.code, checked["kind"]) == (5, "damaged_instant")
+    cure = read.err.partition("; ")[2].strip()
+    assert cure.startswith("restore it from a copy, and do not delete it")
+    assert checked["cure"].endswith(cure)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("expire-partitions", "older than their retention"), ("repair", "only a list is printed"), ("dedupe", "--yes")],
+)
+def test_help_is_plain(command: str, said: str, run: Any) -> None:
+    assert said in " ".join(run(command, "--help").out.split())

@@ -1,0 +1,124 @@
+"""``lakeformat options``: what becomes of a job's options is said before it runs, and is what a write does then."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat import InvalidOptionError
+from lakeformat.cli.main import main
+from lakeformat.config.registry import OPTIONS
+
+#: Option -> value, fate, whether a write fails, a part of what is said.
+JOB: dict[str, tuple[str, str, bool, str]] = {
+    "hoodie.datasource.write.recordkey.field": ("id", "obeyed", False, "Columns that identify a row"),
+    "hoodie.schema.on.read.enable": ("true", "refused", True, "reads of such tables need no option"),
+    "hoodie.populate.meta.fields": ("true", "obeyed", False, "the way it works"),
+    "hoodie.write.lock.provider": ("org.example.Lock", "refused", True, "only lakeformat's own lock"),
+    "hoodie.datasource.hive_sync.enable": ("true", "ignored", False, "no catalog or metastore"),
+    "hoodie.upsert.shuffle.parallelism": ("200", "ignored", False, "cores"),
+    "hoodie.parquet.max.file.sise": ("1", "misspelt", False, "did you mean hoodie.parquet.max.file.size?"),
+    "hoodie.write.quorum": ("1", "ignored", False, "not known and has no effect"),
+    "hoodie.index.type": ("HBASE", "refused", True, "that index is not built"),
+    "timestampAsOf": ("2024-01-01", "misspelt", True, "did you mean as.of.instant?"),
+    "uri": ("s3://b/t", "refused", True, "the path is given first"),
+    "fs.s3a.endpoint": ("http://x", "obeyed", False, "file system"),
+    "spark.sql.shuffle.partitions": ("7", "ignored", False, "for Spark itself"),
+}
+PROPERTIES = "# a job\n" + "".join(f"{name}={value}\n" for name, (value, *_) in JOB.items())
+
+
+def lines(text: str) -> dict[str, str]:
+    return {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.strip()}
+
+
+@pytest.mark.parametrize("given", ["file", "stdin", "arguments"])
+def test_every_option_of_a_job_has_its_line(
+    given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.properties").write_text(PROPERTIES)
+    words = {"file": [str(tmp_path / "job.properties")], "stdin": ["-"]}.get(given)
+    if words is None:
+        words = [f"{name}={value}" for name, (value, *_) in JOB.items()]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PROPERTIES.encode())))
+    assert main(["options", "check", *words]) == 2
+    answer = capsys.readouterr()
+    told = lines(answer.out)
+    for name, (value, fate, _, says) in JOB.items():
+        assert told[name].startswith(f"{name} {value} {fate} ")
+        assert says in told[name]
+    assert answer.err.strip() == "5 of 13 options would make a read or write fail"
+
+
+def test_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "check", "--json", *(f"{name}={value}" for name, (value, *_) in JOB.items())]) == 2
+    found = {each["option"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {name: (each["value"], each["fate"], each["fails"]) for name, each in found.items()} == {
+        name: (value, fate, fails) for name, (value, fate, fails, _) in JOB.items()
+    }
+    assert found["timestampAsOf"]["meant"] == "as.of.instant"
+    assert "leave it out" in found["hoodie.schema.on.read.enable"]["cure"]
+
+
+@pytest.mark.parametrize("name", JOB)
+def test_a_write_does_what_was_said(name: str, tmp_path: Path) -> None:
+    value, _, fails, _ = JOB[name]
+
+    def make() -> Any:
+        settings = {"hoodie.datasource.write.recordkey.field": "id", name: value}
+        return lakeformat.create(tmp_path / "t", pa.schema({"id": pa.int64()}), **settings)
+
+    if fails:
+        with pytest.raises(InvalidOptionError, match=name):
+            make()
+    else:
+        make()
+
+
+def test_nothing_refused_is_success_and_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "check", "record_key=id", "fs.s3a.secret.key=hush"]) == 0
+    answer = capsys.readouterr()
+    assert "hush" not in answer.out
+    assert answer.err == ""
+
+
+def test_what_is_no_file_and_no_option_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "check", str(tmp_path / "job.properties")]) == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_the_list_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options"]) == 0
+    told = lines(capsys.readouterr().out)
+    assert {option.key for option in OPTIONS} <= set(told)
+    assert main(["options", "--json"]) == 0
+    assert [each["option"] for each in json.loads(capsys.readouterr().out)] == [option.key for option in OPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("bad.csv", "id,n\n1,x\n", "invalid value 'x'; correct the value"),
+        ("short.csv", "id,n\n1,2\n3\n", "correct that line, or name another format with --format"),
+        ("bad.json", '{"id": 1, "n": 2, "day": "soon"}\n', "'soon'"),
+        ("no.json", "id;n\n", "cannot be read as json"),
+        ("no.parquet", "id,n\n1,2\n", "name another with --format"),
+    ],
+)
+def test_a_bad_value_is_not_blamed_on_the_format(
+    name: str, data: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = pa.schema({"id": pa.int64(), "n": pa.int64(), "day": pa.date32()})
+    lakeformat.create(tmp_path / "t", schema, record_key="id")
+    (tmp_path / name).write_text(data)
+    assert main(["upsert", str(tmp_path / "t"), str(tmp_path / name)]) == 2
+    message = capsys.readouterr().err
+    assert said in message
+    assert ("--format" in message) == (name not in {"bad.csv", "bad.json"})

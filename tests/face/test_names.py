@@ -1,0 +1,219 @@
+"""Names that a table does not have are refused in our words, and what a call answers is one line."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lakeformat
+from lakeformat import InvalidInputError, InvalidOptionError, LakeformatError, SchemaMismatchError, Table
+from lakeformat.config import other_names
+from lakeformat.model.operation import Operation
+from lakeformat.spark.table import LakehouseTable
+
+COLUMNS = {"id": "int64", "v": "int64", "name": "string"}
+ROWS = [{"id": at, "v": at * 10, "name": "x"} for at in range(4)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = lakeformat.create(tmp_path / "t", COLUMNS, record_key="id")
+    table.upsert(ROWS)
+    return table
+
+
+#: The first word of each message, and what it must hold.
+REFUSED: dict[str, tuple[Callable[[Table], Any], type[LakeformatError], str]] = {
+    "options of an insert": (lambda t: t.insert(ROWS, options={"a": 1}), InvalidOptionError, "'options'.*are given to"),
+    "what is ours inside": (lambda t: t.insert(ROWS, combine=True), InvalidOptionError, "'combine'"),
+    "a runner": (lambda t: t.update({"v": 1}, runner=None), InvalidOptionError, "'runner' of update"),
+    "misspelt": (lambda t: t.upsert(ROWS, partial_udpate=True), InvalidOptionError, "'partial_update'"),
+    "misspelt in bulk": (lambda t: t.bulk_insert(ROWS, sort_column=["id"]), InvalidOptionError, "'sort_columns'"),
+    "mode": (lambda t: t.overwrite(ROWS, mode="append"), InvalidOptionError, "a method of its own"),
+    "predicate of a delete": (lambda t: t.delete(predicate="id = 1"), InvalidOptionError, "'where'"),
+    "predicate of a merge": (lambda t: t.merge(ROWS, predicate="s.id = t.id"), InvalidOptionError, "record key"),
+    "alias of a merge": (lambda t: t.merge(ROWS, source_alias="s"), InvalidOptionError, "source.x"),
+    "a read": (lambda t: t.to_arrow(filters=[("id", "=", 1)]), InvalidOptionError, "'where'"),
+    "changes": (lambda t: t.changes("000").to_arrow(colums=["id"]), InvalidOptionError, "'columns'"),
+    "an operation": (lambda t: t.write(ROWS, "upsret"), InvalidInputError, "'upsert'"),
+    "restore by number": (lambda t: t.restore(0), InvalidInputError, r"restore\(0\).*version as of 0"),
+    "savepoint by number": (lambda t: t.savepoint(0), InvalidInputError, "instant time as text"),
+    "rollback by number": (lambda t: t.rollback(1), InvalidInputError, "instant time as text"),
+    "no savepoint by number": (lambda t: t.delete_savepoint(1), InvalidInputError, "instant time as text"),
+    "clustering by number": (lambda t: t.cancel_clustering(1), InvalidInputError, "instant time as text"),
+    "compaction by number": (lambda t: t.run_compaction(1), InvalidInputError, "instant time as text"),
+    "changes since when": (lambda t: t.changes(), InvalidOptionError, 'since="000"'),
+    "images since when": (lambda t: t.changes(images=True), InvalidOptionError, 'since="000"'),
+    "a computed value": (lambda t: t.update({"v": "v+1"}), SchemaMismatchError, "function.*lakeformat.sql.*update t"),
+    "an expression": (lambda t: t.update({"v": pc.field("v")}), InvalidInputError, "function.*lakeformat.sql"),
+    "a set as text": (lambda t: t.update("v = 1"), InvalidInputError, "lakeformat.sql"),
+    "keys as expression": (lambda t: t.delete(pc.field("id") == 6), InvalidInputError, r"delete\(where="),
+    "keys as text": (lambda t: t.delete("id = 6"), InvalidInputError, r"delete\(where='id = 6'\)"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_there_is_refused_in_our_words(case: str, table: Table) -> None:
+    call, error, said = REFUSED[case]
+    before = (table.to_arrow().to_pylist(), len(table.history()))
+    with pytest.raises(error, match=said) as caught:
+        call(table)
+    assert "\n" not in str(caught.value)
+    assert (table.to_arrow().to_pylist(), len(table.history())) == before
+
+
+def test_operations_have_names(table: Table) -> None:
+    assert table.write([{"id": 9, "v": 1, "name": "y"}], "UPSERT").rows.inserted == 1
+    assert table.plan([{"id": 9}], "delete").operation == Operation.DELETE.value
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("add_column", "alter table t add columns"),
+        ("rename_column", "cannot be renamed"),
+        ("drop_columns", "cannot be renamed, dropped"),
+        ("alter", "alter table t add columns"),
+        ("path", "location"),
+        ("uri", "location"),
+        ("name", "config.name"),
+        ("alias", "source.x"),
+        ("vacuum", "clean()"),
+        ("forName", "path"),
+        ("upsrt", "did you mean 'upsert'"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Table, LakehouseTable])
+def test_names_of_other_libraries_are_answered_by_both_hosts(kind: type, name: str, said: str) -> None:
+    for asked in (kind, object.__new__(kind)):
+        with pytest.raises(AttributeError, match=re.escape(said)):
+            getattr(asked, name)
+
+
+def test_hints_name_what_is_there() -> None:
+    wrong = []
+    for kind in (Table, LakehouseTable):
+        hints = {**other_names._OURS, **(other_names._UNDER_SPARK if kind is LakehouseTable else {})}
+        for name, ours in hints.items():
+            verbs = re.findall(r"(?:^| and )(\w+)\(", ours)
+            wrong += [(kind.__name__, name, verb) for verb in verbs if verb not in dir(kind) and name not in dir(kind)]
+            if kind is Table and name in dir(kind):
+                wrong.append((kind.__name__, name, "is there"))
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("when_matched_update_all", "when_matched_update()"),
+        ("whenMatchedUpdateAll", "when_matched_update()"),
+        ("when_not_matched_insert_all", "when_not_matched_insert()"),
+        ("whenNotMatchedInsertAll", "when_not_matched_insert()"),
+        ("when_not_matched_by_source_delete", "rows that the source does not have"),
+        ("when_matched_udpate", "did you mean 'when_matched_update'"),
+    ],
+)
+def test_clauses_of_other_libraries_are_answered(name: str, said: str, table: Table) -> None:
+    with pytest.raises(AttributeError, match=re.escape(said)):
+        getattr(table.merge(ROWS), name)
+
+
+def test_modules_names_of_other_libraries_are_answered() -> None:
+    with pytest.raises(AttributeError, match=r"here it is called lakeformat.open\(path\)"):
+        lakeformat.DeltaTable  # noqa: B018
+    with pytest.raises(AttributeError, match="insert=True"):
+        lakeformat.write_deltalake  # noqa: B018
+
+
+def test_a_table_says_where_it_is(table: Table, tmp_path: Path) -> None:
+    assert table.location == str(tmp_path / "t")
+
+
+def test_answers_are_one_line(table: Table) -> None:
+    result = table.upsert(ROWS)
+    table.savepoint(comment="kept")
+    answers = [
+        table,
+        result,
+        table.history(),
+        *table.history(actions=True),
+        table.merge(ROWS).when_matched_update(),
+        table.describe(),
+        table.check(),
+        table.savepoints()[0],
+        table.restore(result.instant_time),
+        table.clean(),
+        table.archive(),
+        table.plan_upsert(ROWS),
+        table.layout_report(["id"]),
+        table.dedupe(),
+        table.upgrade(8),
+        table.scan(),
+        table.changes("000"),
+    ]
+    assert [each for each in map(repr, answers) if "\n" in each or len(each) > 200 or "object at" in each] == []
+    assert repr(result) == f"WriteResult({result})"
+
+
+# --- create ---------------------------------------------------------------------------------------------
+
+GIVEN: dict[str, Callable[[], Any]] = {
+    "a list of dicts": lambda: ROWS,
+    "a dict of lists": lambda: {name: [row[name] for row in ROWS] for name in COLUMNS},
+    "an Arrow table": lambda: pa.Table.from_pylist(ROWS),
+    "a reader": lambda: pa.Table.from_pylist(ROWS).to_reader(),
+    "a generator": lambda: iter(pa.Table.from_pylist(ROWS).to_batches()),
+    "pandas": lambda: pd.DataFrame(ROWS),
+    "polars": lambda: pl.DataFrame(ROWS),
+    "lazy polars": lambda: pl.LazyFrame(ROWS),
+}
+
+
+@pytest.mark.parametrize("case", GIVEN)
+def test_rows_given_to_create_are_inserted_on_request(
+    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = lakeformat.create(tmp_path / "t", GIVEN[case](), record_key="id", insert=True)
+    assert sorted(made.to_arrow().to_pylist(), key=lambda row: row["id"]) == ROWS
+    assert caplog.records == []
+    with pytest.raises(InvalidInputError, match="with commits already"):
+        lakeformat.create(tmp_path / "t", GIVEN[case](), record_key="id", insert=True)
+    assert made.count() == len(ROWS)
+
+
+@pytest.mark.parametrize("case", GIVEN)
+def test_rows_given_to_create_and_not_inserted_are_warned_of(
+    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = lakeformat.create(tmp_path / "t", GIVEN[case](), record_key="id")
+    assert made.count() == 0
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "insert=True" in record.getMessage()
+    assert "\n" not in record.getMessage()
+
+
+@pytest.mark.parametrize("schema", [COLUMNS, pa.schema({"id": pa.int64()}), pa.table({"id": pa.array([], "int64")})])
+def test_a_schema_is_no_rows(schema: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lakeformat.create(tmp_path / "t", schema, record_key="id")
+    assert caplog.records == []
+
+
+def test_a_schema_cannot_be_inserted(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="needs rows"):
+        lakeformat.create(tmp_path / "t", COLUMNS, record_key="id", insert=True)
+    assert not lakeformat.exists(tmp_path / "t")
+
+
+def test_an_empty_table_that_is_there_is_filled(tmp_path: Path) -> None:
+    lakeformat.create(tmp_path / "t", COLUMNS, record_key="id")
+    assert lakeformat.create(tmp_path / "t", ROWS, record_key="id", insert=True).count() == len(ROWS)

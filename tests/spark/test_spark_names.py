@@ -1,0 +1,53 @@
+"""`LakehouseTable` refuses what it does not have in the words that `Table` has, and dedupes and fills as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeformat import InvalidInputError, InvalidOptionError
+from lakeformat.spark.table import LakehouseTable
+from tests.helpers.lakehouse import flights
+
+pytestmark = pytest.mark.spark
+
+ROWS = [(1, "a", 1, 0.5), (2, "b", 1, 1.5)]
+KEYS = {"recordkey": "id", "partitionpath": "part"}
+#: The call, and what it is refused with.
+REFUSED: dict[str, tuple[Callable[[LakehouseTable, Any], Any], type[Exception], str]] = {
+    "options": (lambda t, rows: t.insert(rows, options={}), InvalidOptionError, "LakehouseTable.forPath"),
+    "predicate": (lambda t, rows: t.merge(rows, predicate="s.id = t.id"), InvalidOptionError, "record key"),
+    "misspelt": (lambda t, rows: t.upsert(rows, partial_udpate=True), InvalidOptionError, "'partial_update'"),
+    "where": (lambda t, _: t.delete(predicate="id = 1"), InvalidOptionError, "'where'"),
+    "restore": (lambda t, _: t.restore(0), InvalidInputError, "instant time as text"),
+    "clause": (lambda t, rows: t.merge(rows).whenMatchedUpdateAll, AttributeError, "when_matched_update"),
+    "vacuum": (lambda t, _: t.vacuum, AttributeError, "clean"),
+    "insert": (
+        lambda t, rows: t.create(rows.sparkSession, t.location, rows, insert=True, **KEYS),
+        InvalidInputError,
+        "commits",
+    ),
+}
+
+
+def test_a_table_is_filled_refuses_and_dedupes(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = flights(spark, ROWS)
+    LakehouseTable.create(spark, str(tmp_path / "empty"), rows, **KEYS)
+    assert ["insert=True" in each.getMessage() for each in caplog.records if each.name == "lakeformat.write"] == [True]
+    table = LakehouseTable.create(spark, str(tmp_path / "t"), rows, insert=True, **KEYS)
+    assert (table.count(), table.location) == (2, str(tmp_path / "t"))
+    for case, (call, error, said) in REFUSED.items():
+        with pytest.raises(error, match=said) as caught:
+            call(table, rows)
+        assert "\n" not in str(caught.value), case
+    table.insert(rows)
+    assert (table.dedupe().rows, table.count()) == (2, 4)
+    assert (table.dedupe(dry_run=False).keys, table.count()) == (2, 2)
+    assert "\n" not in repr(table.history())
+    assert table.history(actions=True)[0].operation == "dedupe"

@@ -1,0 +1,161 @@
+"""Deletes follow one rule in both kinds of tables and all versions, whatever log files make of them.
+
+A delete loses only to a stored row whose ordering value is greater; a null is less than every value. What is deleted is
+forgotten: a key that comes back gets no value of the row before, and may be older than its delete.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat import Table
+from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
+
+PAYLOAD = "hoodie.datasource.write.payload.class"
+NON_DEFAULTS, FOLDING = "OverwriteNonDefaultsWithLatestAvroPayload", "PartialUpdateAvroPayload"
+BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 1}
+RULES: dict[str, dict[str, Any]] = {
+    "event": {"ordering": "ts"},
+    "commit": {},
+    "non-defaults": {PAYLOAD: NON_DEFAULTS},
+    "folding": {PAYLOAD: FOLDING, "ordering": "ts"},
+}
+TABLES = [("COPY_ON_WRITE", 6), ("MERGE_ON_READ", 6), ("MERGE_ON_READ", 8), ("MERGE_ON_READ", 9), ("COPY_ON_WRITE", 9)]
+Row = dict[str, Any]
+
+
+def schema_of(ordering: pa.DataType) -> pa.Schema:
+    columns = {"id": pa.string(), "ts": ordering, "v": pa.string(), "w": pa.string(), "_hoodie_is_deleted": pa.bool_()}
+    return pa.schema(columns)
+
+
+TS = st.sampled_from([None, -1, 0, 1, 2, 3])
+ROW = st.fixed_dictionaries(
+    {
+        "id": st.sampled_from("abc"),
+        "ts": TS,
+        "v": st.sampled_from([None, "x", "y"]),
+        "w": st.sampled_from([None, "z"]),
+        "_hoodie_is_deleted": st.sampled_from([False, False, True]),
+    }
+)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["upsert", "upsert", "upsert", "delete", "delete_where", "update", "some", "insert", "compact"]
+        ),
+        st.lists(ROW, max_size=4),
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+class Model:
+    """Key -> row, by the rules as a copy-on-write table has them."""
+
+    def __init__(self, rule: str) -> None:
+        self.rule, self.rows = rule, dict[str, Row]()
+
+    def wins(self, stored: Row, incoming: Row) -> bool:
+        old, new = stored["ts"], incoming["ts"]
+        return "ordering" not in RULES[self.rule] or old is None or (new is not None and new >= old)
+
+    def combined(self, rows: list[Row]) -> list[Row]:
+        """One row a key: the newest, the later one on a tie. Rules that fold get one row each."""
+        kept: dict[str, Row] = {}
+        for row in rows:
+            stored = kept.get(row["id"])
+            if self.rule == "folding":
+                kept.setdefault(row["id"], row)
+            elif stored is None or self.wins(stored, row):
+                kept[row["id"]] = row
+        return list(kept.values())
+
+    def upsert(self, rows: list[Row]) -> None:
+        fills = self.rule in {"non-defaults", "folding"}
+        for row in rows:
+            stored = self.rows.get(row["id"])
+            newer = stored is None or self.wins(stored, row)
+            if row["_hoodie_is_deleted"]:
+                if newer or fills:
+                    self.rows.pop(row["id"], None)
+            elif stored is None or (newer and not fills):
+                self.rows[row["id"]] = row
+            elif fills:
+                high, low = (row, stored) if newer else (stored, row)
+                self.rows[row["id"]] = {name: low[name] if high[name] is None else high[name] for name in row}
+
+
+def step(table: Table, model: Model, verb: str, rows: list[Row], schema: pa.Schema) -> None:
+    combined = model.combined(rows)
+    arrow = pa.Table.from_pylist(combined if model.rule == "folding" else rows, schema)
+    if verb == "upsert":
+        table.upsert(arrow)
+        model.upsert(combined)
+    elif verb == "delete":
+        table.delete(arrow.select(["id"]))
+        model.rows = {key: row for key, row in model.rows.items() if key not in {row["id"] for row in rows}}
+    elif verb == "delete_where":
+        table.delete(where="v = 'x'")
+        model.rows = {key: row for key, row in model.rows.items() if row["v"] != "x"}
+    elif verb == "update":
+        table.update({"v": "u", "ts": 1}, where="ts > 1")
+        changed = {**dict.fromkeys(model.rows)}
+        for key, row in model.rows.items():
+            changed[key] = {**row, "v": "u", "ts": 1} if row["ts"] is not None and row["ts"] > 1 else row
+        model.rows = changed
+    elif verb == "some" and model.rule in {"event", "commit"}:
+        table.upsert(arrow.select(["id", "ts", "w", "_hoodie_is_deleted"]), partial_update=["w", "_hoodie_is_deleted"])
+        for row in combined:
+            stored = model.rows.get(row["id"], {**dict.fromkeys(schema.names), "id": row["id"]})
+            written = ["w", "_hoodie_is_deleted", *(["ts"] if model.rule == "event" else [])]
+            base = stored if row["id"] in model.rows else {**stored, "ts": row["ts"]}
+            model.upsert([{**base, **{name: row[name] for name in written}}])
+    elif verb == "insert":
+        new = [row for row in combined if row["id"] not in model.rows and not row["_hoodie_is_deleted"]]
+        table.insert(pa.Table.from_pylist(new, schema))
+        model.rows |= {row["id"]: row for row in new}
+    elif verb == "compact" and table.config.takes_logs:
+        table.compact()
+
+
+def rows_of(table: Table) -> dict[str, Row]:
+    rows = table.to_arrow(meta_columns=False).to_pylist()
+    keyed = {row["id"]: row for row in rows}
+    assert len(keyed) == len(rows)
+    return keyed
+
+
+@settings(max_examples=examples(10))
+@given(
+    STEPS,
+    st.sampled_from(list(RULES)),
+    st.sampled_from([pa.int32(), pa.int64()]),
+    st.sampled_from([{}, BUCKETS]),
+)
+def test_all_kinds_equal_the_model(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[Any],
+    rule: str,
+    ordering: pa.DataType,
+    index: dict[str, Any],
+) -> None:
+    schema, folder = schema_of(ordering), tmp_path_factory.mktemp("deletes")
+    for kind, version in TABLES:
+        options = {"table_type": kind, "hoodie.write.table.version": version, **RULES[rule], **index}
+        table = lakeformat.create(folder / f"{kind}-{version}", schema, record_key="id", **options)
+        model = Model(rule)
+        for verb, rows in steps:
+            step(table, model, verb, rows, schema)
+            assert rows_of(table) == model.rows, (kind, version, verb)
+        if rule == "commit" and (read := hudi_rs.read(table.engine.storage.location)) is not None:
+            theirs = {row["id"]: {name: row[name] for name in schema.names} for row in read.to_pylist()}
+            assert theirs == model.rows, (kind, version)
