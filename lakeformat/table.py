@@ -249,8 +249,7 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
                 partition is searched. Other columns are not looked at.
             where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
                 stay. ``true`` deletes every row.
-            time_zone: what a text or a time without a zone in ``where`` means to a timestamp column; by default the
-                option ``time_zone``, else UTC.
+            time_zone: of times without one in ``where``; by default the option ``time_zone``, else UTC.
 
         Raises:
             InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
@@ -259,9 +258,7 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
         check_hook_names(hooks, "delete", ("where", "time_zone"))
         if isinstance(keys, str | pc.Expression):
             shown = repr(keys) if isinstance(keys, str) else "..."
-            raise InvalidInputError(
-                f"delete({shown}) gives a condition in the place of keys; say delete(where={shown})"
-            )
+            raise InvalidInputError(f"delete({shown}) gives a condition in place of keys; say delete(where={shown})")
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         if where is not None:
@@ -272,7 +269,6 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
         self,
         set: Mapping[str, Any],  # noqa: A002  SQL's word.
         where: Where | None = None,
-        *,
         time_zone: str | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
@@ -285,8 +281,7 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
             set: column -> its new value: a Python value, an Arrow scalar, or a function that is given the selected
                 rows (a ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) and returns an Arrow
                 array with one value a row. All functions see the rows as they were.
-            where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
-                stay. None is every row.
+            where: as for `delete`; None is every row.
             time_zone: as for `delete`.
 
         Raises:

@@ -116,8 +116,12 @@ def decode_blocks(
             if block.path != path:
                 stack.close()
                 path, source = block.path, stack.enter_context(_opened(storage, block.path))
-            part = _DECODERS[block.kind](block, _content(source, block), columns)
-            yield part if base_instant is None else _positioned(part, block, base_instant)
+            yield _decoded(source, block, columns, base_instant)  # Held by no name while the next one is decoded.
+
+
+def _decoded(source: Any, block: LogBlock, columns: Collection[str] | None, base_instant: str | None) -> LogPart:
+    part = _DECODERS[block.kind](block, _content(source, block), columns)
+    return part if base_instant is None else _positioned(part, block, base_instant)
 
 
 def may_point(block: LogBlock) -> bool:

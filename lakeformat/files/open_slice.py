@@ -70,7 +70,8 @@ class OpenSlice:
         stack: ExitStack,
     ) -> None:
         self._storage, self._base = storage, piece.base
-        self.rule = merging.rule.within(table.names)
+        self._known = frozenset(table.names)
+        self.rule = merging.rule.within(self._known)
         self._shape = merging.shape or _AS_STORED
         self._only = merging.only
         self._asked = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
@@ -192,7 +193,7 @@ class OpenSlice:
     def _with(self, rule: ReadRule, *, by_position: bool = False) -> pa.Schema:
         # Without a column a batch would have no rows.
         names = dict.fromkeys((*self._asked, *rule.needed_of_base(by_position=by_position))) or (RECORD_KEY,)
-        return pa.schema([self._table.field(name) for name in names if name in self._table.names])
+        return pa.schema([self._table.field(name) for name in names if name in self._known])
 
     def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
         """The row groups of the base file that are to be read."""
@@ -240,6 +241,7 @@ def _pointing(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
         if at is None or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
             raise _NotToRowsError
         yield part
+        del part  # Or it would be there while the next one is decoded.
 
 
 def _chosen(part: LogPart, only: Predicate) -> LogPart | None:

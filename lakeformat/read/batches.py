@@ -87,9 +87,8 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     """The same as they come, row group by row group."""
     full = readable_schema(table, meta_columns=True)
-    needed = pa.schema([
-        query.schema.field(name) if name in query.schema.names else full.field(name) for name in query.file_columns()
-    ])  # fmt: skip
+    asked = set(query.schema.names)
+    needed = pa.schema([(query.schema if name in asked else full).field(name) for name in query.file_columns()])
     filtered = query.predicate != Always(True)
     for part in split.parts:
         if isinstance(part, SlicePart):

@@ -109,8 +109,9 @@ class ChangeImages:
 def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
     """Those of the images: all of the table's but for the meta columns, or these. Raises `InvalidInputError`."""
     full = readable_schema(plan.table, meta_columns=True)
+    known = set(full.names)
     for name in columns or ():
-        if name not in full.names:
+        if name not in known:
             raise InvalidInputError(
                 f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
             )

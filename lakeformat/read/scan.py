@@ -85,7 +85,8 @@ class Scan:
         found = known_rows(self.storage, self.snapshot) if isinstance(self.query.predicate, Always) else None
         if found is None or self.query.predicate != Always(True):
             full = readable_schema(self.snapshot.columns(self.storage.location), meta_columns=True)
-            asked = [name for name in full.names if name in columns_of(self.query.predicate)] or [RECORD_KEY]
+            looked_at = columns_of(self.query.predicate)
+            asked = [name for name in full.names if name in looked_at] or [RECORD_KEY]
             narrow = replace(self, query=replace(self.query, schema=pa.schema([full.field(asked[0])])), limit=None)
             found = sum(batch.num_rows for batch in narrow.to_batches())
         return found if self.limit is None else min(found, self.limit)

@@ -83,7 +83,8 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     parts = [part for split in plan.splits for part in split.parts]
     kept = {part.path: part for part in parts if isinstance(part, FilePart)}
     slices = tuple(part for part in parts if isinstance(part, SlicePart))
-    fields = [readable_schema(table, meta_columns=True).field(name) for name in query.file_columns()]
+    full = readable_schema(table, meta_columns=True)
+    fields = [full.field(name) for name in query.file_columns()]
     asked = {path: of for field in fields for path, of in _leaves_asked(field)}
     asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
     told = told_of(snapshot, kept, asked, query.predicate if query.skipping else None)

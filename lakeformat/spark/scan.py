@@ -85,7 +85,8 @@ def _relation(
     jvm, session = spark._jvm, spark._jsparkSession
     sources, python, option = jvm.org.apache.spark.sql.execution.datasources, jvm.PythonUtils, jvm.scala.Option
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
-    known = [name for name in schema.names if name in folders.values.column_names]
+    of_folders = set(folders.values.column_names)
+    known = [name for name in schema.names if name in of_folders]
     # Which Spark refuses beside columns of folders, and which keeps it from looking for them.
     said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
     options = python.toScalaMap({**said, **more})

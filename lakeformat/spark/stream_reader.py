@@ -180,10 +180,11 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return snapshot
         known, stored = read_schema(self._table), read_schema(snapshot.schema)
         if self._parsed.given("columns"):
-            wanted = self._query.file_columns()
+            wanted = set(self._query.file_columns())
             known, stored = (pa.schema([field for field in of if field.name in wanted]) for of in (known, stored))
         if not _holds(known, stored):
-            news = [field.name for field in stored if field.name not in known.names or field != known.field(field.name)]
+            names = set(known.names)
+            news = [field.name for field in stored if field.name not in names or field != known.field(field.name)]
             raise SchemaMismatchError(
                 f"the columns of {self._opened().storage.location} have changed while a stream reads it "
                 f"({', '.join(news)}); start the query again, which goes on from its checkpoint with the new ones"

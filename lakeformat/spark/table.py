@@ -37,7 +37,6 @@ from lakeformat.spark.facts import Facts
 from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.types import arrow_schema
-from lakeformat.spark.zones import in_session_zone
 from lakeformat.statements import condition, delete_where, update
 from lakeformat.table import Table
 from lakeformat.table_state.engine import Engine, open_engine
@@ -249,13 +248,6 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         """
         return self._served(self._merge(rows, clauses, seen, exact=True))
 
-    def _zoned(self) -> Options:
-        """Options of this moment: conditions are read in the session's time zone."""
-        return in_session_zone(self._spark, self._options)
-
-    def _here(self) -> Table:
-        return Table(self._engine.storage, self._zoned())
-
     def _rewriter(self) -> Rewriter:
         return rewriter_for(self._spark)
 
@@ -278,29 +270,23 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         from pyspark.sql import Column, functions
 
         snapshot = self._engine.writable()
-        location = self._engine.storage.location
-        table, config = snapshot.columns(location), snapshot.config
+        table, config = snapshot.columns(self._engine.storage.location), snapshot.config
         if where is not None and not isinstance(where, str):
             raise refused_where(where, "Spark SQL text where Spark computes the values")
         options = self._zoned()
         condition(where, table, options)  # Refused here, in plain words, and not in a task.
         fields = {name: settable(name, table, config) for name in values}
-        frame = (
-            self._spark.read.format("lakehouse")
-            .option("meta_columns", "false")
-            .options(**storage_secrets(self._engine))
-        )
-        if where is not None:
-            frame = frame.option("where", where).option(TIME_ZONE, str(options.read.time_zone))
-        frame = frame.option("as.of.instant", snapshot.instant_time) if snapshot.instant_time else frame
+        said = {"where": where, TIME_ZONE: where and options.read.time_zone, "as.of.instant": snapshot.instant_time}
+        given = {key: text for key, text in said.items() if text} | storage_secrets(self._engine)
+        frame = self._spark.read.format("lakehouse").option("meta_columns", "false").options(**given)
         keys = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
         computed = [
             (value if isinstance(value, Column) else functions.lit(value)).alias(fields[name].name)
             for name, value in values.items()
         ]
-        rows = frame.load(location).select(*sorted(keys), *computed)
-        clause = Clause(Kind.UPDATE, None, [field.name for field in fields.values()])
-        return self._merge(rows, (clause,), snapshot, "update")
+        rows = frame.load(self._engine.storage.location).select(*sorted(keys), *computed)
+        columns = [field.name for field in fields.values()]
+        return self._merge(rows, (Clause(Kind.UPDATE, None, columns),), snapshot, "update")
 
     def _merge(
         self,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DuckDBSession", "duckdb_session", "quoted"]
 
+#: Older versions ask Arrow for rows by conditions on NaN that mean something else there.
+_OLDEST: Final = 2
 _MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
 #: What duckdb runs of its own kinds of statements.
 _QUERIES: Final = frozenset({"SELECT", "EXPLAIN", "RELATION"})
@@ -45,6 +47,10 @@ def duckdb_session(time_zone: str) -> Iterator[DuckDBSession]:
         import duckdb
     except ImportError:
         raise InvalidOptionError("SQL needs duckdb; run: pip install 'lakeformat[sql]'") from None
+    if int(duckdb.__version__.partition(".")[0]) < _OLDEST:
+        raise InvalidOptionError(
+            f"SQL needs duckdb {_OLDEST}.0 and finds {duckdb.__version__}; run: pip install -U 'lakeformat[sql]'"
+        )
     with temporary_folder() as folder, duckdb.connect(config={"python_enable_replacements": "false"}) as connection:
         connection.execute("set temp_directory = ?", [folder])
         try:

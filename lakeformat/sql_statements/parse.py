@@ -154,7 +154,7 @@ def syntax_tree(text: str) -> Any:
     try:
         import sqlglot
     except ImportError as error:
-        raise InvalidOptionError("SQL statements need sqlglot; run: pip install 'lakeformat[sql]'") from error
+        raise InvalidOptionError("SQL statements need sqlglot; run: pip install sqlglot") from error
     try:
         text = _QUOTED_PATH.sub(r"\1.`\2`", text)
         parsed = [each for each in sqlglot.parse(text, read="spark") if each is not None]

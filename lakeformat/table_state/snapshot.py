@@ -326,10 +326,12 @@ def table_schema(
     found = _said_schema(store, config, commits, files)
     if found is None or not config.drops_partition_columns:
         return found
-    missing = [name for name in config.partition_fields if name not in found.names]
+    names = set(found.names)
+    missing = [name for name in config.partition_fields if name not in names]
     created = config.get(CREATE_SCHEMA)
     known = without_meta(from_avro(created, name=PROPERTIES_PATH)) if created else found
-    types = [known.field(name).type if name in known.names else pa.string() for name in missing]
+    names = set(known.names)
+    types = [known.field(name).type if name in names else pa.string() for name in missing]
     return pa.schema([*found, *map(pa.field, missing, types)])
 
 

@@ -20,6 +20,7 @@ from lakeformat.transaction.notes import drop_note, read_note
 __all__ = [
     "DEAD_AFTER_MS",
     "FOREIGN_GRACE_MS",
+    "HEARTBEATS",
     "HEARTBEAT_MS",
     "PROCESS",
     "Claim",
@@ -39,6 +40,8 @@ __all__ = [
 #: The kind of a claim whose writer is one process, which holds the claim from before it lets the table's lock go.
 PROCESS: Final = "process"
 
+#: Where writers that run show that they live, ours and Hudi's.
+HEARTBEATS: Final = f"{HOODIE}/.heartbeat"
 #: Renewed three times as often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms, tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
 DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
@@ -72,7 +75,7 @@ def claim_path(instant_time: str) -> str:
 
 
 def _heartbeat(instant_time: str) -> str:
-    return f"{HOODIE}/.heartbeat/{instant_time}"
+    return f"{HEARTBEATS}/{instant_time}"
 
 
 def take_instant(

@@ -187,7 +187,11 @@ class CommitProtocol:
 
         done = self._complete(commit, put)
         drop_note(self._storage, commit.time)
-        look_again(self.store, done, metadata, seen, check_new_keys)
+        try:
+            look_again(self.store, done, metadata, seen, check_new_keys)
+        except CommitStateUnknownError:
+            self.tidy(commit)  # The commit is complete, and so is what the caller would do after it.
+            raise
         return done
 
     def _standing(self, commit: OpenCommit) -> Timeline:

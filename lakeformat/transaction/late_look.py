@@ -56,7 +56,7 @@ def look_again(
         seen: the timeline that it was checked against.
 
     Raises:
-        CommitStateUnknownError: another commit hides files of ours; the commit stands.
+        CommitStateUnknownError: another commit hides files of ours; ours stays on the timeline.
     """
     now = store.load()
     late = [instant for instant in now.commits if instant.time not in {*seen.commit_times, ours.time}]
@@ -77,7 +77,7 @@ def look_again(
         try:
             check_new_keys([(instant.time, other) for instant, other in beside])
         except WriteConflictError as error:
-            _LOG.error("%s: commit %s stands beside another: %s; check() names the keys", location, ours.time, error)
+            _LOG.error("%s: commit %s was published beside another: %s; check() names them", location, ours.time, error)
     hidden = [each for each in lost if each.lost == ours.time]
     if hidden:
         raise CommitStateUnknownError(_told(location, ours.time, hidden[0].kept, hidden))

@@ -140,7 +140,7 @@ def _forked(history: _History) -> Iterator[_Found]:
 
 
 def _origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
-    """Instant of the base file that one was made of; None if it began its file group, or nobody said."""
+    """Instant of the base file that one was made of; None if it began its file group, or if that is not known."""
     before = bases[time].prev_commit
     return before if before is not None and before.isdigit() and before < time else None
 

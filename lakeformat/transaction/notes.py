@@ -1,8 +1,8 @@
 """Notes of commits whose completed file is on its way, for storages whose lock excludes no other process.
 
-There a completed file that nobody answered for may arrive at any time, also when the next writer has come. So a writer
+There a completed file whose answer was lost may arrive at any time, also when the next writer has come. So a writer
 notes the file's name and bytes before it puts the file, and removes the note once it has an answer. A pending instant
-without a note has put nothing. One with a note is never undone before its name is taken: whoever comes next puts the
+without a note has put nothing. One with a note is never undone before its name is taken: the next writer puts the
 same file, if no other commit has completed meanwhile, else an empty commit of that name
 (`lakeformat.transaction.rollback`). So all agree on what became of it, whatever arrives later.
 """
@@ -52,7 +52,7 @@ def put_note(storage: Storage, instant_time: str, note: Note) -> None:
 
 
 def read_note(storage: Storage, instant_time: str) -> Note | None:
-    """Read the note of a commit. None if there is none; where locks exclude others, nobody writes any."""
+    """Read the note of a commit. None if there is none; where the lock excludes others, none is written."""
     if storage.has_lock:
         return None
     try:
@@ -61,12 +61,12 @@ def read_note(storage: Storage, instant_time: str) -> Note | None:
         return Note(check_path(said["path"]), str(said["seen"]), data, said["given_up"] is True)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):  # Nobody's file: a note is put as a whole.
+    except (ValueError, KeyError, TypeError):  # Not a note of ours: those are put as a whole.
         return None
 
 
 def give_up(storage: Storage, instant_time: str) -> None:
-    """Say that the writer waits no longer: whoever comes next need not wait for its heartbeat to stop."""
+    """Say that the writer waits no longer: the next writer need not wait for its heartbeat to stop."""
     if (note := read_note(storage, instant_time)) is not None:
         put_note(storage, instant_time, replace(note, is_given_up=True))
 

@@ -23,11 +23,11 @@ VOID_KEY: Final = "lakeformat.void"
 def completed_as_noted(store: TimelineStore, instant: Instant) -> bool:
     """Complete a dead writer's commit as it had noted it. Returns whether the instant is completed now.
 
-    The commit was checked against all that had completed. If another has completed since, it is left to be undone,
-    but for a compaction: its plan stands, and others have written to the slices that it opened.
+    The commit was checked against all that had completed. If another has completed since, it is left to be undone.
+    A compaction is completed in any case: its plan stays, and others have written to the slices that it opened.
 
     Raises:
-        OutcomeUnknownError: still nobody answers.
+        OutcomeUnknownError: the storage still does not answer.
     """
     note = read_note(store.storage, instant.time)
     if note is None:
@@ -49,10 +49,10 @@ def voided(store: TimelineStore, instant_time: str) -> bool:
     """Take the name of a completed file that may still arrive, so that it cannot. Put the rollback before.
 
     Returns:
-        whether an empty commit has the name; False if there is no note, or if the file has arrived and stands.
+        whether an empty commit has the name; False if there is no note, or if the file has arrived.
 
     Raises:
-        OutcomeUnknownError: nobody answers; nothing may be deleted yet.
+        OutcomeUnknownError: the storage does not answer; nothing may be deleted yet.
     """
     note = read_note(store.storage, instant_time)
     if note is None:

@@ -1,4 +1,4 @@
-"""A completed file that nobody answered for arrives late: the table is whole, whoever wrote meanwhile."""
+"""A completed file whose answer was lost arrives late: the table is whole, whatever was written meanwhile."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def assert_whole(storage: UnlockedStorage, expected: Model) -> None:
 
 
 @pytest.mark.parametrize("write", [UPSERT, OVERWRITE], ids=lambda write: write.operation)
-def test_nobody_writes_before_it_arrives(write: Write, past: tuple[Path, Model], tmp_path: Path) -> None:
+def test_late_file_arrives_before_the_next_write(write: Write, past: tuple[Path, Model], tmp_path: Path) -> None:
     storage = unlocked(past, tmp_path)
     holding = without_answer(write.run, storage)
     assert rows_of(storage) == past[1]

@@ -95,7 +95,7 @@ def test_options_named_as_other_libraries_name_them(url: str, given: dict[str, s
     assert "very-secret" not in str(caught.value)
 
 
-def test_an_option_that_nobody_knows(s3: Mapping[str, Any]) -> None:
+def test_an_unknown_option_is_refused_by_name(s3: Mapping[str, Any]) -> None:
     url = f"s3://{BUCKET}/t"
     with pytest.raises(InvalidOptionError, match=rf"{url} .*'colour'"):
         lakeformat.open(url, storage_options={**s3, "colour": "red"})

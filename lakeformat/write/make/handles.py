@@ -283,9 +283,10 @@ class KeyMerger:
             return taken.drop_columns(kept), np.zeros(taken.num_rows, bool)
         stored = table.select(names).filter(pa.array(replaced))
         made, unwanted = rule.made(stored, taken.select(names), stored_is_newer)
-        for field in made.schema:
-            taken = taken.set_column(taken.schema.get_field_index(field.name), field, made.column(field.name))
-        return taken, unwanted
+        known = set(made.schema.names)
+        fields = [(made if field.name in known else taken).schema.field(field.name) for field in taken.schema]
+        arrays = [(made if field.name in known else taken).column(field.name) for field in fields]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), unwanted
 
     def _seen_again(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these incoming rows have met a stored row before: a key that inserts wrote more than once."""

@@ -201,14 +201,15 @@ def looked_at(clauses: Collection[BoundClause], side: str, every: Sequence[str])
 
 
 def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: TableConfig) -> tuple[Assignment, ...]:
-    columns = clause.columns
+    columns, given = clause.columns, set(source.names)
     if isinstance(columns, Mapping):
         return plan_assignments(columns, table, config)
     if isinstance(columns, str):
         columns = [columns]
     if columns is None:
         fixed = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
-        columns = [n for n in source.names if n in table.names and n not in {*fixed, IS_DELETED}]
+        free = set(table.names).difference(fixed, {IS_DELETED})
+        columns = [name for name in source.names if name in free]
         if not columns:
             raise SchemaMismatchError(
                 "the source has no column to update with, only keys and partitions; name columns, or give "
@@ -217,7 +218,7 @@ def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: Ta
     found: dict[str, Assignment] = {}
     for name in columns:
         column = settable(name, table, config)
-        if column.name not in source.names:
+        if column.name not in given:
             raise SchemaMismatchError(
                 f"cannot update column {column.name!r}: the source has none of that name"
                 f"{nearest(column.name, source.names)}; give {{column: value}}"

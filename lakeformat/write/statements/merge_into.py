@@ -143,10 +143,11 @@ def plan_merge(
     matched = tuple(clause for clause in bound if clause.kind is not Kind.INSERT)
     unmatched = tuple(clause for clause in bound if clause.kind is Kind.INSERT)
     if unmatched:
-        shared = pa.schema([field for field in columns if field.name in table.names])
+        stored = set(table.names)
+        shared = pa.schema([field for field in columns if field.name in stored])
         evolve(table, shared, fill_missing=options.write.fill_missing)
         options = with_buckets_kept(store.storage, snapshot, options)
-    names_partitions = all(field.name.partition(".")[0] in source.names for field in keys.partition_fields)
+    names_partitions = {field.name.partition(".")[0] for field in keys.partition_fields}.issubset(source.names)
     anywhere = options.write.index.startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)
     prepare = PrepareSettings(columns, keys, MergeRule(), search_all=search_all, whole=anywhere)
@@ -349,9 +350,8 @@ class _Clauses:
         """What clauses look at, one row a match."""
         stored = pa.table(with_names(batch.take(pa.array(hit)), self.bucket, self._target))
         pairs = self.plan.source(self._rows.taken(rows))
-        for name in stored.schema.names:
-            pairs = pairs.append_column(TARGET + name, stored.column(name))
-        return pairs
+        names = [*pairs.schema.names, *(TARGET + name for name in stored.schema.names)]
+        return pa.table([*pairs.columns, *stored.columns], names)
 
     def _updated(
         self,
