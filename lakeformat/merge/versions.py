@@ -222,13 +222,14 @@ def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
 def deletes_whatever(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int) -> Mask:
     """Return which deletes readers of log files take for "delete whatever is there", by their ordering values.
 
-    No ordering field says anything: Hudi's default is null, and the ``Integer`` 0 of a single field.
+    No ordering field says anything: Hudi's default is null, and the ``Integer`` 0 of a single field; a date is
+    the number of its day.
     """
     found = np.ones(count, bool)
     for column in ordering:
         found &= np.asarray(pc.is_null(column))
-    if len(ordering) == 1 and pa.types.is_int32(ordering[0].type):
-        found |= np.asarray(pc.fill_null(pc.equal(ordering[0], 0), False)).astype(bool)
+    if len(ordering) == 1 and ordering[0].type in {pa.int32(), pa.date32()}:
+        found |= np.asarray(pc.fill_null(pc.equal(ordering[0].cast(pa.int32()), 0), False)).astype(bool)
     return found
 
 

@@ -6,6 +6,8 @@ forgotten: a key that comes back gets no value of the row before, and may be old
 
 from __future__ import annotations
 
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -159,3 +161,25 @@ def test_all_kinds_equal_the_model(
         if rule == "commit" and (read := hudi_rs.read(table.engine.storage.location)) is not None:
             theirs = {row["id"]: {name: row[name] for name in schema.names} for row in read.to_pylist()}
             assert theirs == model.rows, (kind, version)
+
+
+STORED_AND_LATE = {
+    "int32 0": (pa.int32(), 5, 0),
+    "int32 null": (pa.int32(), 5, None),
+    "int64 0": (pa.int64(), 5, 0),
+    "int64 null": (pa.int64(), 5, None),
+    "day 0": (pa.date32(), date(2020, 1, 1), date(1970, 1, 1)),
+    "text": (pa.string(), "b", ""),
+}
+
+
+@pytest.mark.parametrize("of", STORED_AND_LATE)
+@pytest.mark.parametrize(("kind", "version"), [("COPY_ON_WRITE", 9), ("MERGE_ON_READ", 6), ("MERGE_ON_READ", 9)])
+def test_a_newer_row_survives_a_late_delete(kind: str, version: int, of: str, tmp_path: Path) -> None:
+    ordering, stored, late = STORED_AND_LATE[of]
+    schema, options = schema_of(ordering), {"table_type": kind, "hoodie.write.table.version": version}
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", ordering="ts", **options)
+    table.upsert(pa.Table.from_pylist([{"id": "a", "ts": stored}, {"id": "b", "ts": late}], schema))
+    deletes = [{"id": key, "ts": late, "_hoodie_is_deleted": True} for key in "ab"]
+    table.upsert(pa.Table.from_pylist(deletes, schema))
+    assert table.to_arrow(["id"])["id"].to_pylist() == ["a"]
