@@ -1,8 +1,12 @@
 """lakeformat: Apache Hudi tables for PySpark 4 and plain Python, with no JVM jar.
 
->>> import lakeformat
->>> table = lakeformat.open("/data/flights")  # doctest: +SKIP
->>> table.to_arrow(columns=["carrier"], where="distance > 2000")  # doctest: +SKIP
+Examples:
+    >>> import lakeformat
+    >>> table = lakeformat.open("/data/flights")
+    >>> table.upsert(changes).rows.updated
+    20
+    >>> table.to_arrow(columns=["carrier"], where="distance > 2000").num_rows
+    113
 """
 
 from __future__ import annotations

@@ -165,7 +165,8 @@ def _batches(storage: Storage, files: Sequence[plan.SourceFile], schema: pa.Sche
     for file in files:
         folders = dict(file.values)
         with _opened(storage, file) as parquet:
-            wanted = [name for name in schema.names if name in parquet.schema_arrow.names]
+            present = set(parquet.schema_arrow.names)
+            wanted = [name for name in schema.names if name in present]
             for batch in parquet.iter_batches(_ROWS, columns=wanted):
                 columns = [_column(batch, field, folders) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -190,8 +191,9 @@ def _check_keys(
     partitions: tuple[str, ...],
 ) -> None:
     """Each key once in its partition, and none null: of two rows with one key an upsert would find either."""
+    known = set(schema.names)
     for name in (*keys, *partitions):
-        if name.partition(":")[0] not in schema.names:
+        if name.partition(":")[0] not in known:
             raise InvalidInputError(f"{storage.location} has no column {name!r}; it has {', '.join(schema.names)}")
     if not keys:
         return

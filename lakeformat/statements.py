@@ -50,7 +50,7 @@ def update(
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
     kept = optional_within(schema)
-    change = Rewrite(kept, condition(where, schema), plan_assignments(values, kept, snapshot.config))
+    change = Rewrite(kept, condition(where, schema, options), plan_assignments(values, kept, snapshot.config))
     return _rewritten(engine, options, snapshot, Operation.UPSERT, change, runner, hooks)
 
 
@@ -64,7 +64,7 @@ def delete_where(
     """See `lakeformat.Table.delete`. ``runner`` as for `update`."""
     snapshot = engine.writable()
     schema = snapshot.columns(engine.storage.location)
-    change = Rewrite(schema, condition(where, schema))
+    change = Rewrite(schema, condition(where, schema, options))
     return _rewritten(engine, options, snapshot, Operation.DELETE, change, runner, hooks)
 
 
@@ -74,25 +74,30 @@ def merge_rows(
     rows: pa.RecordBatchReader,
     clauses: Sequence[Clause],
     seen: Snapshot | None = None,
+    *,
+    exact: bool = False,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """See `lakeformat.Merge.execute`. Memory: as `taken_in` says, plus per thread two row groups.
 
     Args:
         seen: the table that the rows were computed from: what others have changed since is a conflict.
+        exact: each row must change one row of the table.
     """
     snapshot = seen or engine.writable()
     rows = fitted(rows, snapshot.schema)
-    job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids)
+    job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids, exact=exact)
     session = _session(engine, job, snapshot, plan.schema, hooks, "merge")
     with reused_memory(), taken_in(engine.storage, job, rows) as (prepared, arrived):
         check_distinct(prepared, anywhere=plan.anywhere, engine=engine, seen=seen)
         return merge_into(session, plan, prepared, arrived, seen)
 
 
-def condition(where: Where | None, schema: pa.Schema) -> Predicate:
-    """The condition bound to the columns as readers see them; None is every row."""
-    return Always(True) if where is None else bind_where(where, readable_schema(schema, meta_columns=True))
+def condition(where: Where | None, schema: pa.Schema, options: Options) -> Predicate:
+    """Bind the condition to the columns as readers see them; None is every row. The options name its time zone."""
+    if where is None:
+        return Always(True)
+    return bind_where(where, readable_schema(schema, meta_columns=True), options.read.time_zone or "UTC")
 
 
 def _session(

@@ -1,10 +1,12 @@
 """The plain Python host: a table on Arrow data, no Spark needed.
 
->>> import lakeformat, pyarrow as pa
->>> schema = pa.schema([("id", pa.int64()), ("v", pa.string())])  # doctest: +SKIP
->>> table = lakeformat.create("/data/t", schema, record_key="id")  # doctest: +SKIP
->>> table.upsert(pa.table({"id": [1], "v": ["a"]})).instant_time  # doctest: +SKIP
-'20251120083000123'
+Examples:
+    >>> import lakeformat
+    >>> table = lakeformat.create("/data/t", {"id": "int64", "v": "string"}, record_key="id")
+    >>> table.upsert([{"id": 1, "v": "a"}]).rows.inserted
+    1
+    >>> table.to_arrow().to_pylist()
+    [{'id': 1, 'v': 'a'}]
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from lakeformat.merge import MergeFunction
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
+from lakeformat.read.query import in_zone
 from lakeformat.read.reading import Reading
 from lakeformat.services.clustering import Clustering
 from lakeformat.services.compaction import Compaction
@@ -231,7 +234,14 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
             options[PARTITIONER] = partitioner
         return self._write(rows, Operation.BULK_INSERT, hooks, options, own=("sort_columns", "partitioner"))
 
-    def delete(self, keys: Any = None, *, where: Where | None = None, **hooks: Unpack[HookArguments]) -> WriteResult:
+    def delete(
+        self,
+        keys: Any = None,
+        *,
+        where: Where | None = None,
+        time_zone: str | None = None,
+        **hooks: Unpack[HookArguments],
+    ) -> WriteResult:
         """Delete the rows with these keys, or those that a condition selects.
 
         Args:
@@ -239,27 +249,27 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
                 partition is searched. Other columns are not looked at.
             where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
                 stay. ``true`` deletes every row.
+            time_zone: of times without one in ``where``; by default the option ``time_zone``, else UTC.
 
         Raises:
             InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        check_hook_names(hooks, "delete", ("where",))
+        check_hook_names(hooks, "delete", ("where", "time_zone"))
         if isinstance(keys, str | pc.Expression):
             shown = repr(keys) if isinstance(keys, str) else "..."
-            raise InvalidInputError(
-                f"delete({shown}) gives a condition in the place of keys; say delete(where={shown})"
-            )
+            raise InvalidInputError(f"delete({shown}) gives a condition in place of keys; say delete(where={shown})")
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         if where is not None:
-            return self._served(delete_where(self.engine, self.options, where, **hooks))
+            return self._served(delete_where(self.engine, in_zone(self.options, time_zone), where, **hooks))
         return self._write(keys, Operation.DELETE, hooks)
 
     def update(
         self,
         set: Mapping[str, Any],  # noqa: A002  SQL's word.
         where: Where | None = None,
+        time_zone: str | None = None,
         **hooks: Unpack[HookArguments],
     ) -> WriteResult:
         """Set columns of the rows that a condition selects; only files that hold such rows are written anew.
@@ -271,33 +281,34 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
             set: column -> its new value: a Python value, an Arrow scalar, or a function that is given the selected
                 rows (a ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) and returns an Arrow
                 array with one value a row. All functions see the rows as they were.
-            where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
-                stay. None is every row.
+            where: as for `delete`; None is every row.
+            time_zone: as for `delete`.
 
         Raises:
             SchemaMismatchError: a column that cannot be set, or a value that would not fit it unchanged.
             InvalidInputError: the condition cannot be answered exactly, or a function fails.
             WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
         """
-        check_hook_names(hooks, "update", ("where",))
-        return self._served(update(self.engine, self.options, set, where, **hooks))
+        check_hook_names(hooks, "update", ("where", "time_zone"))
+        return self._served(update(self.engine, in_zone(self.options, time_zone), set, where, **hooks))
 
-    def merge(self, rows: Any, **hooks: Unpack[HookArguments]) -> Merge:
+    def merge(self, rows: Any, *, time_zone: str | None = None, **hooks: Unpack[HookArguments]) -> Merge:
         """Merge a source by record key; nothing happens before `Merge.execute`.
 
-        >>> merge = table.merge(changes).when_matched_delete("op = 'd'").when_matched_update()  # doctest: +SKIP
-        >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]  # doctest: +SKIP
-        {'incoming': 4, 'inserted': 1, 'updated': 2, 'deleted': 1}
+        Examples:
+            >>> merge = table.merge(marked).when_matched_delete("op = 'd'").when_matched_update()
+            >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]
+            {'incoming': 40, 'inserted': 16, 'updated': 16, 'deleted': 4}
 
         Args:
             rows: Arrow data, as for `upsert`, each key once. Without partition columns every partition is searched,
                 and nothing can be inserted. Columns that the table does not have are for conditions and functions.
+            time_zone: of the clauses' conditions, as for `delete`.
             hooks: as of `upsert`.
         """
-        check_hook_names(hooks, "merge")
-        return Merge(
-            lambda clauses: self._served(merge_rows(self.engine, self.options, self._read(rows), clauses, **hooks))
-        )
+        check_hook_names(hooks, "merge", ("time_zone",))
+        options = in_zone(self.options, time_zone)
+        return Merge(lambda clauses: self._served(merge_rows(self.engine, options, self._read(rows), clauses, **hooks)))
 
     def _read(self, rows: Any) -> pa.RecordBatchReader:
         """Rows as a stream; the table is asked for its types only where the rows have none of their own."""

@@ -1,6 +1,6 @@
 """The command line, ``lakeformat``: what a table is, its rows, writes from files, and its care.
 
-Needs ``lakeformat[cli]``. Answers go to stdout, everything else to stderr; errors are one line, and exit codes tell
+Answers go to stdout, everything else to stderr; errors are one line, and exit codes tell
 their kind (`lakeformat.cli.exits`).
 """
 

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if error.name not in {"typer", "rich"}:
             raise
-        print("lakeformat: the command line needs typer and rich; run: pip install 'lakeformat[cli]'", file=sys.stderr)
+        print("lakeformat: the command line needs typer and rich; run: pip install typer rich", file=sys.stderr)
         return USAGE
     try:
         return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)

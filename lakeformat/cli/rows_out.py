@@ -83,7 +83,7 @@ def _csv(reader: pa.RecordBatchReader, sink: Any) -> int:
     import pyarrow as pa
     from pyarrow import csv
 
-    nested = [field.name for field in reader.schema if pa.types.is_nested(field.type)]
+    nested = {field.name for field in reader.schema if pa.types.is_nested(field.type)}
     flat = pa.schema([f.with_type(pa.string()) if f.name in nested else f for f in reader.schema])
     rows = 0
     with csv.CSVWriter(sink, flat) as writer:

@@ -52,10 +52,11 @@ def columns_of_rows(
             raise ValueError(f"a record cannot be read: {error}") from None
         if file.read(1):
             raise ValueError("the records are not as long as they say")
+    chosen = None if wanted is None else frozenset(wanted)
     found = {
         field.name: _column(child, [row[field.name] for row in rows])
         for field, child in zip(record.arrow, record.children, strict=True)
-        if wanted is None or field.name in wanted
+        if chosen is None or field.name in chosen
     }
     if not found:
         return pa.table({"": pa.nulls(len(rows))}).select([])

@@ -40,6 +40,8 @@ COMPACTION_PLAN: Final = file_of("HoodieCompactionPlan", *_FIELDS)
 _PLAN_2: Final = file_of("HoodieCompactionPlan", *_FIELDS, optional("missingSchedulePartitions", TEXTS))
 #: Of the plan: files are named by bare names (Hudi: ``CompactionUtils.LATEST_COMPACTION_METADATA_VERSION``).
 _NAMES_VERSION: Final = 2
+#: Key of ``extraMetadata``: slices made the plan by themselves.
+_AUTO: Final = "lakeformat.compact.auto"
 
 
 def encode_compaction_plan(plan: CompactionPlan, *, missing_partitions: bool) -> bytes:
@@ -50,7 +52,7 @@ def encode_compaction_plan(plan: CompactionPlan, *, missing_partitions: bool) ->
     """
     record = {
         "operations": [_record(operation) for operation in plan.operations],
-        "extraMetadata": {},
+        "extraMetadata": {_AUTO: "true"} if plan.is_auto else {},
         "version": _NAMES_VERSION,
         "strategy": None,
         "preserveHoodieMetadata": False,
@@ -79,7 +81,8 @@ def decode_compaction_plan(data: bytes, *, name: str) -> CompactionPlan:
         CorruptTableError: the bytes are no such file, or a slice is named by nothing.
     """
     record = decode_record(data, COMPACTION_PLAN, name=name)
-    return CompactionPlan(tuple(_operation(one, name) for one in record["operations"] or ()))
+    is_auto = (record["extraMetadata"] or {}).get(_AUTO) == "true"
+    return CompactionPlan(tuple(_operation(one, name) for one in record["operations"] or ()), is_auto)
 
 
 def _operation(record: Mapping[str, Any], name: str) -> CompactionOperation:

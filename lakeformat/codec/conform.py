@@ -40,11 +40,11 @@ def conform(rows: Any, schema: pa.Schema) -> Any:
     """
     if rows.schema.equals(schema):
         return rows
-    names = rows.schema.names
+    place: dict[str, int] = {}
+    for at, name in enumerate(rows.schema.names):
+        place.setdefault(name, at)
     columns = [
-        _column(rows.column(names.index(field.name)), field)
-        if field.name in names
-        else pa.nulls(rows.num_rows, field.type)
+        _column(rows.column(place[field.name]), field) if field.name in place else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
     if isinstance(rows, pa.RecordBatch):

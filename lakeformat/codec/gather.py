@@ -5,7 +5,7 @@ An array of text holds 2 GiB at most, and so do lists of text: what is more come
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,13 +14,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["gather", "gather_array", "gather_column", "joined", "one_chunk", "replaced", "replaced_among"]
+__all__ = [
+    "gather",
+    "gather_array",
+    "gather_column",
+    "joined",
+    "keep_rows",
+    "one_chunk",
+    "replaced",
+    "replaced_among",
+]
 
 Ints = npt.NDArray[np.int64]
 
 #: Fewer values are not worth a look at their lengths.
 _FEW: Final = 64
 _MOST_BYTES: Final = np.iinfo(np.int32).max
+#: Bytes of a value on average, from which on a column costs by its bytes, whatever the number of its chunks.
+_LARGE_VALUE: Final = 1024
 
 
 def gather(rows: pa.Table, at: Ints) -> pa.Table:
@@ -43,6 +54,51 @@ def gather(rows: pa.Table, at: Ints) -> pa.Table:
 def gather_column(column: pa.ChunkedArray, at: Ints) -> pa.ChunkedArray:
     """The column's values at these positions."""
     return _gathered(column, at, {})
+
+
+def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.ChunkedArray]:
+    """Take the rows at these positions, and empty the list: what is taken from is let go of early.
+
+    Columns come in one chunk; those of large values keep their chunks, and a chunk that is kept whole is not copied.
+    Columns that share their memory go on sharing it.
+
+    Memory: the columns, and a second time the column at work; of a column of large values one chunk of it.
+
+    Args:
+        columns: emptied from its end.
+        at: ascending; None: all rows.
+    """
+    spots: dict[tuple[int, ...], _Spots] = {}
+    found: dict[Any, pa.ChunkedArray] = {}
+    taken = []
+    while columns:
+        column = columns.pop()
+        place = str(column.type), *map(_place, column.chunks)
+        if place not in found:
+            kind, large = column.type, column.nbytes >= _LARGE_VALUE * max(len(column), 1)
+            if at is None:
+                found[place] = column if large else joined(column)
+            elif large:
+                chunks = column.chunks
+                del column
+                found[place] = pa.chunked_array(_kept(chunks, at), kind)
+            else:
+                found[place] = joined(_gathered(column, at, spots))
+        taken.append(found[place])
+    return taken[::-1]
+
+
+def _kept(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
+    """Yield what is left of each chunk, and let go of the chunk."""
+    first, chunks = 0, chunks[::-1]
+    while chunks:
+        chunk = chunks.pop()
+        low, high = np.searchsorted(at, [first, first + len(chunk)]).tolist()
+        if high - low == len(chunk) > 0:
+            yield chunk
+        elif low < high:
+            yield gather_array(chunk, pa.array(at[low:high] - first))
+        first += len(chunk)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What becomes of Hudi's options that lakeformat does not have: the tables.
 
 A name may have one ``*`` for any text; the name with the most letters decides. Options that are not built but change
-rows, or what is on disk in a way that later writes rely on, are refused; what only tunes is passed over.
+rows, or what is on disk in a way that later writes rely on, are refused; what only tunes is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPEN: Final = """
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
 """
 
-#: What does not happen -> options that are passed over with one warning, unless they are off.
+#: What does not happen -> options that are ignored with one warning, unless they are off.
 TOLD: Final[Mapping[str, str]] = {
     "cleaning and archiving come after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
@@ -46,7 +46,7 @@ TOLD: Final[Mapping[str, str]] = {
     """,
 }
 
-#: What is so instead -> options that are passed over in silence.
+#: What is so instead -> options that are ignored without a warning.
 PASSED: Final[Mapping[str, str]] = {
     "the cores at hand, or Spark, decide how much runs side by side": "hoodie.*parallelism",
     "nothing is cached in Spark's storage": "hoodie.*.storage.level hoodie.*.index.use.caching",

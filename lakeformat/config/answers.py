@@ -1,4 +1,4 @@
-"""The one answer to each option of Hudi's: obeyed, passed over (with or without a word), or refused."""
+"""The one answer to each option of Hudi's: obeyed, ignored (with or without a warning), or refused."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Kind(enum.Enum):
     """What is done about an option."""
 
     OBEYED = "obeyed"
-    PASSED = "passed over"
-    TOLD = "passed over, with a warning"
+    PASSED = "ignored"
+    TOLD = "ignored, with a warning"
     REFUSED = "refused"
 
 
@@ -71,7 +71,7 @@ def answer_to(name: str) -> Answer | None:
     """The answer to an option by any of its names, in lower case; None if nobody knows it.
 
     >>> answer_to("hoodie.upsert.shuffle.parallelism").kind
-    <Kind.PASSED: 'passed over'>
+    <Kind.PASSED: 'ignored'>
     """
     ours, theirs = BY_NAME.get(name), hudi_names().get(name)
     if ours is not None:

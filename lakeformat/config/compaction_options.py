@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from lakeformat.config.option import Effect, Option, count, flag, one_of, pattern, positive
 
@@ -14,6 +16,7 @@ __all__ = [
     "INLINE_SECONDS",
     "LOG_COUNT",
     "LOG_SIZE",
+    "OUTGROWN",
     "PARTITION_PATTERN",
     "SCHEDULE_INLINE",
     "STRATEGIES",
@@ -21,8 +24,12 @@ __all__ = [
     "TARGET_IO",
     "TRIGGER",
     "UNBOUNDED",
+    "AutoCompaction",
 ]
 
+_AUTO: Final = "lakeformat.compact.auto"
+_AUTO_LOG_FILES: Final = "lakeformat.compact.auto.log.files"
+_AUTO_MEGABYTES: Final = "lakeformat.compact.auto.megabytes"
 INLINE: Final = "hoodie.compact.inline"
 INLINE_COMMITS: Final = "hoodie.compact.inline.max.delta.commits"
 INLINE_SECONDS: Final = "hoodie.compact.inline.max.delta.seconds"
@@ -37,6 +44,8 @@ PARTITION_PATTERN: Final = "hoodie.compaction.partition.path.regex"
 
 #: The strategy that takes everything.
 UNBOUNDED: Final = "UnBoundedCompactionStrategy"
+#: The strategy of slices that compact themselves; none of Hudi's, and not to be named in options.
+OUTGROWN: Final = "outgrown"
 #: Hudi's strategies, by their simple names.
 STRATEGIES: Final = (
     "LogFileSizeBasedCompactionStrategy",
@@ -59,7 +68,58 @@ def _strategy(text: str) -> str:
     return name
 
 
+#: Hudi's options that say when to compact: whoever sets one of them decides by Hudi's rule.
+_HUDIS_RULE: Final = (INLINE, SCHEDULE_INLINE, TRIGGER, INLINE_COMMITS, INLINE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCompaction:
+    """Whether and when slices compact themselves.
+
+    Attributes:
+        is_on: the switch is on, and no option of Hudi says when to compact.
+        log_files: so many of a slice are many.
+        megabytes: that one such compaction reads and writes.
+    """
+
+    is_on: bool
+    log_files: int
+    megabytes: int
+
+    @classmethod
+    def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> AutoCompaction:
+        """Take what the options say.
+
+        Args:
+            value: of an option, by its key.
+            given: whether the user set it.
+        """
+        is_on = value(_AUTO) and not any(map(given, _HUDIS_RULE))
+        return cls(is_on, value(_AUTO_LOG_FILES), value(_AUTO_MEGABYTES))
+
+    def as_options(self) -> Mapping[str, Any]:
+        """Return the strategy that chooses slices that have outgrown their base files, and its limits."""
+        return {STRATEGY: OUTGROWN, LOG_COUNT: self.log_files, TARGET_IO: self.megabytes}
+
+
 COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        _AUTO,
+        "After a write, compact the file slices of a merge-on-read table that have outgrown their base files: their "
+        "log files are many, or larger than the base file and than 64 MB. Only on storage with locks, where no other "
+        "program writes, and where no option of Hudi says when to compact.",
+        Effect.WRITE,
+        flag,
+        True,
+    ),
+    Option(_AUTO_LOG_FILES, "Log files of a slice that are many.", Effect.WRITE, positive, 32),
+    Option(
+        _AUTO_MEGABYTES,
+        "Megabytes that a compaction of this kind reads and writes; the file slice that goes beyond is its last.",
+        Effect.WRITE,
+        positive,
+        2048,
+    ),
     Option(
         INLINE,
         "Compact a merge-on-read table after a write, whenever it is due; plans that wait are run first.",

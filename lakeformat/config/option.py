@@ -9,6 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lakeformat.errors import InvalidOptionError
+from lakeformat.model.zones import time_zone
+
 __all__ = [
     "INDEX_TYPES",
     "WRITE",
@@ -32,6 +35,7 @@ __all__ = [
     "pattern",
     "positive",
     "share",
+    "zone",
 ]
 
 WRITE: Final = "hoodie.datasource.write."
@@ -96,6 +100,15 @@ def share(text: str) -> float:
         if 0 < value < 1:
             return value
     raise ValueError("write a number between 0 and 1")
+
+
+def zone(text: str) -> str:
+    """A time zone's name."""
+    try:
+        time_zone(text.strip())
+    except InvalidOptionError:
+        raise ValueError("write a region, UTC or +hh:mm") from None
+    return text.strip()
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

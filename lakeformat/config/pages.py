@@ -22,15 +22,15 @@ Made by `python tools/hudi_options.py` from the config classes of Hudi {newest},
 releases dropped. Each option has one answer, under any of its names and in any letter case:
 
 - **obeyed** ({obeyed}): see the [table of options](docs/options.md) for values and defaults.
-- **passed over** ({passed}): it tunes what is not there, or works otherwise; rows are the same.
-- **passed over, with a warning** ({told}): something that it asks for does not happen. One warning per table and
-  process says what; none comes where the option is off.
+- **ignored** ({passed}): it tunes a part that we do not have, or that works differently here; rows are the same.
+- **ignored, with a warning** ({told}): something that it asks for does not happen. One warning per table and
+  process says what; there is none if the option is off.
 - **refused** ({refused}): rows, or files that later writes rely on, would not be what it asks for. Hudi's default, and
-  the values named with it, are taken all the same, so jobs that spell them out run.
+  the values named with it, are accepted, so jobs that write them out run.
 
-Any other name that begins with `hoodie.` logs a warning, with the known name that is nearly the same if there is one.
-It is refused if it looks like the option of the record key, the partitions or the ordering field while none of its true
-names is given. The families at the end are taken as a whole.
+Any other name that begins with `hoodie.` logs a warning, which names the nearest known option if there is one. It is
+refused if it looks like the option for the record key, the partitions or the ordering field, and none of that option's
+true names is given. The options at the end are answered by the beginning of their names.
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lakeformat.config.option import Effect, Option, count, fields, flag, one_of
+from lakeformat.config.option import Effect, Option, count, fields, flag, one_of, zone
 
 __all__ = [
     "BEGIN",
@@ -17,6 +17,7 @@ __all__ = [
     "INCREMENTAL",
     "QUERY_TYPE",
     "READ_OPTIONS",
+    "TIME_ZONE",
 ]
 
 QUERY_TYPE: Final = "hoodie.datasource.query.type"
@@ -30,6 +31,7 @@ HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
 FORMAT: Final = "hoodie.datasource.query.incremental.format"
 #: A value of it.
 CHANGE_DATA: Final = "cdc"
+TIME_ZONE: Final = "time_zone"
 
 READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -87,6 +89,13 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         "where",
         "Rows wanted, as a Spark SQL condition: comparisons, in, between, like, is null, and, or, not.",
         Effect.READ,
+    ),
+    Option(
+        TIME_ZONE,
+        "Zone of texts and times without one that the condition compares with timestamps; by default the session's "
+        "under Spark, UTC in plain Python.",
+        Effect.READ,
+        zone,
     ),
     Option("columns", "Columns wanted, commas between them.", Effect.READ, fields, None),
     Option(

@@ -16,6 +16,7 @@ from lakeformat.config.read_options import (
     HOLES,
     INCREMENTAL,
     QUERY_TYPE,
+    TIME_ZONE,
 )
 from lakeformat.config.stream_options import MAX_BYTES, MAX_COMMITS, MAX_FILES, START_OFFSET
 
@@ -36,6 +37,7 @@ class ReadOptions:
         end_columns: whether rows of a range have the columns of its end.
         fails_at_holes: whether a pending commit that others have overtaken is an error.
         where: Spark SQL.
+        time_zone: of texts and naive times in conditions; None is UTC, or under Spark the session's.
         columns: names.
         meta_columns: whether the five come first.
         skipping: whether statistics may rule out files and row groups.
@@ -55,6 +57,7 @@ class ReadOptions:
     end_columns: bool
     fails_at_holes: bool
     where: str | None
+    time_zone: str | None
     columns: tuple[str, ...] | None
     meta_columns: bool
     skipping: bool
@@ -80,6 +83,7 @@ class ReadOptions:
             end_columns=value(END_COLUMNS),
             fails_at_holes=value(HOLES) == "FAIL",
             where=value("where"),
+            time_zone=value(TIME_ZONE),
             columns=value("columns"),
             meta_columns=value("meta_columns"),
             skipping=value("hoodie.enable.data.skipping"),

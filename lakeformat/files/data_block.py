@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakeformat.codec.avro_columns import decode_columns
 from lakeformat.codec.avro_schema import from_avro
@@ -19,12 +18,15 @@ from lakeformat.codec.avro_types import AvroType, record_type
 from lakeformat.codec.conform import conform
 from lakeformat.codec.log_block import AVRO_CONTENT_VERSION, HeaderKey, LogBlock
 from lakeformat.errors import CorruptTableError, LakeformatError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.files.batch_rows import OpenParquet, leaves_of, rows_at_a_time
 from lakeformat.merge.log_records import LogRows
 
 __all__ = ["avro_rows", "damaged_content", "parquet_rows"]
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
+#: A Parquet block of more decoded bytes comes in chunks of so many.
+_CHUNK_BYTES: Final = 16 << 20
 
 
 def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
@@ -107,14 +109,30 @@ def parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None 
     """The rows of a Parquet data block, whose content is a Parquet file; see `avro_rows`."""
     schema = _schema(block)
     try:
-        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as parquet:
+        with OpenParquet(pa.BufferReader(content)) as parquet:
             stored = set(parquet.schema_arrow.names)
-            wanted = [name for name in schema.names if name in stored and (columns is None or name in columns)]
-            rows = parquet.read(columns=wanted, use_threads=False)
+            present = stored if columns is None else stored.intersection(columns)
+            wanted = [name for name in schema.names if name in present]
+            rows = _read(parquet, wanted)
         typed = conform(rows.select(wanted), pa.schema([schema.field(name) for name in wanted]))
     except (pa.ArrowException, OSError, ValueError, SchemaMismatchError) as error:
         raise damaged_content(block, error) from None
     return LogRows(block.instant_time, typed, block.is_partial)
+
+
+def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
+    """Read the columns, large ones in several chunks: the merge lets go of them one by one."""
+    leaves = leaves_of(parquet, columns)
+    counts = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
+    steps = [rows_at_a_time(parquet, at, leaves, max(count, 1), _CHUNK_BYTES) for at, count in enumerate(counts)]
+    if all(step >= count for step, count in zip(steps, counts, strict=True)):
+        return parquet.read(columns=columns, use_threads=False)
+    batches = [
+        batch
+        for at, step in enumerate(steps)
+        for batch in parquet.iter_batches(step, row_groups=[at], columns=columns, use_threads=False)
+    ]
+    return pa.Table.from_batches(batches)
 
 
 def damaged_content(block: LogBlock, error: Exception) -> CorruptTableError:

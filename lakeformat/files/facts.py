@@ -6,6 +6,7 @@ commit are turned into columns at once, which costs milliseconds where file by f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,6 +27,7 @@ __all__ = ["FileStats", "LeafStats", "NanCounts", "collect", "fold", "indexed_co
 #: Longer texts are cut, a least one downwards and a greatest one upwards.
 _TEXT_BYTES: Final = 64
 _LAST_CHARACTER: Final = 0x10FFFF
+_DOT: Final = re.compile(r"\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,10 @@ def indexed_columns(schema: pa.Schema, wanted: Sequence[str] | None, limit: int)
     leaves = [path for path, _ in _leaves(schema)]
     if wanted is None:
         return (RECORD_KEY, COMMIT_TIME, *leaves[:limit])
-    chosen = [leaf for leaf in leaves for name in wanted if leaf == name or leaf.startswith(f"{name}.")]
+    names = frozenset(wanted)
+    chosen = [
+        leaf for leaf in leaves if leaf in names or any(leaf[: dot.start()] in names for dot in _DOT.finditer(leaf))
+    ]
     return (RECORD_KEY, COMMIT_TIME, *dict.fromkeys(chosen))
 
 

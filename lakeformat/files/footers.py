@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
 from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, leaves_of, rows_at_a_time
+from lakeformat.files.gone import gone
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -35,7 +36,6 @@ __all__ = [
     "read_metadata",
     "repeated_texts",
     "row_batches",
-    "vanished",
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.index")
@@ -158,16 +158,9 @@ def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
     try:
         source = storage.open_input(file.path)
     except FileNotFoundError:
-        raise CorruptTableError(f"{file.path} is missing; restore it from a copy") from None
+        raise gone(storage, file.path) from None
     with source as opened:
         yield opened
-
-
-def vanished(path: str) -> CorruptTableError:
-    """For a file that was planned to be read, and is not there."""
-    return CorruptTableError(
-        f"{path} vanished while it was read; read again, or keep more history (hoodie.cleaner.commits.retained)"
-    )
 
 
 def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:

@@ -20,7 +20,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.data_block import avro_rows, parquet_rows
 from lakeformat.files.delete_block import deletes
-from lakeformat.files.footers import vanished
+from lakeformat.files.gone import gone
 from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
@@ -116,8 +116,12 @@ def decode_blocks(
             if block.path != path:
                 stack.close()
                 path, source = block.path, stack.enter_context(_opened(storage, block.path))
-            part = _DECODERS[block.kind](block, _content(source, block), columns)
-            yield part if base_instant is None else _positioned(part, block, base_instant)
+            yield _decoded(source, block, columns, base_instant)  # Held by no name while the next one is decoded.
+
+
+def _decoded(source: Any, block: LogBlock, columns: Collection[str] | None, base_instant: str | None) -> LogPart:
+    part = _DECODERS[block.kind](block, _content(source, block), columns)
+    return part if base_instant is None else _positioned(part, block, base_instant)
 
 
 def may_point(block: LogBlock) -> bool:
@@ -151,4 +155,4 @@ def _opened(storage: Storage, path: str) -> Any:
     try:
         return storage.open_input(path)
     except FileNotFoundError:
-        raise vanished(path) from None
+        raise gone(storage, path) from None

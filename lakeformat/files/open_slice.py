@@ -15,7 +15,8 @@ from lakeformat.codec.conform import conform
 from lakeformat.codec.log_block import LogBlock
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.batch_rows import OpenParquet
-from lakeformat.files.footers import open_parquet, repeated_texts, row_batches, vanished
+from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
+from lakeformat.files.gone import gone
 from lakeformat.files.log_reader import decode_blocks, may_point, plan_blocks
 from lakeformat.files.slice_columns import base_may_win, points_to_rows
 from lakeformat.files.slice_skipping import Footers, Skipping, block_footers, groups_left, groups_with_keys
@@ -69,7 +70,8 @@ class OpenSlice:
         stack: ExitStack,
     ) -> None:
         self._storage, self._base = storage, piece.base
-        self.rule = merging.rule.within(table.names)
+        self._known = frozenset(table.names)
+        self.rule = merging.rule.within(self._known)
         self._shape = merging.shape or _AS_STORED
         self._only = merging.only
         self._asked = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
@@ -82,7 +84,7 @@ class OpenSlice:
             try:
                 source = stack.enter_context(storage.open_input(piece.base.path))
             except FileNotFoundError:
-                raise vanished(piece.base.path) from None
+                raise gone(storage, piece.base.path) from None
             self.parquet = stack.enter_context(open_parquet(source, piece.base.path))
 
     @property
@@ -191,7 +193,7 @@ class OpenSlice:
     def _with(self, rule: ReadRule, *, by_position: bool = False) -> pa.Schema:
         # Without a column a batch would have no rows.
         names = dict.fromkeys((*self._asked, *rule.needed_of_base(by_position=by_position))) or (RECORD_KEY,)
-        return pa.schema([self._table.field(name) for name in names if name in self._table.names])
+        return pa.schema([self._table.field(name) for name in names if name in self._known])
 
     def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
         """The row groups of the base file that are to be read."""
@@ -239,6 +241,7 @@ def _pointing(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
         if at is None or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
             raise _NotToRowsError
         yield part
+        del part  # Or it would be there while the next one is decoded.
 
 
 def _chosen(part: LogPart, only: Predicate) -> LogPart | None:

@@ -1,7 +1,7 @@
 """The rows of a file slice that has log files: its base file streams, what its log files say is in memory.
 
-Memory: one version of each record in the log files, in the columns read, and one of their blocks; of the base file one
-batch.
+Memory: one version of each record in the log files and a quarter of that (32 MB at least), in the columns read, and
+one of their blocks; of the base file one batch.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def _risky_keys(logs: Versions, skipping: Skipping, *, every: bool) -> pa.Chunke
     """Keys of the log rows that might match, once they have met the base file."""
     held = logs.row >= 0
     if not every and logs.rows.num_rows:
-        needed = logs.rows.select([name for name in logs.rows.schema.names if name in columns_of(skipping.predicate)])
+        asked = columns_of(skipping.predicate)
+        needed = logs.rows.select([name for name in logs.rows.schema.names if name in asked])
         selected = np.asarray(mask(skipping.predicate, needed)).astype(bool)
         held[held] = selected[logs.row[held]]
     return logs.keys.filter(pa.array(held))

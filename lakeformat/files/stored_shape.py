@@ -107,13 +107,13 @@ class StoredShape:
 
     def restored(self, rows: Any, columns: Collection[str], instant_time: str) -> Any:
         """A batch or a table with those of the columns that the files of an instant tell, named as the table does."""
-        version = self._version(instant_time)
+        version, present = self._version(instant_time), frozenset(rows.schema.names)
         found: dict[str, Any] = {}
         for column in self._needed(columns):
             stored = version.stored.get(column, column)
             if column in self.constants:
                 found[column] = pa.repeat(self.constants[column], rows.num_rows)
-            elif stored in rows.schema.names:
+            elif stored in present:
                 found[column] = rows.column(stored)
         if self.key is not None and RECORD_KEY in columns:
             found.pop(RECORD_KEY, None)

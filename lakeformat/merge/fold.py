@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.gather import gather_column, one_chunk
+from lakeformat.codec.gather import gather_column, keep_rows, one_chunk
 from lakeformat.merge.fields import KeyRuns
 from lakeformat.merge.log_records import LogDeletes, LogPart
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
@@ -28,8 +28,11 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _NOTHING: Final = LogDeletes("", pa.array([], pa.string()))
-#: Fewer versions are not folded before the end.
+#: Fewer versions are not folded before the end, unless they take many bytes.
 _FEW: Final = 65_536
+#: Bytes of rows that are not folded before the end, and the share of what is there already from which more are.
+_FEW_BYTES: Final = 32 << 20
+_SHARE: Final = 4
 
 
 def folded_parts(
@@ -43,25 +46,40 @@ def folded_parts(
 ) -> Versions:
     """One version of each record, of parts that are asked for one after the other.
 
-    Memory: twice the versions that are left, and one part; of rows kept elsewhere only keys and ordering values.
+    Memory: the rows of the versions that are left and a quarter of them, or 32 MB, one part, and a column a second time
+    (of one with large values, one chunk of it; where fields come from several versions, all columns).
 
     Args:
         schema, stored: as `versions_of` takes them.
         keep: given the rows that are left, now and then and at the end, returns them, from memory or from a file.
         base_rows: as `folded_versions` takes it.
     """
-    state, waiting, count = versions_of(_NOTHING, rule, schema, stored), list[Versions](), 0
+    held = [versions_of(_NOTHING, rule, schema, stored)]  # What is folded already, and parts behind it.
+    count = size = rows = size_folded = 0
     for part in parts:
-        waiting.append(versions_of(part, rule, schema, stored))
-        count += len(waiting[-1])
-        if count > max(len(state), _FEW):
-            folded = folded_versions(Versions.joined([state, *waiting]), rule, base_rows)
-            state, waiting, count = _kept(folded, keep), [], 0
-    return _kept(folded_versions(Versions.joined([state, *waiting]), rule, base_rows), keep)
+        held.append(versions_of(part, rule, schema, stored))
+        del part  # Or it would be there while the next one is decoded.
+        count, size = count + len(held[-1]), size + held[-1].rows.nbytes
+        if count > max(rows, _FEW) or size > max(size_folded // _SHARE, _FEW_BYTES):
+            held.append(_folded(held, rule, base_rows, keep))
+            rows, size_folded, count, size = len(held[0]), held[0].rows.nbytes, 0, 0
+    return _folded(held, rule, base_rows, keep)
 
 
-def _kept(state: Versions, keep: Callable[[pa.Table], pa.Table]) -> Versions:
-    return replace(state, rows=keep(one_chunk(state.rows)))
+def _folded(held: list[Versions], rule: ReadRule, base_rows: int, keep: Callable[[pa.Table], pa.Table]) -> Versions:
+    """Fold the versions, and empty the list."""
+    versions = Versions.joined(held)
+    held.clear()
+    if versions.known or rule.by_payload:
+        folded = folded_versions(versions, rule, base_rows)
+        return replace(folded, rows=keep(one_chunk(folded.rows)))
+    at = _winners(versions, base_rows)
+    taken = None if at is None else versions.row[at]
+    schema, columns = versions.rows.schema, versions.rows.columns
+    versions = replace(versions, rows=schema.empty_table())
+    arrays = keep_rows(columns, None if taken is None else taken[taken >= 0])
+    rows = pa.Table.from_arrays(arrays, schema=schema)
+    return replace(versions, rows=keep(rows)) if at is None else versions.of_rows(at, keep(rows), {})
 
 
 def folded_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Versions:
@@ -84,13 +102,24 @@ def folded_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> V
     codes = _record_codes(versions, base_rows)
     if codes is None:
         return versions
-    ranks = ordering_ranks(versions.ordering) if versions.ordering else None
-    at = np.arange(len(codes)) if ranks is None else _since_unconditional(versions, codes)
-    winners = last_of_each(codes, at, ranks)
+    ranks, at, winners = _ranked(versions, codes)
     if not (versions.known or rule.by_payload):
         return versions.taken(np.sort(winners))
     records = KeyRuns.of(codes, _since_deletes(versions, KeyRuns.of(codes, at, ranks)), ranks)
     return _combined(versions, rule, records, np.sort(winners))
+
+
+def _winners(versions: Versions, base_rows: int) -> Ints | None:
+    """Find the versions that are left where no field is taken from another one, ascending; None: all of them."""
+    codes = _record_codes(versions, base_rows)
+    return None if codes is None else np.sort(_ranked(versions, codes)[2])
+
+
+def _ranked(versions: Versions, codes: Codes) -> tuple[Ints | None, Ints, Ints]:
+    """Rank the versions by their ordering values; return these, the versions that count, and the winners of them."""
+    ranks = ordering_ranks(versions.ordering) if versions.ordering else None
+    at = np.arange(len(codes)) if ranks is None else _since_unconditional(versions, codes)
+    return ranks, at, last_of_each(codes, at, ranks)
 
 
 def _record_codes(versions: Versions, base_rows: int) -> Codes | None:

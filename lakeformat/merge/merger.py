@@ -105,11 +105,8 @@ class Merger:
         given = [(field.name, field.type) for field in answer.schema]
         asked = [(field.name, field.type) for field in wanted]
         if given != asked:
-            odd = [
-                f"{name} {kind}"
-                for name, kind in [*given, *asked]
-                if ((name, kind) in given) != ((name, kind) in asked)
-            ]
+            both = set(given) ^ set(asked)
+            odd = [f"{name} {kind}" for name, kind in dict.fromkeys([*given, *asked]) if (name, kind) in both]
             raise InvalidInputError(
                 f"the merger {self} returned other columns than it was given ({', '.join(odd) or 'in another order'}); "
                 "return incoming's schema"

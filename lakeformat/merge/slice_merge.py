@@ -1,6 +1,7 @@
 """The rows of a file slice: its base file's, changed by its log files (Hudi: ``KeyBasedFileGroupRecordBuffer``).
 
-Memory: one version of each record in the log files; of the base file one batch at a time, or 64 MB.
+Memory: one version of each record in the log files; of the base file one batch at a time, or 64 MB, and of the rows
+that come into it 16 MB and a row.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.gather import gather, gather_array, gather_column, replaced, replaced_among
-from lakeformat.codec.row_bytes import runs
+from lakeformat.codec.row_bytes import bytes_at, runs
 from lakeformat.merge.fields import incoming_cells
 from lakeformat.merge.order import stored_wins
 from lakeformat.merge.read_rule import ReadRule
@@ -32,6 +33,8 @@ _SAME: Final = frozenset({RECORD_KEY, PARTITION_PATH})
 #: Looking keys up begins with a table of those of the logs: it pays to look up some times as many at once.
 _ROWS_PER_KEY: Final = 4
 _HELD_BYTES: Final = 64 << 20
+#: Bytes of log rows that come into a batch at once.
+_PART_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class SliceMerge:
         self._logs, self._rule = logs, rule
         self._keys = logs.keys.combine_chunks()
         self._met = np.zeros(len(logs), bool)
+        self._is_large = logs.rows.nbytes > _PART_BYTES
 
     @property
     def counts(self) -> MergeCounts:
@@ -82,7 +86,8 @@ class SliceMerge:
         Args:
             batch: columns as the schema says by which the logs were folded.
         """
-        return self._merged(batch, pc.index_in(batch.column(RECORD_KEY), value_set=self._keys))
+        parts = [*self._merged(batch, pc.index_in(batch.column(RECORD_KEY), value_set=self._keys))]
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same of batch after batch, some of them looked up at once where there are many keys to look among.
@@ -110,23 +115,46 @@ class SliceMerge:
         for start, batch in batches:
             first, end = np.searchsorted(places, [start, start + batch.num_rows])
             met = order[first:end]
-            yield self._met_at(batch, places[first:end] - start, met) if len(met) else batch
+            if len(met):
+                yield from self._met_at(batch, places[first:end] - start, met)
+            else:
+                yield batch
 
     def _all_merged(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keys = pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
         matches, start = pc.index_in(keys, value_set=self._keys).combine_chunks(), 0
         for batch in batches:
-            yield self._merged(batch, matches.slice(start, batch.num_rows))
+            yield from self._merged(batch, matches.slice(start, batch.num_rows))
             start += batch.num_rows
 
-    def _merged(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.RecordBatch:
+    def _merged(self, batch: pa.RecordBatch, matches: pa.Array) -> Iterator[pa.RecordBatch]:
         if matches.null_count == len(matches):
-            return batch
+            yield batch
+            return
         hit = np.flatnonzero(np.asarray(matches.is_valid()))
-        return self._met_at(batch, hit, np.asarray(matches.drop_null()).astype(np.int64))
+        yield from self._met_at(batch, hit, np.asarray(matches.drop_null()).astype(np.int64))
 
-    def _met_at(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> pa.RecordBatch:
-        """The batch, some rows of which meet a version of their record each: rows ascending, and the versions."""
+    def _met_at(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> Iterator[pa.RecordBatch]:
+        """The batch, some rows of which meet a version of their record each: rows ascending, and the versions.
+
+        It is cut where the rows of the log files that come into it are many bytes, however small its own are.
+        """
+        if not self._is_large:
+            yield self._met_all(batch, hit, met)
+            return
+        sizes = np.zeros(len(met), np.int64)
+        held = self._logs.row[met] >= 0
+        sizes[held] = bytes_at(self._logs.rows, self._logs.row[met[held]])
+        of_part = np.cumsum(sizes) // _PART_BYTES
+        ends = [*(np.flatnonzero(np.diff(of_part)) + 1).tolist(), len(met)]
+        first = start = 0
+        for end in ends:
+            stop = int(hit[end]) if end < len(hit) else batch.num_rows
+            part = batch.slice(start, stop - start)
+            yield self._met_all(part, hit[first:end] - start, met[first:end])
+            first, start = end, stop
+
+    def _met_all(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> pa.RecordBatch:
         self._met[met] = True
         base_wins = self._base_wins(batch, hit, met)
         deleted = self._logs.deleted[met]

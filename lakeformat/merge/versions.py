@@ -27,8 +27,9 @@ __all__ = ["Versions", "deletes_whatever", "field_values", "known_values", "vers
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Rows a block, below which blocks are put together: gathering looks at chunk after chunk.
+#: Rows and bytes a block, below which blocks are put together: gathering looks at chunk after chunk.
 _FEW_ROWS: Final = 1_000
+_FEW_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Versions:
             unconditional=np.concatenate([part.unconditional for part in parts]),
             row=np.concatenate(rows),
             position=np.concatenate([part.position for part in parts]),
-            rows=table.combine_chunks() if table.num_rows < _FEW_ROWS * len(parts) else table,
+            rows=table.combine_chunks() if _in_small_parts(table, len(parts)) else table,
             known={name: np.concatenate([part.knowing(name) for part in parts]) for name in open_fields},
         )
 
@@ -229,6 +230,10 @@ def deletes_whatever(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int)
     if len(ordering) == 1 and pa.types.is_int32(ordering[0].type):
         found |= np.asarray(pc.fill_null(pc.equal(ordering[0], 0), False)).astype(bool)
     return found
+
+
+def _in_small_parts(rows: pa.Table, parts: int) -> bool:
+    return bool(rows.num_rows < _FEW_ROWS * parts and rows.nbytes < _FEW_BYTES * parts)
 
 
 def _put_together(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:

@@ -36,6 +36,11 @@ class CompactionOperation:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What a compaction, or a log compaction, is going to do."""
+    """What a compaction, or a log compaction, is going to do.
+
+    Attributes:
+        is_auto: slices that had outgrown their base files made the plan by themselves.
+    """
 
     operations: tuple[CompactionOperation, ...] = ()
+    is_auto: bool = False

@@ -34,6 +34,7 @@ from lakeformat.predicate.nodes import (
 )
 from lakeformat.predicate.rows import mask
 from lakeformat.predicate.sql import parse_where
+from lakeformat.predicate.zoned import ZonedCondition, zoned_condition
 
 __all__ = [
     "Always",
@@ -52,6 +53,7 @@ __all__ = [
     "Predicate",
     "StartsWith",
     "Where",
+    "ZonedCondition",
     "bind",
     "bind_expression",
     "bind_lenient",
@@ -64,4 +66,5 @@ __all__ = [
     "path_parts",
     "refused_where",
     "resolve",
+    "zoned_condition",
 ]

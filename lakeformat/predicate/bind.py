@@ -8,7 +8,7 @@ column (no float widens to the double 0.1) becomes "false unless null".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -55,7 +55,7 @@ def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predi
 
     Raises:
         InvalidInputError: An unknown or ambiguous column, or a comparison whose outcome cannot be reproduced
-            exactly (a number against text, a decimal Spark would round, a wall time the clocks skip).
+            exactly (a number against text, a decimal Spark would round).
         InvalidOptionError: The zone is not known.
     """
     match predicate:
@@ -98,14 +98,17 @@ def resolve(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
     Raises:
         InvalidInputError: No such column, or more than one.
     """
-    fields: Sequence[pa.Field] = list(schema)
+    within: Any = schema
     found: list[pa.Field] = []
     for part in path_parts(column):
         if found:
             within = found[-1].type
             if not pa.types.is_struct(within):
                 raise InvalidInputError(f"column {column!r} is not in the table: {found[-1].name!r} is no struct")
-            fields = [within.field(i) for i in range(within.num_fields)]
+        if (at := within.get_field_index(part)) >= 0:
+            found.append(within.field(at))
+            continue
+        fields: list[pa.Field] = list(within)
         same = [field for field in fields if field.name.lower() == part.lower()]
         exact = [field for field in same if field.name == part]
         candidates = exact if len(same) > 1 and exact else same

@@ -12,18 +12,18 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.errors import InvalidInputError, InvalidOptionError
+from lakeformat.errors import InvalidInputError
+from lakeformat.model.zones import time_zone
 
-__all__ = ["Span", "checked_text", "is_bytes", "parse_date", "parse_timestamp", "spans", "time_zone"]
+__all__ = ["Span", "checked_text", "is_bytes", "parse_date", "parse_timestamp", "spans"]
 
 _Number: TypeAlias = int | float | Decimal
 
@@ -36,10 +36,9 @@ _INT_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _TIMESTAMP: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)? ?(Z|UTC|[+-]\d\d:\d\d)?)?",
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))? ?(Z|UTC|[+-]\d\d:\d\d)?)?)?",
     re.ASCII,
 )
-_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool)
     if pa.types.is_signed_integer(to) or pa.types.is_decimal128(to):
         return _exact_number_spans([_number(value, to) for value in values], to, listed=listed)
     if pa.types.is_date32(to):
-        return [_integer_span(_days(value, to, zone), to) for value in values]
+        return [_date_span(value, to, zone) for value in values]
     if pa.types.is_timestamp(to) and to.unit in _UNIT_MICROS:
         unit = _UNIT_MICROS[to.unit]
         return [_integer_span(Fraction(_micros(value, to, zone), unit), to) for value in values]
@@ -121,7 +120,7 @@ def parse_date(text: str) -> date | None:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """``yyyy-MM-dd[ HH:mm[:ss[.ffffff]][zone]]``, ``T`` for the blank too; None for any other text.
+    """``yyyy-MM-dd[ HH:mm[:ss[.ffffff][zone]]]``, ``T`` for the blank too; None for any other text.
 
     The zone is ``Z``, ``UTC`` or ``+hh:mm``; without one the result is naive.
     """
@@ -135,25 +134,6 @@ def parse_timestamp(text: str) -> datetime | None:
         return datetime(year, month, day, hour, minute, second, micros, time_zone(zone) if zone else None)
     except ValueError:
         return None
-
-
-def time_zone(zone: str) -> tzinfo:
-    """A zone by region name, ``UTC``, ``Z`` or ``+hh:mm``.
-
-    Raises:
-        InvalidOptionError: No such zone.
-    """
-    if zone in ("Z", "UTC"):
-        return timezone.utc
-    if match := _OFFSET.fullmatch(zone):
-        sign, hours, minutes = match.groups()
-        offset = timedelta(hours=int(hours), minutes=int(minutes))
-        if offset <= timedelta(hours=18) and int(minutes) < 60:
-            return timezone(-offset if sign == "-" else offset)
-    try:
-        return ZoneInfo(zone)
-    except (KeyError, ValueError, OSError) as error:
-        raise InvalidOptionError(f"time zone {zone!r} is unknown; write a region, UTC or +hh:mm") from error
 
 
 def _refuse(value: object, to: pa.DataType, why: str) -> InvalidInputError:
@@ -285,23 +265,37 @@ def _between(lower: int, upper: int, to: pa.DataType) -> Span:
     )
 
 
-def _days(value: object, to: pa.DataType, zone: str) -> Fraction | int:
+def _date_span(value: object, to: pa.DataType, zone: str) -> Span:
     match value:
         case datetime():
-            # Midnights are evenly spaced in UTC only.
-            if time_zone(zone) != timezone.utc:
-                raise _refuse(value, to, f"the answer depends on the zone {zone}; write a DATE literal")
-            return Fraction(_instant_micros(value, to, zone), _DAY_MICROS)
+            return _between(*_days_around(_instant_micros(value, to, zone), to, zone), to)
         case date():
-            return value.toordinal() - _EPOCH_DAY
+            return _integer_span(value.toordinal() - _EPOCH_DAY, to)
         case str() if parsed := parse_date(value):
-            return parsed.toordinal() - _EPOCH_DAY
+            return _integer_span(parsed.toordinal() - _EPOCH_DAY, to)
         case _:
             raise _refuse(value, to, "write DATE 'yyyy-MM-dd'")
 
 
+def _days_around(instant: int, to: pa.DataType, zone: str) -> tuple[int, int]:
+    """Place an instant among dates, each of which is its first moment in the zone.
+
+    Returns:
+        The first date that is not before the instant, and the last one that is not after it. Where the clocks left a
+        whole day out, that day and the next are one moment.
+    """
+    near = instant // _DAY_MICROS
+    starts = {day: _start_of_day(day, to, zone) for day in range(near - 2, near + 4)}
+    first = min(day for day, start in starts.items() if start >= instant)
+    return first, max(day for day, start in starts.items() if start <= instant)
+
+
+def _start_of_day(day: int, to: pa.DataType, zone: str) -> int:
+    return _instant_micros(datetime(1970, 1, 1) + timedelta(days=day), to, zone)
+
+
 def _micros(value: object, to: pa.DataType, zone: str) -> int:
-    is_text = isinstance(value, str)
+    is_text, is_day = isinstance(value, str), isinstance(value, date) and not isinstance(value, datetime)
     match parse_timestamp(value) if isinstance(value, str) else value:
         case datetime() as wall:
             pass
@@ -313,19 +307,20 @@ def _micros(value: object, to: pa.DataType, zone: str) -> int:
         return _instant_micros(wall, to, zone)
     if is_text and wall.tzinfo is not None:
         raise _refuse(wall, to, "the column has no time zone")
-    if not is_text and time_zone(zone) != timezone.utc:
+    if not (is_text or is_day) and time_zone(zone) != timezone.utc:
         raise _refuse(wall, to, f"it has no time zone, the session's is {zone}; write a plain text")
     return _instant_micros(wall, to, "UTC")
 
 
 def _instant_micros(value: datetime, to: pa.DataType, zone: str) -> int:
-    """Microseconds since the epoch; a naive value is wall time in ``zone``, the earlier of two as in Java."""
+    """Count the microseconds since the epoch. A naive value is wall time in ``zone``.
+
+    As in Java, of a time that the clocks show twice the earlier moment counts, and a time that they skip is as much
+    later as they are put forward.
+    """
     try:
         if value.tzinfo is None:
-            local = value.replace(tzinfo=time_zone(zone), fold=0)
-            if local.astimezone(timezone.utc).astimezone(local.tzinfo).replace(tzinfo=None) != value:
-                raise _refuse(value, to, f"the clocks of {zone} skip that time")
-            value = local
+            value = value.replace(tzinfo=time_zone(zone), fold=0)
         return (value - _EPOCH) // timedelta(microseconds=1)
     except OverflowError as error:
         raise _refuse(value, to, "it is out of range") from error

@@ -109,14 +109,21 @@ def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place =
     return Always(bool(mask(bound, pa.table({"": [0]}))[0].as_py()))
 
 
-def bind_where(where: Where, schema: pa.Schema) -> Predicate:
-    """Spark SQL text or a ``pyarrow.compute`` expression as a filter over rows of ``schema``.
+def bind_where(where: Where, schema: pa.Schema, time_zone: str = "UTC") -> Predicate:
+    """Turn Spark SQL text or a ``pyarrow.compute`` expression into a filter over rows of ``schema``.
+
+    Args:
+        where: The condition.
+        schema: The columns of the rows.
+        time_zone: What a text or a time without a zone means where a timestamp is compared with it: the session's
+            zone under Spark. An expression has no such literals.
 
     Raises:
-        InvalidInputError: it is neither, or cannot be answered exactly; names the part.
+        InvalidInputError: It is neither, or cannot be answered exactly; names the part.
+        InvalidOptionError: The zone is not known.
     """
     if isinstance(where, str):
-        return bind(parse_where(where), schema)
+        return bind(parse_where(where), schema, zone=time_zone)
     if isinstance(where, pc.Expression):
         return bind_expression(where, schema)
     raise refused_where(where)

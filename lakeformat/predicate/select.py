@@ -60,7 +60,7 @@ def parse_select(text: str) -> Select:
         from sqlglot import parse
         from sqlglot.errors import SqlglotError
     except ImportError as error:
-        raise InvalidOptionError("SQL validators need sqlglot; run: pip install 'lakeformat[sql]'") from error
+        raise InvalidOptionError("SQL validators need sqlglot; run: pip install sqlglot") from error
 
     check_escapes(text)
     if TABLE_NAME not in text:

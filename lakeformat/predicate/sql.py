@@ -86,7 +86,7 @@ def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
         from sqlglot.errors import SqlglotError
         from sqlglot.expressions import Condition
     except ImportError as error:
-        raise InvalidOptionError("where= needs sqlglot; run: pip install 'lakeformat[sql]'") from error
+        raise InvalidOptionError("where= needs sqlglot; run: pip install sqlglot") from error
 
     check_escapes(text)
     try:

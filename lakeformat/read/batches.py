@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from lakeformat.codec.conform import conform
 from lakeformat.codec.row_bytes import pieces
 from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.files.footers import open_parquet, repeated_texts, row_batches, vanished
+from lakeformat.files.footers import open_parquet, repeated_texts, row_batches
+from lakeformat.files.gone import gone
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
@@ -86,9 +87,8 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     """The same as they come, row group by row group."""
     full = readable_schema(table, meta_columns=True)
-    needed = pa.schema([
-        query.schema.field(name) if name in query.schema.names else full.field(name) for name in query.file_columns()
-    ])  # fmt: skip
+    asked = set(query.schema.names)
+    needed = pa.schema([(query.schema if name in asked else full).field(name) for name in query.file_columns()])
     filtered = query.predicate != Always(True)
     for part in split.parts:
         if isinstance(part, SlicePart):
@@ -147,7 +147,7 @@ def _rows_of_file(
             for batch in (each for one in batches for each in pieces(one, BATCH_ROWS, _MOST_BYTES)):
                 yield batch if shape is None else shape.restored(batch, names, part.instant_time)
     except FileNotFoundError:
-        raise vanished(part.path) from None
+        raise gone(storage, part.path) from None
 
 
 def _asked(query: ReadQuery) -> list[str]:

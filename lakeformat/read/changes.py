@@ -28,6 +28,7 @@ class ChangeArguments(TypedDict, total=False):
 
     limit: int | None
     meta_columns: bool | None
+    time_zone: str | None
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,9 @@ class Changes:
         """The rows as a polars frame."""
         return self.scan(columns, where, **how).to_polars()
 
-    def count(self, where: Where | None = None) -> int:
-        """How many rows have changed."""
-        return self.scan(where=where).count()
+    def count(self, where: Where | None = None, *, time_zone: str | None = None) -> int:
+        """Count the rows that have changed."""
+        return self.scan(where=where, time_zone=time_zone).count()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The Arrow PyCapsule protocol: anything that takes Arrow streams takes the changes."""

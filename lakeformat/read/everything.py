@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.codec.progress import Progress, looked_at, progress
-from lakeformat.files.footers import group_bytes, open_parquet, vanished
+from lakeformat.files.footers import group_bytes, open_parquet
+from lakeformat.files.gone import gone
 from lakeformat.read.ahead import in_order
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery
@@ -144,7 +145,7 @@ def _pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tupl
             with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
                 footer = footers[part.path] = parquet.metadata
         except FileNotFoundError:
-            raise vanished(part.path) from None
+            raise gone(storage, part.path) from None
         groups = range(footer.num_row_groups) if part.row_groups is None else part.row_groups
         parts += [replace(part, size_bytes=group_bytes(footer, group), row_groups=(group,)) for group in groups]
     at = next((place for place, part in enumerate(parts) if part is alone), len(parts))

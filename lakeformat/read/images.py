@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from lakeformat.codec.conform import conform, read_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
-from lakeformat.files.footers import open_parquet, vanished
+from lakeformat.files.footers import open_parquet
+from lakeformat.files.gone import gone
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
 from lakeformat.files.slice_reader import read_appended
 from lakeformat.merge.log_records import LogDeletes
@@ -108,8 +109,9 @@ class ChangeImages:
 def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
     """Those of the images: all of the table's but for the meta columns, or these. Raises `InvalidInputError`."""
     full = readable_schema(plan.table, meta_columns=True)
+    known = set(full.names)
     for name in columns or ():
-        if name not in full.names:
+        if name not in known:
             raise InvalidInputError(
                 f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
             )
@@ -350,7 +352,7 @@ class _Rows:
             with self._storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
                 return int(parquet.metadata.num_rows)
         except FileNotFoundError:
-            raise vanished(part.path) from None
+            raise gone(self._storage, part.path) from None
 
 
 class _Images:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakeformat.codec.conform import read_schema
-from lakeformat.config.read_options import END, FORMAT
+from lakeformat.config.read_options import END, FORMAT, TIME_ZONE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.model.instant import AsOf, parse_as_of
 from lakeformat.model.record import META_COLUMNS
+from lakeformat.model.zones import time_zone as zone_named
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
 from lakeformat.read.incremental import changed_snapshot
 from lakeformat.table_state.engine import Engine
@@ -22,6 +23,7 @@ __all__ = [
     "ReadQuery",
     "asked_snapshot",
     "asks_for_images",
+    "in_zone",
     "of_query_type",
     "question",
     "readable_schema",
@@ -82,6 +84,20 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
 def asks_for_images(options: Options) -> bool:
     """Whether an incremental query wants every change with its images; other queries have no such format."""
     return options.read.images
+
+
+def in_zone(options: Options, time_zone: str | None) -> Options:
+    """Take the zone of conditions from an argument if there is one, else from the option.
+
+    Raises:
+        InvalidOptionError: There is no such zone.
+    """
+    if time_zone is None:
+        return options
+    if not isinstance(time_zone, str):
+        raise InvalidOptionError(f"time_zone is of type {type(time_zone).__name__}; write a region, UTC or +hh:mm")
+    zone_named(time_zone)
+    return options.with_values(**{TIME_ZONE: time_zone})
 
 
 def of_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
@@ -146,7 +162,7 @@ def resolve_query(
             raise InvalidInputError(f"columns={','.join(wanted)} names a column twice; name each once")
     asked = where if where is not None else options.read.where
     blank = asked is None or (isinstance(asked, str) and not asked.strip())
-    parts = [] if blank else [bind_where(asked, full)]
+    parts = [] if blank else [bind_where(asked, full, options.read.time_zone or "UTC")]
     if pushed is not None:
         parts.append(bind_lenient(pushed, full))
     predicate = parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Always(True)

@@ -61,6 +61,8 @@ class Reading:
                 made here); now by default. ``limit``: at most so many rows, whichever come first. ``meta_columns``:
                 whether the five ``_hoodie_`` columns come first (default false; ``columns`` may name some of them).
                 ``verify``: read what skipping leaves out, too, and check that it holds no match (default false).
+                ``time_zone``: what a text or a time without a zone in ``where`` means to a timestamp column (default:
+                the option ``time_zone``, else UTC).
 
         Raises:
             InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
@@ -78,6 +80,7 @@ class Reading:
             limit=how.get("limit"),
             meta_columns=how.get("meta_columns"),
             verify=how.get("verify"),
+            time_zone=how.get("time_zone"),
         )
 
     def to_batches(
@@ -118,9 +121,9 @@ class Reading:
         """The Arrow PyCapsule protocol: ``polars.DataFrame(table)``, ``pyarrow.table(table)`` read all rows."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
-    def count(self, where: Where | None = None, *, as_of: AsOf | None = None) -> int:
-        """How many rows; without a condition told by the file index, or by footers."""
-        return self.scan(where=where, as_of=as_of).count()
+    def count(self, where: Where | None = None, *, as_of: AsOf | None = None, time_zone: str | None = None) -> int:
+        """Count the rows; without a condition the file index or the footers tell. Arguments as of `scan`."""
+        return self.scan(where=where, as_of=as_of, time_zone=time_zone).count()
 
     def __len__(self) -> int:
         return self.count()
@@ -155,8 +158,11 @@ class Reading:
     ) -> Changes | ChangeImages:
         """The rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
 
-        >>> changes = table.changes(since="000")  # doctest: +SKIP
-        >>> rows, seen = changes.to_arrow(), changes.until  # doctest: +SKIP
+        Examples:
+            >>> changes = table.changes(since="000")
+            >>> rows, seen = changes.to_arrow(), changes.until
+            >>> table.changes(since=seen).count()
+            0
 
         Args:
             since: exclusive; an instant, from table version 8 on a completion time, a date or a datetime; ``"000"`` for
@@ -178,10 +184,15 @@ class Reading:
         return Changes(self.engine.storage, snapshot, self.options, snapshot.changes)
 
     def explain(
-        self, columns: Sequence[str] | None = None, where: Where | None = None, *, as_of: AsOf | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        *,
+        as_of: AsOf | None = None,
+        time_zone: str | None = None,
     ) -> str:
-        """How many files, row groups and bytes a read touches, after each pruning step."""
-        return self.scan(columns, where, as_of=as_of).explain()
+        """Say how many files, row groups and bytes a read touches, after each pruning step. Arguments as of `scan`."""
+        return self.scan(columns, where, as_of=as_of, time_zone=time_zone).explain()
 
     def layout_report(
         self,
@@ -194,9 +205,11 @@ class Reading:
     ) -> LayoutReport:
         """Which share of the files filters skip now, and would skip in other layouts. Nothing is written.
 
-        >>> report = table.layout_report(["x", "y"])  # doctest: +SKIP
-        >>> print(report)  # doctest: +SKIP
-        >>> report.to_png("layout.png")  # doctest: +SKIP
+        Examples:
+            >>> report = table.layout_report(["x", "y"])
+            >>> print(report)
+            300 rows in 3 files, judged by a sample of 300 rows...
+            >>> report.to_png("layout.png")
 
         Args:
             columns: to lay the rows out by; fields of structs by path (``a.b``).

@@ -15,7 +15,7 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Where, columns_of
 from lakeformat.read.everything import read_all
 from lakeformat.read.known_files import known_rows
-from lakeformat.read.query import ReadQuery, question, readable_schema
+from lakeformat.read.query import ReadQuery, in_zone, question, readable_schema
 from lakeformat.read.session import ReadPlan, plan_read
 from lakeformat.read.verify import read_verified
 from lakeformat.storage.port import Storage
@@ -36,6 +36,7 @@ class ScanArguments(TypedDict, total=False):
     limit: int | None
     meta_columns: bool | None
     verify: bool | None
+    time_zone: str | None
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ class Scan:
         found = known_rows(self.storage, self.snapshot) if isinstance(self.query.predicate, Always) else None
         if found is None or self.query.predicate != Always(True):
             full = readable_schema(self.snapshot.columns(self.storage.location), meta_columns=True)
-            asked = [name for name in full.names if name in columns_of(self.query.predicate)] or [RECORD_KEY]
+            looked_at = columns_of(self.query.predicate)
+            asked = [name for name in full.names if name in looked_at] or [RECORD_KEY]
             narrow = replace(self, query=replace(self.query, schema=pa.schema([full.field(asked[0])])), limit=None)
             found = sum(batch.num_rows for batch in narrow.to_batches())
         return found if self.limit is None else min(found, self.limit)
@@ -154,6 +156,7 @@ def scan_of(
     limit: int | None = None,
     meta_columns: bool | None = None,
     verify: bool | None = None,
+    time_zone: str | None = None,
 ) -> Scan:
     """The read that options and arguments ask for; without a word on meta columns, the table's columns alone.
 
@@ -165,6 +168,7 @@ def scan_of(
     if meta_columns is not None or not options.given("meta_columns"):
         options = options.with_values(meta_columns=bool(meta_columns))
     wanted = [columns] if isinstance(columns, str) else columns
+    options = in_zone(options, time_zone)
     query = question(snapshot, storage.location, options, columns=wanted, where=where)
     verified = options.read.verify if verify is None else verify
     return Scan(storage, snapshot, query, options.read.split_bytes, limit, verified)

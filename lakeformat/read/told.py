@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.files.footers import read_metadata
-from lakeformat.predicate import ColumnBounds, Predicate
+from lakeformat.predicate import ColumnBounds, Comparison, Predicate, may_match
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.live import FILE_COLUMNS, file_objects
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["NO_FOLDERS", "FolderValues", "Told", "folder_values", "told_of"]
+__all__ = ["NO_FOLDERS", "FolderValues", "Told", "folder_values", "may_be_zero", "told_of"]
 
 #: More files of which nobody has noted bounds are left alone: each costs a look at its footer.
 _MOST_FOOTERS: Final = 1024
@@ -89,6 +89,15 @@ def told_of(
                 without_nan.discard(path)
     bounds = {path: _joined([part[path] for part in parts]) for path in columns} if parts else {}
     return Told(pa.concat_tables(files), bounds, frozenset(without_nan))
+
+
+def may_be_zero(told: Told, column: str) -> bool:
+    """Say whether any of the files may hold a zero in a floating column, by its bounds."""
+    if column not in told.bounds:
+        return True
+    zero = Comparison(column, "=", pa.scalar(0.0, told.bounds[column].minimum.type))
+    rows = told.files.column("rows").combine_chunks()
+    return bool(may_match(zero, {column: told.bounds[column]}, rows).any())
 
 
 def _no_nan(counts: pa.Array | None, nulls: pa.Array, rows: pa.Array) -> bool:

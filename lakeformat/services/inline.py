@@ -19,6 +19,7 @@ from lakeformat.config.life_options import ARCHIVES, CLEANS
 from lakeformat.config.resolve import Options
 from lakeformat.config.ttl_options import expires_inline, expiry_of
 from lakeformat.errors import InvalidOptionError
+from lakeformat.model.instant import Action
 from lakeformat.model.table_config import TableType
 from lakeformat.services.archive.plan import archive_limits
 from lakeformat.services.archive.run import ArchiveSession
@@ -26,6 +27,7 @@ from lakeformat.services.clean.retention import retention_of
 from lakeformat.services.clean.run import CleanSession, Deleter
 from lakeformat.services.cluster.plans import pending_plans
 from lakeformat.services.cluster.run import ClusterSession, Rewriter, request_of, rows_are_bound
+from lakeformat.services.compact.auto import is_ours, may_run, may_show_outgrown
 from lakeformat.services.compact.plans import pending_compactions
 from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.compact.run import CompactSession
@@ -33,7 +35,9 @@ from lakeformat.services.compact.trigger import Trigger, is_due
 from lakeformat.services.ttl.run import ExpireSession
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.report import REPORT_KEY
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.claims import HEARTBEATS
 from lakeformat.transaction.result import WriteResult
 
 __all__ = ["Hands", "after_write", "check_services", "commits_since_clustering", "with_services"]
@@ -91,7 +95,10 @@ def after_write(engine: Engine, options: Options, hands: Hands | None = None) ->
     """
     hands = hands or Hands()
     services: list[tuple[str, Callable[[], str | None]]] = []
-    if _compacts(options):
+    auto = compaction.AutoCompaction.of(options.__getitem__, options.given)
+    if auto.is_on:
+        services.append(("compaction", lambda: _compacted_alone(engine, options, auto, hands.compactor)))
+    elif _compacts(options):
         services.append(("compaction", lambda: _compacted(engine, options, hands.compactor)))
     if _clusters(options):
         services.append(("clustering", lambda: _clustered(engine, options, hands.rewriter)))
@@ -157,6 +164,31 @@ def _compacted(engine: Engine, options: Options, compactor: Compactor | None) ->
             planned = CompactSession(engine, options, compactor).schedule()
             results.append(f"scheduled {planned}" if planned else "nothing to schedule")
     return "; ".join(results) or None
+
+
+def _compacted_alone(
+    engine: Engine, options: Options, auto: compaction.AutoCompaction, compactor: Compactor | None
+) -> str | None:
+    """Compact slices that have outgrown their base files; None where that is not due, or is left to others.
+
+    One writer at a time is sure only where the storage has locks. Where commits of other programs are on the timeline,
+    these programs may have a way of compacting of their own.
+    """
+    if engine.store.config().table_type is not TableType.MERGE_ON_READ or not engine.storage.has_lock:
+        return None
+    store, timeline = engine.store, engine.store.load()
+    deltas = [one for one in timeline.commits if one.action is Action.DELTA_COMMIT]
+    pending = [
+        (one, store.compaction_plan(one) if one.action is Action.COMPACTION else None) for one in timeline.pending
+    ]
+    if not deltas or not may_run(pending):
+        return None
+    if not pending and not may_show_outgrown(store.commit(deltas[-1]), auto):
+        return None
+    if not is_ours(map(store.commit, timeline.commits), REPORT_KEY) or engine.storage.list(HEARTBEATS):
+        return None
+    result = CompactSession(engine, options.with_values(**auto.as_options()), compactor).run(plans=True)
+    return None if result.skipped else str(result)
 
 
 def with_services(result: WriteResult, engine: Engine, options: Options, hands: Hands | None = None) -> WriteResult:

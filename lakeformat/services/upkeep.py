@@ -98,16 +98,19 @@ class Upkeep(ForeignNames):
     def describe(self) -> Description:
         """What the table is: kind, keys, files and bytes, live and in all, services and savepoints, what to do next.
 
-        >>> print(table.describe())  # doctest: +SKIP
-        table           flights, version 6, copy-on-write
+        Examples:
+            >>> print(table.describe())
+            table           flights, version 6, copy-on-write
+            ...
         """
         return describe(self.engine, self.options)
 
     def check(self, *, contents: bool = True) -> Findings:
         """Look for damage in the whole table: files, keys, statistics, timeline, archive, index. Nothing is changed.
 
-        >>> print(table.check())  # doctest: +SKIP
-        nothing is wrong
+        Examples:
+            >>> print(table.check())
+            nothing is wrong
 
         Keys are compared within partitions. Memory: an object a file of the table, and the keys of one partition.
 

@@ -24,9 +24,11 @@ def each_batch(
 ) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch`` that writes each batch once, in every output mode.
 
-    >>> save = lakeformat.spark.each_batch("/data/t", recordkey="id")  # doctest: +SKIP
-    >>> stream = counts.writeStream.outputMode("update").foreachBatch(save)  # doctest: +SKIP
-    >>> stream.option("checkpointLocation", "/data/c").start()  # doctest: +SKIP
+    Examples:
+        >>> save = lakeformat.spark.each_batch("/data/counts", recordkey="carrier")
+        >>> stream = counts.writeStream.outputMode("update").foreachBatch(save)
+        >>> query = stream.option("checkpointLocation", "/data/checkpoint").trigger(availableNow=True).start()
+        >>> query.awaitTermination()
 
     Args:
         path: folder or URL of the table.

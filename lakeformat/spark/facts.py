@@ -13,11 +13,13 @@ from lakeformat.model.instant import AsOf
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
 from lakeformat.spark.types import spark_schema
+from lakeformat.spark.zones import in_session_zone
 from lakeformat.table import Table
 from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.history import History
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["Facts"]
@@ -28,9 +30,14 @@ class Facts:
 
     engine: Engine
     options: Options
+    _spark: SparkSession
+
+    def _zoned(self) -> Options:
+        """Let conditions be read in the time zone that the session has at this moment."""
+        return in_session_zone(self._spark, self.options)
 
     def _here(self) -> Table:
-        return Table(self.engine.storage, self.options)
+        return Table(self.engine.storage, self._zoned())
 
     @property
     def config(self) -> TableConfig:

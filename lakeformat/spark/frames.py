@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.file_index_options import FILE_INDEX
 from lakeformat.config.option import fields
-from lakeformat.config.read_options import BEGIN, END, END_COLUMNS, FULL_SCAN, HOLES, QUERY_TYPE
+from lakeformat.config.read_options import BEGIN, END, END_COLUMNS, FULL_SCAN, HOLES, QUERY_TYPE, TIME_ZONE
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError
@@ -21,7 +21,8 @@ from lakeformat.spark.conditions import column_of
 from lakeformat.spark.guarded import guarded_frame
 from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.native import check_skipping, native_scan, plan_native
-from lakeformat.spark.register import PUSHDOWN
+from lakeformat.spark.register import PUSHDOWN, use_this_python
+from lakeformat.spark.zones import in_session_zone
 from lakeformat.table import Table
 from lakeformat.table_state.engine import Engine, open_engine
 from lakeformat.table_state.snapshot import Snapshot
@@ -116,9 +117,10 @@ def read(
 
     Args:
         path: folder or URL, as executors see it too.
-        where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, applied exactly; besides what filters of the
-            frame do, it leaves out files by their statistics before Spark hears of them. Of a Spark ``Column``,
-            comparisons with literals of the column's own type do so.
+        where: a Spark SQL condition as for `lakeformat.Table.to_arrow`, applied exactly, its times in the session's
+            zone unless the option ``time_zone`` names one. Besides what filters of the frame do, it leaves out files
+            by their statistics before Spark hears of them. Of a Spark ``Column``, comparisons with literals of the
+            column's own type do so.
         columns: wanted columns, in order; by default all of the table's.
         as_of: an instant, a date or a datetime; now by default.
         meta_columns: whether Hudi's five columns come first. A filter can name them only then.
@@ -134,6 +136,7 @@ def read(
         InvalidOptionError: an option is unknown or bad.
         SkippingError: with the option ``verify``, which first reads the table through the source.
     """
+    use_this_python(spark)
     resolved = resolve(options)
     engine = open_engine(path, resolved, **{**storage_options_of(path, options), **(storage_options or {})})
     resolved = resolved.with_values(meta_columns=meta_columns)
@@ -156,6 +159,7 @@ def read_table(
     choose_way(Known(0, said=via))  # Refused before anything is planned.
     if not isinstance(where, str | Column | None):
         raise refused_where(where, "Spark SQL text or a Spark column")
+    options = in_session_zone(spark, options)
     snapshot = Table(engine.storage, options).snapshot(as_of)
     if not isinstance(where, Column):
         query = question(snapshot, engine.storage.location, options, columns=columns, where=where)
@@ -181,7 +185,7 @@ def _frame(
     via = SOURCE if via is None and secrets else via
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.given(key)}
-    given |= {"where": where, **_pinned(snapshot), **secrets}
+    given |= {"where": where, TIME_ZONE: options.read.time_zone if where else None, **_pinned(snapshot), **secrets}
     unplanned = Known(snapshot.live.count, pushes=pushes, said=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
         return _by_source(spark, location, query, given, choose_way(unplanned))
@@ -191,7 +195,7 @@ def _frame(
     if way.name == SOURCE:
         return _by_source(spark, location, query, given, way)
     if options.read.verify:
-        check_skipping(spark, location, snapshot, where, secrets)
+        check_skipping(spark, location, snapshot, where, {TIME_ZONE: str(options.read.time_zone), **secrets})
     _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
     return native_scan(spark, engine.storage, plan, split_bytes=options.read.split_bytes)
 

@@ -25,11 +25,11 @@ from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import FilePart, Part, SlicePart, Split, pack
-from lakeformat.read.told import NO_FOLDERS, FolderValues, Told, folder_values, told_of
+from lakeformat.read.told import NO_FOLDERS, FolderValues, Told, folder_values, may_be_zero, told_of
 from lakeformat.spark.conditions import column_of, condition_of, quoted
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import Batches, cores, described, numbered, numbers, task_errors
-from lakeformat.spark.scan import parquet_scan
+from lakeformat.spark.scan import BOTH_ZEROS, parquet_scan
 from lakeformat.spark.types import spark_schema
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.live import file_objects
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NativePlan", "check_skipping", "native_scan", "plan_native"]
 
+_RECORD_FILTER: Final = "spark.sql.parquet.recordLevelFilter.enabled"
 _UNCUT: Final = 1 << 62
 #: Spark's reader widens these, nested ones too.
 _WIDENED: Final = frozenset({
@@ -82,7 +83,8 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     parts = [part for split in plan.splits for part in split.parts]
     kept = {part.path: part for part in parts if isinstance(part, FilePart)}
     slices = tuple(part for part in parts if isinstance(part, SlicePart))
-    fields = [readable_schema(table, meta_columns=True).field(name) for name in query.file_columns()]
+    full = readable_schema(table, meta_columns=True)
+    fields = [full.field(name) for name in query.file_columns()]
     asked = {path: of for field in fields for path, of in _leaves_asked(field)}
     asked |= {field.name: field.type for field in fields if field.name in snapshot.config.partition_fields}
     told = told_of(snapshot, kept, asked, query.predicate if query.skipping else None)
@@ -107,15 +109,17 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
     schema = spark_schema(wanted)
     folders = folder_values(storage, plan.told, [*snapshot.config.partition_fields], full)
     parts: list[DataFrame] = []
+    without_nan = frozenset() if _filters_records(spark) else plan.told.without_nan
+    options = BOTH_ZEROS if any(may_be_zero(plan.told, path) for path in without_nan) else {}
     for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
-        parts.append(parquet_scan(spark, storage.location, files, schema, known))
+        parts.append(parquet_scan(spark, storage.location, files, schema, known, options))
     theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
     theirs += plan.slices
     if theirs:
         splits = pack(theirs, split_bytes, cores(spark))
         parts.append(_read_by_us(spark, storage, splits, replace(query, schema=wanted), table))
     frame = reduce(lambda above, below: above.union(below), parts or [spark.createDataFrame([], schema)])
-    guards = {field.name: guard for field in schema if (guard := _guarded(field, plan.told.without_nan)) is not None}
+    guards = {field.name: guard for field in schema if (guard := _guarded(field, without_nan)) is not None}
     if guards:
         frame = frame.withColumns(guards)
     if query.predicate != Always(True):
@@ -123,6 +127,11 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
     if query.schema.names != wanted.names:  # Each column named costs a few calls into the JVM.
         frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
     return frame if plan.rows is None else _counted(frame, plan.rows)
+
+
+def _filters_records(spark: SparkSession) -> bool:
+    """Whether Parquet's own reader picks rows: it tells the zeros apart, so it must be given no float column."""
+    return str(spark.conf.get(_RECORD_FILTER, "false")).lower() == "true"
 
 
 def _counted(frame: DataFrame, rows: int) -> DataFrame:
@@ -154,10 +163,11 @@ def _leaves_asked(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def _guarded(field: StructField, without_nan: Collection[str]) -> Column | None:
-    """The column itself, but out of reach of Spark's skipping; None if it cannot hold NaN.
+    """Hide a column that may hold NaN from Spark's skipping; return None if it cannot hold NaN.
 
-    Statistics of Parquet leave NaN out, and Spark, to which NaN is greater than everything, skips by them all the
-    same: ``x > 100`` would lose it. A filter on an expression is not pushed into the scan.
+    Statistics of Parquet leave NaN out. Spark, to which NaN is greater than everything, skips by them all the same:
+    ``x > 100`` would lose NaN. A filter on an expression is not pushed into the scan, so nothing that other writers
+    left in their files, such as key filters that tell -0.0 from 0.0, can lose rows of such a column either.
     """
     if type(field.dataType) in _FLOATS:
         known = column_path([field.name]) in without_nan
@@ -184,19 +194,19 @@ def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def check_skipping(
-    spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, secrets: Mapping[str, str]
+    spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, options: Mapping[str, str]
 ) -> None:
     """Have the table read through the data source, whose tasks compare a read with skipping and one without.
 
     Args:
-        secrets: options of the file system.
+        options: the zone of the condition, and those of the file system.
 
     Raises:
         SkippingError: skipping would lose rows; names the files.
     """
     if where and snapshot.instant_time:
         frame = spark.read.format("lakehouse").options(
-            **{"as.of.instant": snapshot.instant_time}, where=where, **secrets
+            **{"as.of.instant": snapshot.instant_time}, where=where, **options
         )
         rows = frame.option("lakeformat.read.verify", "true").load(location)
         with described(rows, f"lakeformat read {location}: verify skipping"), task_errors():

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from lakeformat.config.read_options import BEGIN, INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
-from lakeformat.predicate import Always, And, Predicate, bind_lenient
+from lakeformat.predicate import Always, And, Predicate, ZonedCondition, bind_lenient, zoned_condition
 from lakeformat.read.batches import read_split
 from lakeformat.read.query import ReadQuery, asks_for_images, question, readable_schema
 from lakeformat.read.session import plan_read
@@ -34,11 +34,12 @@ from lakeformat.spark.image_reader import IMAGE_SCHEMA, make_image_reader
 from lakeformat.spark.pushed import EVERYTHING, ask, settle
 from lakeformat.spark.relation import Relation, keeps_plans_by_scan, open_snapshot
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
+from lakeformat.spark.zones import task_zone
 from lakeformat.storage import Storage
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.write.rows.arrow_pool import reused_memory
 
-__all__ = ["LakehouseReader", "SplitPartition", "make_reader", "table_schema"]
+__all__ = ["LakehouseReader", "SplitPartition", "make_reader", "table_schema", "zoned_question"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: Cut small tables into about this many tasks.
@@ -99,6 +100,7 @@ class LakehouseReader(DataSourceReader):
         options: Options,
         relation: Relation | None = None,
         *,
+        zoned: ZonedCondition | None = None,
         guarded: bool = False,
         again: Callable[[], LakehouseReader] | None = None,
     ) -> None:
@@ -106,6 +108,7 @@ class LakehouseReader(DataSourceReader):
 
         Args:
             relation: what all its scans share.
+            zoned: a condition that the query has as wide as it may be, because tasks alone know the session's zone.
             guarded: whether the relation has the column of `guarded_frame`.
             again: makes the same reader in a task, which has no snapshot.
         """
@@ -116,7 +119,7 @@ class LakehouseReader(DataSourceReader):
         self._few = False  # Fewer splits than cores: then each task decodes columns side by side.
         self._table = snapshot.columns(storage.location)
         self._log = relation.pushed if relation is not None else None
-        self._guarded, self._again = guarded, again
+        self._guarded, self._again, self._zoned = guarded, again, zoned
         self._asked = EVERYTHING
 
     @property
@@ -190,6 +193,9 @@ class LakehouseReader(DataSourceReader):
         if split is None:
             return
         with plain_errors(), reused_memory():
+            if self._zoned is not None:
+                exact = self._zoned.bound(task_zone())
+                query = replace(query, predicate=And((query.predicate, exact)))
             if isinstance(split, VerifiedSplit):
                 yield from read_verified_split(self._storage, split, query, self._table)
             else:
@@ -214,6 +220,21 @@ def table_schema(options: Mapping[str, str], relation: Relation | None = None) -
         return guarded_schema(schema) if is_guarded(options) else schema
 
 
+def zoned_question(snapshot: Snapshot, location: str, options: Options) -> tuple[ReadQuery, ZonedCondition | None]:
+    """Say what the options ask of a snapshot, here where nothing tells the session's time zone.
+
+    If the answer depends on the zone, the query is as wide as it may be, and tasks apply the condition returned.
+    """
+    query, where = question(snapshot, location, options), options.read.where
+    if options.read.time_zone is not None or where is None or not where.strip():
+        return query, None
+    zoned = zoned_condition(where, readable_schema(snapshot.columns(location), meta_columns=True))
+    if zoned is None:
+        return query, None
+    wide = question(snapshot, location, options.with_values(where=None))
+    return replace(wide, predicate=And((wide.predicate, zoned.wide))), zoned
+
+
 def make_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None = None) -> DataSourceReader:
     """A reader that returns exactly ``schema``: the table's own, one the user gave, or that of change data."""
     with plain_errors():
@@ -226,7 +247,7 @@ def _row_reader(options: Mapping[str, str], schema: StructType, relation: Relati
     with plain_errors():
         engine, snapshot, resolved = open_snapshot(options, relation)
         columns = snapshot.columns(engine.storage.location)
-        query = question(snapshot, engine.storage.location, resolved)
+        query, zoned = zoned_question(snapshot, engine.storage.location, resolved)
         guarded = is_guarded(options)
         asked = unguarded_schema(schema) if guarded else schema
         if asked == spark_schema(query.schema):
@@ -234,4 +255,6 @@ def _row_reader(options: Mapping[str, str], schema: StructType, relation: Relati
         else:
             query = replace(query, schema=requested_schema(asked, readable_schema(columns, meta_columns=True)))
         again = partial(_row_reader, dict(options), schema, relation)
-        return LakehouseReader(engine.storage, snapshot, query, resolved, relation, guarded=guarded, again=again)
+        return LakehouseReader(
+            engine.storage, snapshot, query, resolved, relation, zoned=zoned, guarded=guarded, again=again
+        )

@@ -1,18 +1,24 @@
-"""Registration by hand, for sessions that got lakeformat from ``--packages`` or ``addArtifacts``."""
+"""Registration by hand: where the interpreter is not activated, or lakeformat came by ``--packages``."""
 
 from __future__ import annotations
 
 import logging
+import os
+import re
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PUSHDOWN", "check_pyspark", "register"]
+__all__ = ["PUSHDOWN", "check_pyspark", "register", "use_this_python"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+#: Masters whose Python processes all run on this machine.
+_LOCAL: Final = re.compile(r"local(\[.*\]|-cluster\[.*\])?")
+_PYTHON_SETTINGS: Final = ("spark.pyspark.python", "spark.pyspark.driver.python")
 
 
 def check_pyspark() -> None:
@@ -28,8 +34,10 @@ def check_pyspark() -> None:
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     """Make ``format("lakehouse")`` known to this session.
 
-    Needed where the package is not installed in the driver's environment; harmless where it is. Sessions made by
-    ``newSession()`` need their own call.
+    Needed where Spark cannot find the package by itself: the script is run by an interpreter that is not activated
+    (``venv/bin/python job.py``, an IDE), or the package came by ``--packages``. Harmless elsewhere. If the session is
+    local and no setting names a Python, Spark's Python processes then run by the interpreter that runs this program.
+    Sessions made by ``newSession()`` need their own call.
 
     Args:
         pushdown: also switch ``spark.sql.python.filterPushdown.enabled`` on, so that ordinary filters of frames made
@@ -41,6 +49,39 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
             False, the default, leaves the setting as it is.
     """
     check_pyspark()
+    _choose_python(spark)
+    _register_source(spark)
+    if not pushdown:
+        return
+    try:
+        spark.conf.set(PUSHDOWN, "true")
+    except Exception as error:  # Spark 4.0 has no such setting; some platforms lock their configuration.
+        _LOG.warning("filters are not pushed, the session does not take %s: %s", PUSHDOWN, str(error).split("\n")[0])
+
+
+def use_this_python(spark: SparkSession) -> None:
+    """Call `register` if Spark would start another Python than the one that runs this program."""
+    if _choose_python(spark):
+        _register_source(spark)
+
+
+def _choose_python(spark: SparkSession) -> bool:
+    """Make a local session start this program's Python, unless a setting names one. Return whether that is a change.
+
+    Without a setting Spark starts ``python3`` of its ``PATH``, which is another installation if the environment is
+    not activated. Executors on other machines may not have this program's path, so their sessions stay as they are.
+    """
+    context = getattr(spark, "_sc", None)  # Spark Connect has none: its server chose when it started.
+    if context is None or not _LOCAL.fullmatch(context.master) or not sys.executable:
+        return False
+    is_named = any(map(os.environ.get, ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")))
+    if is_named or any(map(context._conf.get, _PYTHON_SETTINGS)) or context.pythonExec == sys.executable:
+        return False
+    context.pythonExec = sys.executable
+    return True
+
+
+def _register_source(spark: SparkSession) -> None:
     from pyspark_lakehouse import DefaultSource
 
     try:
@@ -49,9 +90,3 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
         condition = getattr(error, "getCondition", getattr(error, "getErrorClass", str))()
         if condition != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-    if not pushdown:
-        return
-    try:
-        spark.conf.set(PUSHDOWN, "true")
-    except Exception as error:  # Spark 4.0 has no such setting; some platforms lock their configuration.
-        _LOG.warning("filters are not pushed, the session does not take %s: %s", PUSHDOWN, str(error).split("\n")[0])

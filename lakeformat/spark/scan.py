@@ -9,7 +9,7 @@ prune row groups only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ from lakeformat.spark.types import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["parquet_scan"]
+__all__ = ["BOTH_ZEROS", "parquet_scan"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 _OPTIONS: Final = {
@@ -35,11 +35,20 @@ _OPTIONS: Final = {
     "ignoreMissingFiles": "false",  # Whatever the session says: rows are never left out in silence.
     "ignoreCorruptFiles": "false",
 }
+#: For files with a float column that may be zero. Parquet's reader looks the value of a condition up in a column's
+#: dictionary, which tells -0.0 from 0.0, and Spark does not: row groups of -0.0 alone would be lost to ``x >= 0``.
+#: Row groups are skipped by their bounds all the same; there both zeros count as one.
+BOTH_ZEROS: Final[Mapping[str, str]] = {"parquet.filter.dictionary.enabled": "false"}
 _BLOCK_BYTES: Final = 128 << 20
 
 
 def parquet_scan(
-    spark: SparkSession, location: str, files: Sequence[BaseFile], schema: StructType, folders: FolderValues
+    spark: SparkSession,
+    location: str,
+    files: Sequence[BaseFile],
+    schema: StructType,
+    folders: FolderValues,
+    more: Mapping[str, str],
 ) -> DataFrame:
     """The files' rows.
 
@@ -47,14 +56,15 @@ def parquet_scan(
         location: the table's folder or URL.
         schema: the columns to read.
         folders: values of the folder of each file. Columns that it has are not read.
+        more: options of Spark's reader and of Parquet's, besides those that every scan has.
     """
     if context_of(spark) is not None:
         try:
-            return _relation(spark, location, files, schema, folders)
+            return _relation(spark, location, files, schema, folders, more)
         except Exception as error:  # Whatever a later Spark has made of its classes.
             _LOG.info("Spark's relation cannot be made of files as they are known, it looks them up: %s", error)
     paths = [_uri(location, file.path) for file in files]
-    return spark.read.schema(schema).options(**_OPTIONS).parquet(*paths)
+    return spark.read.schema(schema).options(**_OPTIONS, **more).parquet(*paths)
 
 
 def _uri(location: str, path: str) -> str:
@@ -63,16 +73,23 @@ def _uri(location: str, path: str) -> str:
 
 
 def _relation(
-    spark: Any, location: str, files: Sequence[BaseFile], schema: StructType, folders: FolderValues
+    spark: Any,
+    location: str,
+    files: Sequence[BaseFile],
+    schema: StructType,
+    folders: FolderValues,
+    more: Mapping[str, str],
 ) -> DataFrame:
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
     jvm, session = spark._jvm, spark._jsparkSession
     sources, python, option = jvm.org.apache.spark.sql.execution.datasources, jvm.PythonUtils, jvm.scala.Option
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
-    known = [name for name in schema.names if name in folders.values.column_names]
+    of_folders = set(folders.values.column_names)
+    known = [name for name in schema.names if name in of_folders]
     # Which Spark refuses beside columns of folders, and which keeps it from looking for them.
-    options = python.toScalaMap({k: v for k, v in _OPTIONS.items() if not (known and k == "recursiveFileLookup")})
+    said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
+    options = python.toScalaMap({**said, **more})
     partitions = StructType([schema[name] for name in known])
     columns, constants = (session.parseDataType(of.json()) for of in (schema, partitions))
     cache = sources.FileStatusCache.getOrCreate(session)

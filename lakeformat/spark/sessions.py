@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeformat.config.storage_options import spark_storage_options
 from lakeformat.spark.jobs import context_of, described, task_errors
+from lakeformat.spark.register import use_this_python
 from lakeformat.storage import open_storage
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ def write(
 ) -> None:
     """``df.write.format("lakehouse").options(**options).mode(mode).save(path)``, from any thread.
 
-    >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
-    ...     list(pool.map(lambda name: lakeformat.spark.write(frames[name], f"/data/{name}", recordkey="id"), frames))
+    Examples:
+        >>> def save(name):
+        ...     lakeformat.spark.write(frames[name], f"/data/{name}", recordkey="flight_id")
+        >>> with ThreadPoolExecutor() as pool:
+        ...     done = list(pool.map(save, frames))
 
     Args:
         df: the rows, of classic Spark or Spark Connect.
@@ -50,6 +54,7 @@ def write(
     }
     given = {key: value for key, value in texts.items() if value is not None}
     given |= spark_storage_options(storage_options)
+    use_this_python(df.sparkSession)
     what = f"lakeformat write {open_storage(path).location}: prepare and write rows"
     with active_session(df.sparkSession), described(df, what), task_errors():
         df.write.format("lakehouse").options(**given).mode(mode).save(os.fspath(path))
@@ -59,11 +64,13 @@ def write(
 def active_session(spark: SparkSession) -> Iterator[None]:
     """Make the session the active one of this thread while the block, or the decorated function, runs.
 
-    >>> @active_session(spark)  # doctest: +SKIP
-    ... def save(name):
-    ...     frames[name].write.format("lakehouse").option("recordkey", "id").mode("append").save(f"/data/{name}")
-    >>> with ThreadPoolExecutor() as pool:  # doctest: +SKIP
-    ...     list(pool.map(save, frames))
+    Examples:
+        >>> @active_session(spark)
+        ... def save(name):
+        ...     writer = frames[name].write.format("lakehouse").option("recordkey", "flight_id")
+        ...     writer.mode("append").save(f"/data/{name}")
+        >>> with ThreadPoolExecutor() as pool:
+        ...     done = list(pool.map(save, frames))
 
     Afterwards the one before is active again, or none if there was none. Over Spark Connect it does nothing: nothing
     is needed. A thread of Python must be one of the JVM's, as it is unless ``PYSPARK_PIN_THREAD=false``.

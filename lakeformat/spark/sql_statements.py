@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -16,31 +16,36 @@ import pyarrow as pa
 from lakeformat.codec.conform import read_schema
 from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.spark.frames import read
 from lakeformat.spark.table import LakehouseTable
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.sql_statements.calls import called_table, run_call
 from lakeformat.sql_statements.care import run_on
-from lakeformat.sql_statements.changes import changed_rows, clauses_of, joined_rows
+from lakeformat.sql_statements.changes import (
+    DOES,
+    GIVEN,
+    MATCHED,
+    MOVED,
+    clause_number,
+    clauses_of,
+    is_moved,
+    value_of,
+)
 from lakeformat.sql_statements.define import create_table, drop_table
 from lakeformat.sql_statements.definitions import CreateTable, DropTable
 from lakeformat.sql_statements.known import KnownTable
-from lakeformat.sql_statements.parse import (
-    Call,
-    Delete,
-    Insert,
-    MergeInto,
-    Query,
-    TableName,
-    Update,
-    When,
-    path_tables,
-)
-from lakeformat.sql_statements.past import ChangedTable, PastTable, as_of, past_tables
+from lakeformat.sql_statements.parse import Call, Delete, Insert, MergeInto, Query, TableName, Update, When
+from lakeformat.sql_statements.past import ChangedTable, PastTable, PathTable, as_of, replace_tables
+from lakeformat.sql_statements.plain_where import plain_where
+from lakeformat.sql_statements.read_changes import Change, read_change
+from lakeformat.sql_statements.tokens import Dialect, tokens_of
 from lakeformat.sql_statements.understand import AnyStatement, understand
 from lakeformat.sql_statements.upkeep import ShowTables
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.hooks import with_statement
 from lakeformat.transaction.result import WriteResult
+from lakeformat.write.statements.merge_into import STORED_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +55,8 @@ __all__ = ["sql", "view"]
 #: Where a session keeps the path of a view: it is the session's own, on classic Spark and over Connect.
 _VIEW: Final = "lakeformat.view."
 _OPTIONS: Final = "lakeformat.options.of.view."
-_ROW_NUMBER: Final = "monotonically_increasing_id()"
+#: What a key looks like that a write generates.
+_NEW_KEY: Final = "concat('{}_0_', cast(monotonically_increasing_id() as string))"
 
 
 def view(spark: SparkSession, name: str, path: str, **options: Any) -> DataFrame:
@@ -101,15 +107,17 @@ class _Views:
 def sql(spark: SparkSession, text: str) -> DataFrame:
     """Run one statement; the frame has the rows of a query, or one row that tells what a write did.
 
-    >>> view(spark, "flights", "/data/flights")  # doctest: +SKIP
-    >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'")  # doctest: +SKIP
+    Examples:
+        >>> frame = view(spark, "flights", "/data/flights")
+        >>> sql(spark, "update flights set distance = distance + 1 where carrier = 'UA'").collect()[0].updated
+        75
 
     ``merge into``, ``update``, ``delete from``, ``insert into``, ``insert overwrite`` and ``call`` change tables made
     known by `view` or named by their path (``lakehouse.`/data/flights```); ``create table ... using lakehouse`` makes
     them, in the session's warehouse if it says no location, and ``describe``, ``show partitions``, ``alter table``,
     ``optimize``, ``vacuum``, ``restore`` and ``truncate`` take them, too. Whatever else goes to ``spark.sql``, with
-    such tables in it at their newest commit, or as they were (``flights version as of 3``). Conditions and values are
-    Spark's own expressions. A merge may join on any condition; a row of the table that two rows of the source match is
+    such tables in it at their newest commit, or as they were (``flights version as of 3``). Spark computes conditions
+    and values, whole. A merge may join on any condition; a row of the table that two rows of the source match is
     refused.
 
     Raises:
@@ -117,45 +125,24 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
         WriteConflictError: another writer was in the way; a retry is safe.
     """
     said = text.strip().rstrip(";")
-    runner = _Runner(spark)
-    statement = understand(said, lambda name: runner.views.get(name) is not None)
-    try:
-        return runner.run(statement, said)
-    finally:
-        runner.close()
+    runner = _Runner(spark, said)
+    return runner.run(understand(said, Dialect.SPARK, lambda name: runner.views.get(name) is not None), said)
 
 
 class _Runner:
-    """Carries statements out in one session."""
+    """Carries one statement out in one session."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark, self.views = spark, _Views(spark)
-        self._views: list[str] = []
-
-    def _named(self, frame: DataFrame) -> str:
-        """A name of its own for a frame, until `close`: other threads may use the session."""
-        self._views.append(f"lakeformat_{uuid4().hex}")
-        frame.createOrReplaceTempView(self._views[-1])
-        return self._views[-1]
-
-    def close(self) -> None:
-        """Forget the names."""
-        for name in self._views:
-            self.spark.catalog.dropTempView(name)
+    def __init__(self, spark: SparkSession, text: str) -> None:
+        self.spark, self.views, self.text = spark, _Views(spark), text
+        self._ready: set[str] = set()
 
     def run(self, statement: AnyStatement, text: str) -> DataFrame:
         """One statement; what it changes may be a table of Spark's own catalog."""
-        if isinstance(statement, MergeInto | Update | Delete | Insert) and self._is_sparks(statement.target):
+        if isinstance(statement, Change) and self._is_sparks(statement.target):
             return self.query(text)
         match statement:
-            case MergeInto():
-                return self.merge(statement)
-            case Update():
-                return self.update(statement)
-            case Delete():
-                return self.delete(statement)
-            case Insert():
-                return self.insert(statement)
+            case Change():
+                return self.change(statement)
             case Call():
                 return self.call(statement)
             case Query():
@@ -171,6 +158,23 @@ class _Runner:
                 return self._rows(drop_table(statement, self.views))
             case _:
                 return self._rows(run_on(statement, self._table(statement.target)[0]))
+
+    def change(self, said: Change) -> DataFrame:
+        """Run ``insert``, ``update``, ``delete`` or ``merge``."""
+        parts = read_change(said)
+        match parts:
+            case MergeInto():
+                return self.merge(parts)
+            case Insert():
+                return self.insert(parts)
+            case Update():
+                return self._changed(parts.target, (When("matched", parts.where, "update", parts.values),))
+            case Delete():
+                table, _ = self._table(parts.target)
+                where = plain_where(said, _columns(table, table.engine.snapshot()))
+                if where is not None and not table.config.takes_logs:  # Log files are merged by key.
+                    return self._told(table.delete(where=where))
+                return self._changed(parts.target, (When("matched", parts.where, "delete"),))
 
     def _is_sparks(self, target: TableName) -> bool:
         is_ours = target.path is not None or self.views.get(target.name) is not None
@@ -192,7 +196,12 @@ class _Runner:
 
     def overwritten(self, table: KnownTable, rows: DataFrame) -> WriteResult:
         """Put rows in place of those of a table."""
-        return LakehouseTable.forPath(self.spark, table.path, **table.options).overwrite(rows)
+        return self._opened(table).overwrite(rows)
+
+    def _opened(self, known: KnownTable) -> LakehouseTable:
+        """Open a table, whose commits will keep the statement."""
+        table = LakehouseTable.forPath(self.spark, known.path, **known.options)
+        return LakehouseTable(self.spark, table.engine, with_statement(table.options, self.text))
 
     def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
         known = KnownTable(named.path) if named.path is not None else self.views.get(named.name)
@@ -201,21 +210,27 @@ class _Runner:
                 f"no table is known as {named.name!r}; say lakeformat.spark.view(spark, {named.name!r}, path), or "
                 "write lakehouse.`/its/path`"
             )
-        return LakehouseTable.forPath(self.spark, known.path, **known.options), known.path
+        return self._opened(known), known.path
 
     def query(self, text: str) -> DataFrame:
         """A query of the newest commits."""
-        now, past = past_tables(text, lambda name: self.views.get(name) is not None)
-        for name, each in past.items():
-            self._past(each).createOrReplaceTempView(name)
-        plain, paths = path_tables(now)
-        for name, path in paths.items():
-            read(self.spark, path).createOrReplaceTempView(name)
-        for word in set(re.findall(r"\w+", plain)):
-            known = self.views.get(word)
-            if known is not None:
-                read(self.spark, known.path, **known.options).createOrReplaceTempView(word)
-        return self.spark.sql(plain)
+        return self.spark.sql(self.prepared(text))
+
+    def prepared(self, text: str) -> str:
+        """Make the tables known that a text names, at their newest commit; return it with names for paths."""
+        plain, found = replace_tables(
+            text, Dialect.SPARK, lambda name: self.views.get(name) is not None, lambda path: False
+        )
+        words = {token.value.lower() for token in tokens_of(plain, Dialect.SPARK) if token.is_name}
+        for name in words - self._ready:
+            each, known = found.get(name), self.views.get(name)
+            if each is not None:
+                frame = read(self.spark, each.path) if isinstance(each, PathTable) else self._past(each)
+                frame.createOrReplaceTempView(name)
+            elif known is not None:
+                read(self.spark, known.path, **known.options).createOrReplaceTempView(name)
+        self._ready |= words
+        return plain
 
     def _past(self, past: PastTable | ChangedTable) -> DataFrame:
         """A table as it was, or what has changed since."""
@@ -231,7 +246,7 @@ class _Runner:
         """A procedure."""
         said = called_table(call)
         known = self.views.get(said) or KnownTable(said)
-        return self._rows(run_call(call, LakehouseTable.forPath(self.spark, known.path, **known.options)))
+        return self._rows(run_call(call, self._opened(known)))
 
     def insert(self, said: Insert) -> DataFrame:
         """Rows by position, or by the names given."""
@@ -254,44 +269,72 @@ class _Runner:
         is_partitioned = bool(table.config.partition_fields)
         return self._told(table.insert_overwrite(fitted) if is_partitioned else table.overwrite(fitted))
 
-    def update(self, said: Update) -> DataFrame:
-        """Spark finds the rows and computes the values."""
-        when = When("matched", said.where, "update", said.values)
-        return self._changed(said.target, (when,))
-
-    def delete(self, said: Delete) -> DataFrame:
-        """By the table's own statistics where it understands the condition, else Spark finds the rows."""
-        table, _ = self._table(said.target)
-        if said.where is None:
-            return self._told(table.delete(where="true"))
-        try:
-            return self._told(table.delete(where=said.where))
-        except InvalidInputError:
-            return self._changed(said.target, (When("matched", said.where, "delete"),))
-
     def _changed(self, target: TableName, whens: tuple[When, ...]) -> DataFrame:
         """A merge without a source."""
         table, path = self._table(target)
         snapshot = table.engine.writable()
-        columns = _columns(table, snapshot)
-        stored = self._named(self._at(path, snapshot))
-        clauses = clauses_of(table.config, columns.names, whens, None)
-        numbers = None if table.config.record_fields else _ROW_NUMBER
-        rows = self.query(changed_rows(columns.names, whens, target, stored, None, row_number=numbers))
-        return self._told(table.merge_rows(self._fitted(rows, columns), clauses, snapshot))
+        stored = self._at(path, snapshot).alias(target.called)
+        return self._merged(table, snapshot, stored, target, whens, None)
 
     def merge(self, said: MergeInto) -> DataFrame:
         """Spark joins and computes; the rows that change are merged by key, as one commit."""
+        from pyspark.sql import functions
+
         table, path = self._table(said.target)
         snapshot = table.engine.writable()
-        columns = _columns(table, snapshot)
-        clauses = clauses_of(table.config, columns.names, said.whens, said)
-        source = self.query(f"select * from {said.source}")
-        joined = joined_rows(said, self._named(source), self._named(self._at(path, snapshot)))
-        numbers = None if table.config.record_fields else _ROW_NUMBER
-        given = (said.source_name, source.columns)
-        text = changed_rows(columns.names, said.whens, said.target, joined, given, row_number=numbers)
-        return self._told(table.merge_rows(self._fitted(self.query(text), columns), clauses, snapshot))
+        source = self.query(f"{said.prefix}select * from {said.source}")
+        given = source.alias(said.source_name).withColumn(GIVEN, functions.lit(True))
+        stored = self._at(path, snapshot).alias(said.target.called).withColumn(MATCHED, functions.lit(True))
+        way = "full" if any(when.on == "not matched by source" for when in said.whens) else "left"
+        joined = given.join(stored, functions.expr(self.prepared(said.on)), way)
+        named = (said.source_name, source.columns)
+        return self._merged(table, snapshot, joined, said.target, said.whens, named)
+
+    def _merged(
+        self,
+        table: LakehouseTable,
+        snapshot: Snapshot,
+        joined: DataFrame,
+        target: TableName,
+        whens: Sequence[When],
+        source: tuple[str, Sequence[str]] | None,
+    ) -> DataFrame:
+        """Compute the rows that change, each once, and merge them."""
+        from pyspark.sql import functions
+
+        columns, config = _columns(table, snapshot), snapshot.config
+        clauses = clauses_of(config, columns.names, whens)
+        kinds = self._casts(columns)
+        kept = {name: f"`{target.called}`.`{name}`" for name in columns.names}
+        heads = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
+        fixed = {name: (kept[name], kinds[name]) for name in columns.names if name in heads}
+        taken = joined.withColumn(
+            DOES, functions.expr(self.prepared(clause_number(whens, has_source=source is not None)))
+        )
+        # An update keeps the columns that say where a row lies: one that would not is marked.
+        marked = f"case when {is_moved(whens, fixed, source)} then {MOVED} else {DOES} end as {DOES}"
+        inserts = [When(when.on, None, "delete") if when.does == "update" else when for when in whens]
+        values = [
+            f"{value_of(inserts if name in fixed else whens, name, kept[name], source, kinds[name])} as `{name}`"
+            for name in columns.names
+        ]
+        if not config.record_fields:
+            new = _NEW_KEY.format(uuid4().int)
+            values.append(f"coalesce(`{target.called}`.`{RECORD_KEY}`, {new}) as {STORED_KEY}")
+        chosen = [functions.expr(self.prepared(each)) for each in (marked, *values)]
+        rows = taken.where(f"{DOES} is not null").select(*chosen)
+        return self._told(table.merge_rows(self._fitted(rows, columns), clauses, snapshot))
+
+    def _casts(self, columns: pa.Schema) -> dict[str, str]:
+        """The type that each value of a column is cast to, where Spark's casts fail rather than lose one."""
+        fields = spark_schema(columns).fields
+        is_plain = {field.name: not hasattr(field.dataType, "fields") for field in fields}
+        is_plain |= {field.name: False for field in fields if field.dataType.typeName() in {"array", "map"}}
+        fails = self._casts_fail()
+        return {f.name: f.dataType.simpleString() if fails and is_plain[f.name] else "" for f in fields}
+
+    def _casts_fail(self) -> bool:
+        return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
 
     def _at(self, path: str, snapshot: Snapshot) -> DataFrame:
         """The table as it stood; without a record key the stored ones beside its columns."""
@@ -301,7 +344,7 @@ class _Runner:
         """With the table's types, where Spark's casts fail rather than lose a value (ANSI mode)."""
         from pyspark.sql import functions
 
-        if str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() != "true":
+        if not self._casts_fail():
             return rows
         wanted = {field.name.lower(): field for field in spark_schema(columns).fields}
         have = {field.name: field.dataType for field in rows.schema.fields}

@@ -19,10 +19,10 @@ from lakeformat.codec.conform import read_schema
 from lakeformat.config.read_options import CHANGE_DATA, END_COLUMNS, FORMAT, FULL_SCAN, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
-from lakeformat.predicate import Always, Predicate
+from lakeformat.predicate import Always, And, Predicate, ZonedCondition
 from lakeformat.read.batches import read_split
 from lakeformat.read.incremental import changed_snapshot
-from lakeformat.read.query import ReadQuery, asks_for_images, question, readable_schema
+from lakeformat.read.query import ReadQuery, asks_for_images, readable_schema
 from lakeformat.read.session import plan_read
 from lakeformat.read.splits import Split
 from lakeformat.read.stream import Limits, StreamPositions, check_stream_options
@@ -34,8 +34,10 @@ from lakeformat.spark.image_reader import (
     image_partitions,
     read_images,
 )
+from lakeformat.spark.reader import zoned_question
 from lakeformat.spark.relation import Relation
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
+from lakeformat.spark.zones import task_zone
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.write.rows.arrow_pool import reused_memory
@@ -85,6 +87,7 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         query: ReadQuery,
         table: pa.Schema,
         *,
+        zoned: ZonedCondition | None = None,
         images: bool = False,
     ) -> None:
         """A reader for one run of a query.
@@ -92,10 +95,11 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Args:
             query: the columns and rows wanted of every batch.
             table: the table's columns as the stream knows them.
+            zoned: as of `LakehouseReader`.
             images: whether the stream is of change data, of which neither matters.
         """
         self._options, self._parsed, self._query, self._table = dict(options), parsed, query, table
-        self._images = images
+        self._images, self._zoned = images, zoned
         self._limits = Limits.of(parsed)
         self._engine: Engine | None = None
         self._first: str | None = None  # Where the stream begins, asked once.
@@ -176,10 +180,11 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return snapshot
         known, stored = read_schema(self._table), read_schema(snapshot.schema)
         if self._parsed.given("columns"):
-            wanted = self._query.file_columns()
+            wanted = set(self._query.file_columns())
             known, stored = (pa.schema([field for field in of if field.name in wanted]) for of in (known, stored))
         if not _holds(known, stored):
-            news = [field.name for field in stored if field.name not in known.names or field != known.field(field.name)]
+            names = set(known.names)
+            news = [field.name for field in stored if field.name not in names or field != known.field(field.name)]
             raise SchemaMismatchError(
                 f"the columns of {self._opened().storage.location} have changed while a stream reads it "
                 f"({', '.join(news)}); start the query again, which goes on from its checkpoint with the new ones"
@@ -193,7 +198,8 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return
         assert isinstance(partition, StreamPartition)  # noqa: S101  Ours.
         with plain_errors(), reused_memory():
-            query = replace(self._query, predicate=partition.rows)
+            exact = () if self._zoned is None else (self._zoned.bound(task_zone()),)
+            query = replace(self._query, predicate=And((partition.rows, *exact)))
             yield from read_split(self._opened().storage, partition.split, query, self._table)
 
     def commit(self, end: Offset) -> None:
@@ -241,9 +247,9 @@ def make_stream_reader(
         snapshot = engine.snapshot(relation.as_of, unseen=relation.unseen) if relation else engine.snapshot()
         location = engine.storage.location
         table = snapshot.columns(location)
-        query = question(snapshot, location, parsed)
+        query, zoned = zoned_question(snapshot, location, parsed)
         if schema == spark_schema(query.schema):
             query = replace(query, schema=arrow_schema(schema))
         else:
             query = replace(query, schema=requested_schema(schema, readable_schema(table, meta_columns=True)))
-        return LakehouseStreamReader(options, parsed, query, table)
+        return LakehouseStreamReader(options, parsed, query, table, zoned=zoned)

@@ -1,8 +1,9 @@
 """A table whose rows travel to their file group by Spark's own shuffle (design: the exchanged way).
 
->>> table = LakehouseTable.forPath(spark, "s3://bucket/flights", recordkey="id")  # doctest: +SKIP
->>> table.upsert(changes).report["rows"]  # doctest: +SKIP
-{'incoming': 1000, 'inserted': 200, 'updated': 800, 'deleted': 0}
+Examples:
+    >>> table = LakehouseTable.forPath(spark, "/data/flights", recordkey="flight_id")
+    >>> table.upsert(changes).report["rows"]
+    {'incoming': 40, 'inserted': 20, 'updated': 20, 'deleted': 0}
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.other_arguments import refuses_others
+from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError
@@ -33,6 +35,7 @@ from lakeformat.spark.compact import compactor_for
 from lakeformat.spark.exchange import SparkExchange
 from lakeformat.spark.facts import Facts
 from lakeformat.spark.host import storage_secrets
+from lakeformat.spark.register import use_this_python
 from lakeformat.spark.types import arrow_schema
 from lakeformat.statements import condition, delete_where, update
 from lakeformat.table import Table
@@ -93,6 +96,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         Raises:
             InvalidOptionError: an option is unknown or bad.
         """
+        use_this_python(spark)
         given = dict(options)
         said = given.pop("storage_options", None) or {}
         resolved = resolve(given, table=path)
@@ -207,7 +211,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
             where: as for `lakeformat.Table.delete`; tasks rewrite the files that hold a match.
         """
         if where is not None and keys is None:
-            return self._served(delete_where(self._engine, self._options, where, self._runner))
+            return self._served(delete_where(self._engine, self._zoned(), where, self._runner))
         if keys is None or where is not None:
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         return self._write(keys, Operation.DELETE)
@@ -228,7 +232,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         from pyspark.sql import Column
 
         if not (isinstance(set, Mapping) and any(isinstance(value, Column) for value in set.values())):
-            return self._served(update(self._engine, self._options, set, where, self._runner))
+            return self._served(update(self._engine, self._zoned(), set, where, self._runner))
         return self._served(self._computed(set, where))
 
     @_checked
@@ -237,12 +241,12 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         return Merge(lambda clauses: self._served(self._merge(rows, clauses)))
 
     def merge_rows(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot) -> WriteResult:
-        """A merge of rows that were computed from the table as it stood.
+        """A merge of rows that were computed from the table as it was; each row must change one of the table.
 
         Args:
             seen: that table: what others have changed since is a conflict.
         """
-        return self._served(self._merge(rows, clauses, seen))
+        return self._served(self._merge(rows, clauses, seen, exact=True))
 
     def _rewriter(self) -> Rewriter:
         return rewriter_for(self._spark)
@@ -266,33 +270,36 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
         from pyspark.sql import Column, functions
 
         snapshot = self._engine.writable()
-        location = self._engine.storage.location
-        table, config = snapshot.columns(location), snapshot.config
+        table, config = snapshot.columns(self._engine.storage.location), snapshot.config
         if where is not None and not isinstance(where, str):
             raise refused_where(where, "Spark SQL text where Spark computes the values")
-        condition(where, table)  # Refused here, in plain words, and not in a task.
+        options = self._zoned()
+        condition(where, table, options)  # Refused here, in plain words, and not in a task.
         fields = {name: settable(name, table, config) for name in values}
-        frame = (
-            self._spark.read.format("lakehouse")
-            .option("meta_columns", "false")
-            .options(**storage_secrets(self._engine))
-        )
-        frame = frame.option("where", where) if where is not None else frame
-        frame = frame.option("as.of.instant", snapshot.instant_time) if snapshot.instant_time else frame
+        said = {"where": where, TIME_ZONE: where and options.read.time_zone, "as.of.instant": snapshot.instant_time}
+        given = {key: text for key, text in said.items() if text} | storage_secrets(self._engine)
+        frame = self._spark.read.format("lakehouse").option("meta_columns", "false").options(**given)
         keys = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
         computed = [
             (value if isinstance(value, Column) else functions.lit(value)).alias(fields[name].name)
             for name, value in values.items()
         ]
-        rows = frame.load(location).select(*sorted(keys), *computed)
-        clause = Clause(Kind.UPDATE, None, [field.name for field in fields.values()])
-        return self._merge(rows, (clause,), snapshot, "update")
+        rows = frame.load(self._engine.storage.location).select(*sorted(keys), *computed)
+        columns = [field.name for field in fields.values()]
+        return self._merge(rows, (Clause(Kind.UPDATE, None, columns),), snapshot, "update")
 
     def _merge(
-        self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot | None = None, verb: str = "merge"
+        self,
+        rows: DataFrame,
+        clauses: Sequence[Clause],
+        seen: Snapshot | None = None,
+        verb: str = "merge",
+        *,
+        exact: bool = False,
     ) -> WriteResult:
         engine, snapshot = self._engine, self._engine.writable()
-        job, plan = plan_merge(engine.store, snapshot, self._options, arrow_schema(rows.schema), clauses, engine.ids)
+        schema = arrow_schema(rows.schema)
+        job, plan = plan_merge(engine.store, snapshot, self._zoned(), schema, clauses, engine.ids, exact=exact)
         check_services(job.options, snapshot, plan.schema)
         session = WriteSession(engine, job, hooks_of(job.options).of_verb(verb))
         try:

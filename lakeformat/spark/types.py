@@ -47,9 +47,9 @@ def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
     Raises:
         SchemaMismatchError: a column the table lacks, or a type that cannot hold the stored one.
     """
-    schema = arrow_schema(wanted)
+    schema, known = arrow_schema(wanted), set(stored.names)
     for field in schema:
-        if field.name not in stored.names:
+        if field.name not in known:
             raise SchemaMismatchError(
                 f"the schema given for reading names {field.name!r}, which the table lacks"
                 f"{nearest(field.name, stored.names)}; leave it out"

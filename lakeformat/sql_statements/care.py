@@ -137,7 +137,8 @@ def _chosen(table: Table, where: str) -> list[str]:
 
 def _values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) -> pa.Table:
     known = [partition_values(path, keys, schema) for path in paths]
-    fields = [schema.field(field.name) for field in keys.partition_fields if field.name in schema.names]
+    names = set(schema.names)
+    fields = [schema.field(field.name) for field in keys.partition_fields if field.name in names]
     if any(field.name not in row for row in known for field in fields) or len(fields) < len(keys.partition_fields):
         raise UnsupportedTableError(
             "optimize ... where: the partitions' paths do not tell their values; name paths: cluster(partitions=[...])"

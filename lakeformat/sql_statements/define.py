@@ -127,9 +127,10 @@ def _check_same(columns: pa.Schema | None, place: _Place) -> None:
     if columns is None:
         return
     wanted, there = read_schema(incoming_schema(columns)), place.table.schema
+    known, asked = set(there.names), set(wanted.names)
     differ = [
-        *(f.name for f in wanted if f.name not in there.names or there.field(f.name).type != f.type),
-        *(name for name in there.names if name not in wanted.names),
+        *(f.name for f in wanted if f.name not in known or there.field(f.name).type != f.type),
+        *(name for name in there.names if name not in asked),
     ]
     if differ:
         raise SchemaMismatchError(

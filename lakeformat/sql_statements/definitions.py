@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.sql_statements.column_types import arrow_field
 from lakeformat.sql_statements.parse import TableName, column_named, shortened, syntax_tree, table_named
+from lakeformat.sql_statements.tokens import Dialect, depths, tokens_of
 from lakeformat.sql_statements.words import after_name
 
 __all__ = [
@@ -47,7 +48,7 @@ class CreateTable:
     Attributes:
         columns: None where the query, or the table at the location, has them.
         options: of the table and of later writes, under Hudi's names.
-        query: after AS, as Spark SQL.
+        query: after AS, as the host's SQL.
         keeps, replaces: with ``if not exists``; with ``or replace``.
     """
 
@@ -85,6 +86,15 @@ class DropPartitions:
     partitions: tuple[Mapping[str, str | None], ...]
 
 
+def _without_query(text: str) -> tuple[str, str | None]:
+    """Cut off the query, which is the host's; put one in its place that every parser reads."""
+    tokens = tokens_of(text, Dialect.SPARK)
+    for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+        if depth == 0 and token.lower == "as" and at + 1 < len(tokens):
+            return f"{text[: token.end]} select 1", text[tokens[at + 1].at :]
+    return text, None
+
+
 def read_create(text: str) -> CreateTable | None:
     """A ``create table`` of ours; None if it uses another format.
 
@@ -92,6 +102,7 @@ def read_create(text: str) -> CreateTable | None:
         InvalidInputError: what cannot be read, or a clause that is not taken.
         InvalidOptionError: a property that is not known.
     """
+    text, query = _without_query(text)
     node = syntax_tree(text)
     if type(node).__name__ != "Create" or node.args.get("kind") != "TABLE":
         raise InvalidInputError(f"cannot read {shortened(text)}; see the clauses in docs/sql.md")
@@ -111,7 +122,6 @@ def read_create(text: str) -> CreateTable | None:
     known = {field.name for field in fields}
     fields += [field for field in said.partition_columns if field.name not in known]
     _check_optional(fields, said.settings.get(_RECORD_KEY, ""))
-    query = node.expression.sql("spark") if node.expression is not None else None
     if query is not None and fields:
         raise InvalidInputError("create table ... as select takes its columns from the query; leave them out")
     if said.partitions:

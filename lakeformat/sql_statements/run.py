@@ -1,68 +1,61 @@
-"""``lakeformat.sql(text, ...)``: the same statements without Spark; duckdb computes queries and values.
+"""``lakeformat.sql(text, ...)``: SQL without Spark. duckdb reads and computes queries, conditions and values, whole.
 
-Memory: the columns of tables that a query names, where it has no condition on one table alone, and its answer.
+Memory: duckdb reads the columns that a query needs, and spills to a temporary folder what is too much for it; the
+answer of a query is in memory.
 """
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, TableNotFoundError
-from lakeformat.model.instant import AsOf
-from lakeformat.model.record import RECORD_KEY
+from lakeformat.errors import InvalidInputError, TableNotFoundError
+from lakeformat.services.inline import with_services
 from lakeformat.sql_statements.calls import called_table, run_call
 from lakeformat.sql_statements.care import run_on
-from lakeformat.sql_statements.changes import changed_rows, clauses_of, joined_rows
 from lakeformat.sql_statements.define import create_table, drop_table
 from lakeformat.sql_statements.definitions import CreateTable, DropTable
+from lakeformat.sql_statements.duckdb_changes import copy_rows, find_changes, fitted_rows, run_change
+from lakeformat.sql_statements.duckdb_session import DuckDBSession, duckdb_session, quoted
 from lakeformat.sql_statements.known import GIVEN, KnownTable
-from lakeformat.sql_statements.parse import (
-    Call,
-    Delete,
-    Insert,
-    MergeInto,
-    Query,
-    TableName,
-    Update,
-    When,
-    first_word,
-    path_tables,
-    shortened,
-)
-from lakeformat.sql_statements.past import PastTable, as_of, past_tables
+from lakeformat.sql_statements.lazy_scan import LazyScan
+from lakeformat.sql_statements.parse import Call, Insert, Query, TableName
+from lakeformat.sql_statements.past import FoundTable, PastTable, PathTable, as_of, replace_tables
+from lakeformat.sql_statements.plain_where import plain_where
+from lakeformat.sql_statements.read_changes import Change, find_change, named_columns, read_change
+from lakeformat.sql_statements.tokens import Dialect
 from lakeformat.sql_statements.understand import AnyStatement, understand
 from lakeformat.sql_statements.upkeep import ShowTables
 from lakeformat.statements import merge_rows
-from lakeformat.table import Table, open_table
+from lakeformat.table import Table, exists, open_table
+from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.transaction.hooks import with_statement
 from lakeformat.transaction.result import WriteResult
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from lakeformat.write.rows.arrow_input import arrow_reader
 
 __all__ = ["sql"]
 
-_ROW_NUMBER: Final = "row_number() over ()"
-#: First words of what duckdb computes; "" is a parenthesis.
-_QUERIES: Final = frozenset({"select", "with", "values", "from", "table", ""})
 
+def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | WriteResult:
+    """Run one statement of DuckDB's SQL on tables and on any Arrow data; needs ``lakeformat[sql]``.
 
-def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
-    """Run one statement of Spark SQL on tables and on any Arrow data; needs ``lakeformat[sql]`` and duckdb.
-
-    >>> lakeformat.sql("select carrier, count(*) n from flights group by carrier", flights=table)  # doctest: +SKIP
-    >>> lakeformat.sql("delete from lakehouse.`/data/flights` where month = 3").rows.deleted  # doctest: +SKIP
+    Examples:
+        >>> lakeformat.sql("select carrier, count(*) n from flights group by carrier", flights=table).num_rows
+        4
+        >>> lakeformat.sql("delete from flights where month = 3", flights=table).rows.deleted
+        100
 
     Args:
         text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``, or
             one that makes, describes or keeps a table: ``create table``, ``describe``, ``optimize`` ...
+        time_zone: where texts and times without a zone are, as duckdb's setting ``TimeZone``.
         tables: name -> a `lakeformat.Table`, the path of one, or rows as `lakeformat.Table.upsert` takes them. Tables
-            may also be named by path in the text: ``lakehouse.`/data/flights```, or by the name that ``create table``
+            may also be named by path in the text, ``lakehouse."/data/flights"``, or by the name that ``create table``
             gave them in this process.
 
     Returns:
@@ -70,48 +63,32 @@ def sql(text: str, **tables: Any) -> pa.Table | WriteResult:
 
     Raises:
         InvalidInputError: what cannot be read or computed; a clause that is not taken.
-        TableNotFoundError: a table that nobody has named.
+        TableNotFoundError: a name that is not given.
         WriteConflictError: another writer was in the way; a retry is safe.
     """
-    runner = _Runner(tables)
-    return runner.run(understand(text.strip().rstrip(";"), lambda name: True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Past:
-    """A table as it was; None is now."""
-
-    table: Table
-    as_of: AsOf | None
+    said = text.strip().rstrip(";")
+    return _Runner(tables, time_zone, said).run(understand(said, Dialect.DUCKDB, lambda name: True))
 
 
 class _Runner:
-    """Carries statements out on the tables at hand."""
+    """Carries one statement out on the tables at hand."""
 
-    def __init__(self, tables: Mapping[str, Any]) -> None:
+    def __init__(self, tables: Mapping[str, Any], time_zone: str, text: str) -> None:
         self.tables = {name.lower(): rows for name, rows in tables.items()}
+        self.time_zone, self.text = time_zone, text
+        self._snapshots: dict[str, Snapshot] = {}
 
     def run(self, statement: AnyStatement) -> pa.Table | WriteResult:
-        """One statement."""
+        """Run it."""
         match statement:
             case Query():
-                if (word := first_word(statement.text)) not in _QUERIES:
-                    cure = "; write create table ... using lakehouse" * (word == "create")
-                    raise InvalidInputError(f"{shortened(statement.text)} is not taken without Spark{cure}")
                 return self.query(statement.text)
             case Call():
                 said = called_table(statement)
                 is_path = said.lower() not in self.tables and GIVEN.get(said) is None
                 return run_call(statement, self.table(TableName(said, said if is_path else None)))
-            case Insert():
-                return self.insert(statement)
-            case Delete():
-                return self.delete(statement)
-            case Update():
-                when = When("matched", statement.where, "update", statement.values)
-                return self.changed(statement.target, (when,))
-            case MergeInto():
-                return self.merge(statement)
+            case Change():
+                return self.change(statement)
             case CreateTable():
                 return create_table(statement, self, self)
             case DropTable():
@@ -157,7 +134,7 @@ class _Runner:
     # --- rows, as `Host` ------------------------------------------------------------------------------
 
     def default_path(self, name: str) -> str:
-        """Nowhere: plain Python has no warehouse.
+        """Refuse: plain Python has no warehouse.
 
         Raises:
             InvalidInputError: always.
@@ -173,179 +150,165 @@ class _Runner:
 
     def overwritten(self, table: KnownTable, rows: pa.Table) -> WriteResult:
         """Put rows in place of those of a table."""
-        return open_table(table.path, **table.options).overwrite(rows)
+        return self._marked(open_table(table.path, **table.options)).overwrite(rows)
 
     def table(self, named: TableName) -> Table:
-        """A table of ours.
+        """Find a table of ours, whose commits will keep the statement.
 
         Raises:
-            TableNotFoundError: nobody has named it.
+            TableNotFoundError: the name is not given.
             InvalidInputError: what is named so is no table of ours.
         """
         if named.path is not None:
-            return open_table(named.path)
+            return self._marked(open_table(named.path))
         known = self.tables.get(named.name.lower())
         if known is None and (given := GIVEN.get(named.name)) is not None:
-            return open_table(given.path, **given.options)
+            known = given
         if known is None:
             raise TableNotFoundError(
-                f"no table is known as {named.name!r}; give {named.name}=table, or write lakehouse.`/its/path`"
+                f'no table is known as {named.name!r}; give it by name, sql("...", {named.name}=table), or by path: '
+                'lakehouse."/its/path"'
             )
-        if isinstance(known, str | os.PathLike):
-            return open_table(known)
-        if not isinstance(known, Table):
+        table = _opened(known)
+        if table is None:
             raise InvalidInputError(f"{named.name!r} is rows and no table; they can be read, not changed")
-        return known
+        return self._marked(table)
 
-    def query(self, text: str, **more: Any) -> pa.Table:
-        """The rows that duckdb computes."""
-        now, past = past_tables(text, lambda name: name.lower() not in more and self._is_table(name))
-        plain, paths = path_tables(now)
-        sources: dict[str, Any] = {name: GIVEN.get(name) for name in GIVEN.all()}
-        sources |= {**self.tables, **{name: KnownTable(path) for name, path in paths.items()}, **more}
-        for name, each in past.items():
-            table = self.table(each.target)
-            if isinstance(each, PastTable):
-                sources[name] = _Past(table, as_of(table.engine.store, each.kind, each.said))
-            elif each.images:
-                sources[name] = table.changes(each.since, each.until, images=True).to_arrow()
-            else:
-                sources[name] = table.changes(each.since, each.until).to_arrow()
-        return _computed(plain, sources)
+    def _marked(self, table: Table) -> Table:
+        """The same table, with the statement in its commits' extra metadata."""
+        marked = copy.copy(table)
+        marked.options = with_statement(table.options, self.text)
+        return marked
 
-    def insert(self, said: Insert) -> WriteResult:
-        """Rows by position, or by the names given."""
+    # --- queries ---------------------------------------------------------------------------------------
+
+    def query(self, text: str) -> pa.Table:
+        """Compute a query."""
+        plain, found = self._replaced(text)
+        with duckdb_session(self.time_zone) as session:
+            session.check_query(plain)
+            session.give_named(plain, lambda name: self._source(session, name, found))
+            return session.rows(plain)
+
+    def _replaced(self, text: str) -> tuple[str, dict[str, FoundTable]]:
+        return replace_tables(text, Dialect.DUCKDB, self._is_table, exists)
+
+    def _source(self, session: DuckDBSession, name: str, found: Mapping[str, FoundTable]) -> Any:
+        """What a word of the statement stands for; None if for nothing."""
+        each = found.get(name)
+        if each is None:
+            rows = self.tables.get(name, GIVEN.get(name))
+            if isinstance(rows, KnownTable) and not exists(rows.path):
+                return None  # The word may mean something else.
+            table = _opened(rows)
+            return self._scan(session, table) if table is not None else _gathered(rows)
+        if isinstance(each, PathTable):
+            return self._scan(session, open_table(each.path))
+        table = self.table(each.target)
+        if isinstance(each, PastTable):
+            return self._scan(session, table, table.snapshot(as_of(table.engine.store, each.kind, each.said)))
+        if each.images:
+            return table.changes(each.since, each.until, images=True).to_arrow()
+        return table.changes(each.since, each.until).to_arrow()
+
+    def _scan(self, session: DuckDBSession, table: Table, snapshot: Snapshot | None = None) -> LazyScan:
+        """The rows of one moment, the same wherever the statement names the table."""
+        storage = table.engine.storage
+        if snapshot is None:
+            snapshot = self._snapshots.setdefault(storage.location, table.snapshot())
+        return LazyScan(storage, snapshot, table.options, session.fail)
+
+    # --- changes ---------------------------------------------------------------------------------------
+
+    def change(self, said: Change) -> WriteResult:
+        """Run ``insert``, ``update``, ``delete`` or ``merge``.
+
+        Raises:
+            InvalidInputError: with ``returning``.
+        """
         table = self.table(said.target)
-        columns = table.schema
-        fixed = {name.lower() for name in said.partition}
-        wanted = said.columns or tuple(name for name in columns.names if name.lower() not in fixed)
-        rows = self.query(said.query)
-        if rows.num_columns != len(wanted):
-            raise SchemaMismatchError(
-                f"the insert gives {rows.num_columns} columns for {len(wanted)} ({', '.join(wanted)}); give as many"
-            )
-        rows = rows.rename_columns(list(wanted))
-        for name, value in said.partition.items():
-            value_of = self.query(f"select {value} as v")["v"][0]
-            rows = rows.append_column(name, pa.array([value_of.as_py()] * rows.num_rows))
-        rows = _fitted(rows, columns)
-        if not said.overwrite:
+        if any(token.lower == "returning" for token in said.tokens):
+            raise InvalidInputError("returning is not taken; the result counts the rows, and a select shows them")
+        plain, found = self._replaced(said.text)
+        now = find_change(plain, Dialect.DUCKDB)
+        assert now is not None  # noqa: S101  Names alone have changed.
+        with duckdb_session(self.time_zone) as session:
+            if now.does == "insert":
+                return self._insert(session, table, now, found)
+            where = plain_where(now, table.schema)
+            if where is not None:
+                session.kind(plain)
+                return table.delete(where=where)
+            return self._merge(session, table, now, found)
+
+    def _insert(
+        self, session: DuckDBSession, table: Table, said: Change, found: Mapping[str, FoundTable]
+    ) -> WriteResult:
+        """Let duckdb insert the rows into an empty table of these columns, under its rules; then write them."""
+        name, columns = f"lakeformat.{quoted(said.target.name)}", table.schema
+        session.run("create schema lakeformat")
+        session.give("lakeformat_empty", columns.empty_table())
+        session.run(f"create table {name} as from lakeformat_empty")
+        before, after = said.text[: said.tokens[said.name].at], said.text[said.tokens[said.after - 1].end :]
+        overwrite, text = False, f"{before}{name}{after}"
+        if {"overwrite", "table", "partition"} & {token.lower for token in said.tokens[: said.after + 1]}:
+            parts = read_change(said)
+            assert isinstance(parts, Insert)  # noqa: S101
+            overwrite, text = parts.overwrite, _insert_text(name, parts, columns)
+        session.kind(text)
+        session.give_named(text, lambda word: self._source(session, word, found))
+        session.run(text)
+        rows = fitted_rows(session.stream(f"from {name}"), columns)
+        if not overwrite:
             return table.insert(rows)
         return table.insert_overwrite(rows) if table.config.partition_fields else table.overwrite(rows)
 
-    def delete(self, said: Delete) -> WriteResult:
-        """By the table's own statistics where it understands the condition, else duckdb finds the rows."""
-        table = self.table(said.target)
-        try:
-            return table.delete(where="true" if said.where is None else said.where)
-        except InvalidInputError:
-            return self.changed(said.target, (When("matched", said.where, "delete"),))
-
-    def changed(self, target: TableName, whens: tuple[When, ...]) -> WriteResult:
-        """A merge without a source."""
-        table = self.table(target)
+    def _merge(
+        self, session: DuckDBSession, table: Table, said: Change, found: Mapping[str, FoundTable]
+    ) -> WriteResult:
+        """Let duckdb change a copy of the rows; then merge what differs, as one commit."""
         seen = table.engine.writable()
-        columns = table.schema
-        clauses = clauses_of(table.config, columns.names, whens, None)
-        numbers = None if table.config.record_fields else _ROW_NUMBER
-        text = changed_rows(columns.names, whens, target, "lakeformat_stored", None, row_number=numbers)
-        rows = self.query(text, lakeformat_stored=_stored(table, seen.instant_time))
-        return self._merged(table, rows, columns, clauses, seen)
-
-    def merge(self, said: MergeInto) -> WriteResult:
-        """The rows that change are merged by key, as one commit."""
-        table = self.table(said.target)
-        seen = table.engine.writable()
-        columns = table.schema
-        clauses = clauses_of(table.config, columns.names, said.whens, said)
-        source = self.query(f"select * from {said.source}")  # noqa: S608
-        joined = joined_rows(said, "lakeformat_source", "lakeformat_stored")
-        numbers = None if table.config.record_fields else _ROW_NUMBER
-        given = (said.source_name, source.column_names)
-        text = changed_rows(columns.names, said.whens, said.target, joined, given, row_number=numbers)
-        rows = self.query(text, lakeformat_source=source, lakeformat_stored=_stored(table, seen.instant_time))
-        return self._merged(table, rows, columns, clauses, seen)
-
-    def _merged(self, table: Table, rows: pa.Table, columns: pa.Schema, clauses: Any, seen: Any) -> WriteResult:
-        return merge_rows(table.engine, table.options, _fitted(rows, columns).to_reader(), clauses, seen)
+        self._snapshots[table.engine.storage.location] = seen
+        config, columns, name = seen.config, table.schema, said.target.name
+        named = named_columns(said, columns.names)
+        if named is not None and not config.record_fields:
+            kinds = [columns.field(each).type for each in named]
+            named = None if any(map(pa.types.is_nested, kinds)) else named  # duckdb inserts such rows anew, whole.
+        if named is not None:
+            fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}
+            narrow = pa.schema([field for field in columns if field.name in named | fixed])
+            columns = narrow if len(narrow) else pa.schema([columns.field(0)])
+        session.kind(said.text)
+        session.give_named(said.text, lambda word: None if word == name.lower() else self._source(session, word, found))
+        rows = LazyScan(table.engine.storage, seen, table.options, session.fail, with_key=not config.record_fields)
+        session.give("lakeformat_rows", rows)
+        anywhere = table.options.write.index.startswith("GLOBAL_")
+        copied = copy_rows(session, name, "lakeformat_rows", columns, config, anywhere=anywhere)
+        is_match = said.does == "merge" or (said.does == "update" and "from" in {each.lower for each in said.tokens})
+        run_change(copied, said.text, matches=said.does if is_match else None)
+        changes = find_changes(copied, said.does)
+        result = merge_rows(table.engine, table.options, changes.rows, changes.clauses, seen, exact=True)
+        return with_services(result, table.engine, table.options)
 
 
-def _stored(table: Table, instant_time: str | None) -> pa.Table:
-    key = [] if table.config.record_fields else [RECORD_KEY]
-    if instant_time:
-        return table.to_arrow([*table.schema.names, *key], as_of=instant_time)
-    return pa.schema([*table.schema, *(pa.field(name, pa.string()) for name in key)]).empty_table()
-
-
-def _fitted(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """With the table's types; a value that does not fit is refused."""
-    known = {field.name.lower(): field for field in columns}
-    arrays, names = [], []
-    for name, array in zip(rows.column_names, rows.columns, strict=True):
-        field = known.get(name.lower())
-        names.append(name if field is None else field.name)
-        if field is not None:
-            array = _cast(array, field)  # noqa: PLW2901
-        arrays.append(array)
-    return pa.table(arrays, names=names)
-
-
-def _cast(array: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    try:
-        return array.cast(field.type)
-    except pa.ArrowException as error:
-        raise SchemaMismatchError(f"column {field.name!r} does not fit {field.type}: {error}; cast it") from None
-
-
-def _computed(text: str, sources: Mapping[str, Any]) -> pa.Table:
-    try:
-        import duckdb
-        import sqlglot
-    except ImportError as error:
-        raise InvalidOptionError(f"SQL needs duckdb and sqlglot; run: pip install {error.name}") from None
-    try:
-        tree = sqlglot.parse_one(text, read="spark")
-        wanted = {str(node.name).lower() for node in tree.find_all(sqlglot.exp.Identifier)}
-        has_star = any(not isinstance(node.parent, sqlglot.exp.Count) for node in tree.find_all(sqlglot.exp.Star))
-        with duckdb.connect() as connection:
-            for node in tree.find_all(sqlglot.exp.Values):
-                _name_columns(node)
-            for node in tree.find_all(sqlglot.exp.Table):
-                _register(connection, str(node.name), sources, None if has_star else wanted)
-            return connection.sql(tree.sql("duckdb")).to_arrow_table()
-    except (sqlglot.errors.SqlglotError, duckdb.Error) as error:
-        said = " ".join(str(error).split("LINE ")[0].split())
-        raise InvalidInputError(f"the query cannot be computed: {said}") from None
-
-
-def _name_columns(values: Any) -> None:
-    """Columns of ``from values ...`` are col1, col2 ... in Spark."""
-    from sqlglot import exp
-
-    alias = values.args.get("alias")
-    if isinstance(values.parent, exp.From | exp.Join) and not (alias is not None and alias.columns):
-        width = len(values.expressions[0].expressions or [None])
-        name = alias.this if alias is not None else exp.to_identifier("lakeformat_values")
-        columns = [exp.to_identifier(f"col{at}") for at in range(1, width + 1)]
-        values.set("alias", exp.TableAlias(this=name, columns=columns))
-
-
-def _register(connection: DuckDBPyConnection, name: str, sources: Mapping[str, Any], wanted: set[str] | None) -> None:
-    """Make the rows known to duckdb; of a table the columns that the query names."""
-    from lakeformat.write.rows.arrow_input import arrow_reader
-
-    rows = next((rows for known, rows in sources.items() if known.lower() == name.lower()), None)
-    if rows is None:
-        return  # A name of the query's own; of others duckdb tells.
+def _opened(rows: Any) -> Table | None:
+    """The table that a name was given for; None for rows."""
     if isinstance(rows, str | os.PathLike):
-        rows = open_table(rows)
+        return open_table(rows)
     if isinstance(rows, KnownTable):
-        rows = open_table(rows.path, **rows.options)
-    if isinstance(rows, Table):
-        rows = _Past(rows, None)
-    if isinstance(rows, _Past):
-        scan = rows.table.scan(as_of=rows.as_of)
-        columns = [n for n in scan.schema.names if wanted is None or n.lower() in wanted] or scan.schema.names[:1]
-        connection.register(name, rows.table.to_arrow(columns, as_of=rows.as_of))
-    else:
-        connection.register(name, rows if isinstance(rows, pa.Table) else arrow_reader(rows).read_all())
+        return open_table(rows.path, **rows.options)
+    return rows if isinstance(rows, Table) else None
+
+
+def _gathered(rows: Any) -> pa.Table | None:
+    return rows if rows is None or isinstance(rows, pa.Table) else arrow_reader(rows).read_all()
+
+
+def _insert_text(name: str, said: Insert, columns: pa.Schema) -> str:
+    """The insert without the clauses that duckdb does not know."""
+    fixed = {each.lower() for each in said.partition}
+    wanted = said.columns or tuple(each for each in columns.names if each.lower() not in fixed)
+    query = said.query
+    if said.partition:
+        query = f"select *, {', '.join(said.partition.values())} from ({query})"
+    return f"insert into {name} ({', '.join(map(quoted, (*wanted, *said.partition)))}) {query}"

@@ -18,8 +18,9 @@ def columns_told(table: Table, *, extended: bool) -> pa.Table:
     schema, partitions = table.schema, table.config.partition_fields
     rows = [(field.name, sql_type(field.type)) for field in schema]
     if partitions:
+        types = dict(rows)
         rows += [("# Partition Information", ""), ("# col_name", "data_type")]
-        rows += [(name, sql_type(schema.field(name).type) if name in schema.names else "") for name in partitions]
+        rows += [(name, types.get(name, "")) for name in partitions]
     if extended:
         rows += [("", ""), ("# Detailed Table Information", "")]
         rows += [(line[:16].strip(), line[16:].strip()) for line in str(table.describe()).splitlines()]

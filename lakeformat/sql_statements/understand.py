@@ -15,7 +15,9 @@ from lakeformat.sql_statements.definitions import (
     read_create,
     read_drop,
 )
-from lakeformat.sql_statements.parse import Query, Statement, TableName, first_word, parse_statement
+from lakeformat.sql_statements.parse import Call, Query, TableName, first_word, read_call
+from lakeformat.sql_statements.read_changes import Change, find_change
+from lakeformat.sql_statements.tokens import Dialect
 from lakeformat.sql_statements.upkeep import (
     READERS,
     DescribeTable,
@@ -34,7 +36,7 @@ __all__ = ["AnyStatement", "TableStatement", "understand"]
 TableStatement: TypeAlias = (
     AddColumns | DescribeTable | DropPartitions | Optimize | RestoreTable | ShowTable | TruncateTable | Vacuum
 )
-AnyStatement: TypeAlias = Statement | TableStatement | CreateTable | DropTable | ShowTables
+AnyStatement: TypeAlias = Change | Call | Query | TableStatement | CreateTable | DropTable | ShowTables
 
 _COMMENTS: Final = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
 _CREATE: Final = re.compile(
@@ -45,12 +47,12 @@ _USING: Final = re.compile(r"\busing\s+(?:lakehouse|hudi|delta)\b", re.IGNORECAS
 _DEFINED: Final = re.compile(
     rf"{_COMMENTS}(?:drop|alter)\s+table\s+(?:if\s+exists\s+)?{NAME}", re.IGNORECASE | re.DOTALL
 )
-#: Verbs that are nobody else's: of a table that is not known they say so.
+#: Verbs that only tables of ours have: of a table that is not known they say so.
 _OURS: Final = frozenset({"optimize", "vacuum", "restore"})
 
 
-def understand(text: str, is_known: Callable[[str], bool]) -> AnyStatement:
-    """One statement; a `Query` is whatever is not for us.
+def understand(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> AnyStatement:
+    """Read one statement. A `Query` is everything that is left to the host, a `Change` what the host computes.
 
     Args:
         is_known: whether a name is that of a table of ours.
@@ -68,11 +70,13 @@ def understand(text: str, is_known: Callable[[str], bool]) -> AnyStatement:
         found = _CREATE.match(text)
         made_here = found is not None and (found["path"] or _USING.search(found["rest"]))
         return (read_create(text) if made_here else None) or Query(text)
+    if word == "call":
+        return read_call(text)
     if word in _DEFINED_READERS:
         found = _DEFINED.match(text)
         return _DEFINED_READERS[word](plain) if found is not None and ours(named_in(found)) else Query(text)
     if word not in READERS:
-        return parse_statement(text)
+        return find_change(text, dialect) or Query(text)
     said = READERS[word](plain)
     if said is None or not (isinstance(said, ShowTables) or word in _OURS or ours(said.target)):
         return Query(text)

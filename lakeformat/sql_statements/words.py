@@ -10,16 +10,19 @@ from lakeformat.sql_statements.parse import TableName, shortened
 
 __all__ = ["NAME", "after_name", "named_in"]
 
-#: A table: a path after a format, a path as text, or a name, with or without back quotes.
+#: A table: a path after a format, a path as text, or a name, with or without quotes.
 NAME: Final = (
-    r"(?:(?:lakehouse|hudi|delta)\.`(?P<path>[^`]+)`|'(?P<text>[^']+)'|(?P<name>(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))*))"
+    r"""(?:(?:lakehouse|hudi|delta)\.[`"](?P<path>[^`"]+)[`"]|'(?P<text>[^']+)'|"""
+    r"""(?P<name>(?:\w+|[`"][^`"]+[`"])(?:\.(?:\w+|[`"][^`"]+[`"]))*))"""
 )
 
 
 def named_in(match: re.Match[str]) -> TableName:
     """The table that `NAME` has found."""
     path = match["path"] or match["text"]
-    return TableName(path, path) if path else TableName(match["name"].replace("`", ""))
+    name = (match["name"] or "").replace("`", "").replace('"', "")
+    path = name if not path and "/" in name else path
+    return TableName(path, path) if path else TableName(name)
 
 
 def after_name(text: str, head: str) -> str:

@@ -65,7 +65,7 @@ class LocalStorage:
     def create(self, path: str, data: bytes) -> None:
         """Write aside, flush, then hard-link into place: the link is the point at which one caller wins."""
         target = self._inside(path)
-        with _explained("create", path):
+        with self._explained("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             if not data:  # Nothing can be half written: the open call alone decides.
                 os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
@@ -117,7 +117,7 @@ class LocalStorage:
     def replace(self, path: str, data: bytes) -> None:
         """Write aside, flush, rename over."""
         target = self._inside(path)
-        with _explained("write", path):
+        with self._explained("write", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
             aside = self._write_aside(data)
             _drop_checksum(target)
@@ -126,7 +126,7 @@ class LocalStorage:
 
     def read(self, path: str) -> bytes:
         """A whole file."""
-        with _explained("read", path):
+        with self._explained("read", path):
             try:
                 with open(self._real(path), "rb") as file:
                     return file.read()
@@ -135,7 +135,7 @@ class LocalStorage:
 
     def info(self, path: str) -> FileInfo | None:
         """What stands there now."""
-        with _explained("look at", path):
+        with self._explained("look at", path):
             try:
                 found = os.stat(self._real(path))
             except (FileNotFoundError, NotADirectoryError):
@@ -145,7 +145,7 @@ class LocalStorage:
     def list(self, path: str) -> Sequence[FileInfo]:
         """The direct children, by name; dangling links are left out."""
         entries: list[FileInfo] = []
-        with _explained("list", path):
+        with self._explained("list", path):
             try:
                 with os.scandir(self._real(path)) as scan:
                     for entry in scan:
@@ -161,7 +161,7 @@ class LocalStorage:
     def open_input(self, path: str) -> Any:
         """A memory map: Parquet and Arrow readers take what they need, without a copy."""
         real = self._real(path)
-        with _explained("read", path):
+        with self._explained("read", path):
             if os.stat(real).st_size == 0:
                 return pa.BufferReader(b"")
             return pa.memory_map(real)
@@ -170,7 +170,7 @@ class LocalStorage:
     def open_output(self, path: str) -> Iterator[Any]:
         """Stream into place; a failed block leaves nothing."""
         real = self._inside(path)
-        with _explained("write", path):
+        with self._explained("write", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             try:
                 with pa.OSFile(real, "wb") as sink:
@@ -185,14 +185,14 @@ class LocalStorage:
     def move(self, source: str, target: str) -> None:
         """Rename within the file system."""
         real, stood = self._inside(target), self._inside(source)
-        with _explained("move", source):
+        with self._explained("move", source):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             os.rename(stood, real)
 
     def touch(self, path: str) -> None:
         """Make or renew an empty file."""
         real = self._inside(path)
-        with _explained("touch", path):
+        with self._explained("touch", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             with open(real, "ab") as file:
                 os.utime(file.fileno())
@@ -200,7 +200,7 @@ class LocalStorage:
     def delete(self, path: str) -> bool:
         """Remove a regular file or a link, and the checksum file Hadoop may keep beside it."""
         real = self._inside(path)
-        with _explained("delete", path):
+        with self._explained("delete", path):
             try:
                 os.unlink(real)
             except (FileNotFoundError, NotADirectoryError):
@@ -212,7 +212,7 @@ class LocalStorage:
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""
         real = self._inside(check_folder(path))
-        with _explained("delete", path):
+        with self._explained("delete", path):
             if os.path.islink(real):
                 os.unlink(real)
                 return
@@ -222,7 +222,7 @@ class LocalStorage:
     def remove_empty(self, path: str) -> bool:
         """``rmdir``, which removes no folder that holds anything."""
         real = self._inside(path)
-        with _explained("remove", path):
+        with self._explained("remove", path):
             try:
                 os.rmdir(real)
             except OSError as error:
@@ -236,10 +236,10 @@ class LocalStorage:
         """``flock`` on a file of ours: freed by the kernel when its holder dies, whatever it has forked."""
         path = own_path("lock")
         real = self._real(path)
-        with _explained("lock", path):
+        with self._explained("lock", path):
             os.makedirs(os.path.dirname(real), exist_ok=True)
         with ExitStack() as stack:
-            with _explained("lock", path):
+            with self._explained("lock", path):
                 stack.enter_context(flock.held(real, timeout_seconds, self.root, make=True))
             yield
 
@@ -248,28 +248,28 @@ class LocalStorage:
         """``flock`` on the file itself."""
         real = self._real(path)
         with ExitStack() as stack:
-            with _explained("hold", path), suppress(FileNotFoundError):
-                stack.enter_context(flock.held(real, _GLANCE_SECONDS, path, make=False))
+            with self._explained("hold", path), suppress(FileNotFoundError):
+                stack.enter_context(flock.held(real, _GLANCE_SECONDS, real, make=False))
             yield
 
     def is_held(self, path: str) -> bool:
         """Tried, and let go at once."""
         real = self._real(path)
-        with _explained("look at", path):
+        with self._explained("look at", path):
             return flock.is_held(real)
 
-
-@contextmanager
-def _explained(verb: str, path: str) -> Iterator[None]:
-    """Turn what the system says into one line; answers that the port promises pass through."""
-    try:
-        yield
-    except (StorageError, LockTimeoutError):
-        raise
-    except OSError as error:
-        if isinstance(error, _ANSWERS.get(verb, FileNotFoundError)):
+    @contextmanager
+    def _explained(self, verb: str, path: str) -> Iterator[None]:
+        """Turn what the system says into one line that names the table; let answers of the port pass through."""
+        try:
+            yield
+        except (StorageError, LockTimeoutError):
             raise
-        raise StorageError(f"cannot {verb} {path or 'the table folder'}: {_advice(error)}") from error
+        except OSError as error:
+            if isinstance(error, _ANSWERS.get(verb, FileNotFoundError)):
+                raise
+            what = f"{path} in {self.root}" if path else f"the table folder {self.root}"
+            raise StorageError(f"cannot {verb} {what}: {_advice(error)}") from error
 
 
 #: What a call may answer, where that is not "there is no such file".

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.port import Storage
 
-__all__ = ["mapped_storage", "temporary_storage"]
+__all__ = ["mapped_storage", "temporary_folder", "temporary_storage"]
 
 
 @contextmanager
@@ -25,5 +25,12 @@ def mapped_storage(storage: Storage) -> Iterator[Storage]:
 @contextmanager
 def temporary_storage() -> Iterator[Storage]:
     """Make a temporary folder on a local disk, which goes with the block."""
-    with tempfile.TemporaryDirectory(prefix="lakeformat-") as folder:
+    with temporary_folder() as folder:
         yield LocalStorage(folder)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Make a folder on this machine's disk, and remove it with all that is in it."""
+    with tempfile.TemporaryDirectory(prefix="lakeformat-") as folder:
+        yield folder

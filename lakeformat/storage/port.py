@@ -13,11 +13,27 @@ from typing import Any, Final, Protocol
 
 from lakeformat.errors import CorruptTableError, StorageError
 
-__all__ = ["HOODIE", "OWN", "Clock", "FileInfo", "Ids", "Locks", "Storage", "check_folder", "check_path", "own_path"]
+__all__ = [
+    "HOODIE",
+    "OWN",
+    "Clock",
+    "FileInfo",
+    "Ids",
+    "Locks",
+    "OutcomeUnknownError",
+    "Storage",
+    "check_folder",
+    "check_path",
+    "own_path",
+]
 
 HOODIE: Final = ".hoodie"
 #: Our own corner of the table: lock, stage, claims. Hudi and hudi-rs pass it by.
 OWN: Final = f"{HOODIE}/.lakeformat"
+
+
+class OutcomeUnknownError(StorageError):
+    """A call was not answered: it may have been carried out, and it may be carried out later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,8 @@ class Storage(Locks, Protocol):
     def create(self, path: str, data: bytes) -> None:
         """Make a file if there is none: readers see all of it or nothing, and of two callers one wins.
 
-        Durable once it returns. Raises ``FileExistsError`` and leaves the other's bytes alone.
+        Durable once it returns. Raises ``FileExistsError`` and leaves the other's bytes alone; raises
+        `OutcomeUnknownError` if the file may be made all the same, now or later.
         """
 
     def replace(self, path: str, data: bytes) -> None:

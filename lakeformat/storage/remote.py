@@ -1,5 +1,8 @@
 """Everything fsspec reaches (S3, GCS, Azure ...). One writer at a time: there is no lock here yet.
 
+A write whose answer does not come may still be carried out later: `FsspecStorage.create` says so by
+`OutcomeUnknownError`, and `lakeformat.timeline.put_once` puts the same bytes again.
+
 The timeline's put-if-absent is the store's own conditional write. File systems of fsspec that cannot do
 that (their "create" looks first and writes then) are refused for writing by name.
 """
@@ -15,8 +18,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.errors import LakeformatError, StorageError, UnsupportedTableError
-from lakeformat.storage.port import FileInfo, check_folder, check_path
+from lakeformat.errors import InvalidOptionError, LakeformatError, StorageError, UnsupportedTableError
+from lakeformat.storage.option_names import check_names
+from lakeformat.storage.port import FileInfo, OutcomeUnknownError, check_folder, check_path
 
 __all__ = ["FsspecStorage"]
 
@@ -28,6 +32,8 @@ _ANSWERS: Final[Mapping[str, tuple[type[Exception], ...]]] = {
     "write": (),
     "list": (FileNotFoundError, NotADirectoryError),
 }
+#: Refusals by the store, or by the client before anything is sent. After every other error a file may still be made.
+_REFUSALS: Final = (PermissionError, FileNotFoundError, NotImplementedError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,9 @@ class FsspecStorage:
     url: str = field(repr=False)
     options: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     has_lock: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        check_names(self.location, self.options)
 
     def __repr__(self) -> str:
         return f"FsspecStorage({self.location!r})"
@@ -118,11 +127,13 @@ class FsspecStorage:
             return _info(path, found)
 
     def list(self, path: str) -> Sequence[FileInfo]:
-        """The direct children, by name."""
+        """The direct children, by name. Raises `StorageError` if not even the bucket is there."""
         with self._explained("list", path):
             try:
                 found = self._fs.ls(self._real(path), detail=True)
             except (FileNotFoundError, NotADirectoryError):
+                if not path:
+                    self._check_bucket()
                 return ()
         real = self._real(path)
         entries = [
@@ -131,6 +142,14 @@ class FsspecStorage:
             if (name := entry["name"].rstrip("/")) != real
         ]
         return sorted(entries, key=lambda entry: entry.path)
+
+    def _check_bucket(self) -> None:
+        bucket = self._real("").partition("/")[0]
+        if bucket and not self._fs.exists(bucket):
+            raise StorageError(
+                f"cannot reach bucket {bucket!r} of {self.location}: it is not there, or these credentials may not see "
+                "it; create it, or check its name"
+            )
 
     def open_input(self, path: str) -> Any:
         """A seekable file; reads are requests."""
@@ -215,11 +234,25 @@ class FsspecStorage:
         except Exception as error:  # Each store's client has errors of its own, with no common class.
             if isinstance(error, _ANSWERS.get(verb, FileNotFoundError)):
                 raise
-            what = path or "the table folder"
-            raise StorageError(
-                f"cannot {verb} {what} in {self.location}: {type(error).__name__}: {error}; "
-                "check the address, the credentials and the network"
+            if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
+                name = str(error).rpartition("argument ")[2]
+                raise InvalidOptionError(
+                    f"storage_options for {self.location} have a name that its file system does not know: {name}; "
+                    "docs/storage.md names the usual ones (key, secret, token, endpoint_url for S3)"
+                ) from None
+            is_open = verb == "create" and not isinstance(error, _REFUSALS)
+            raise (OutcomeUnknownError if is_open else StorageError)(
+                f"cannot {verb} {path or 'the table folder'} in {self.location}: {type(error).__name__}: {error}; "
+                f"{_advice(error)}"
             ) from None
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "check that the bucket is there, and its name"
+    if isinstance(error, PermissionError):
+        return "check the credentials, and what they allow"
+    return "check the address, the credentials and the network"
 
 
 class _Explained(io.RawIOBase):

@@ -151,7 +151,10 @@ def check_complete(
                     f"{location}/{path} of instant {time} has been cleaned away; ask for a later instant, or keep "
                     "more history (hoodie.cleaner.commits.retained)"
                 )
-            raise CorruptTableError(f"{location}/{path} of instant {time} is missing; restore it from a copy")
+            raise CorruptTableError(
+                f"{location}/{path} of instant {time} is missing; restore it from a copy, and run lakeformat check to "
+                "see what else is"
+            )
         if file.name.instant_time == time and size_bytes and size_bytes != file.size_bytes:
             raise CorruptTableError(
                 f"{location}/{path} has {file.size_bytes} bytes where instant {time} wrote {size_bytes}; "

@@ -92,10 +92,10 @@ def dropped_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping
     """
     keys = reading_keys(config)
     told = partition_values(path, keys, schema)
-    segments = path.split("/")
+    segments, known = path.split("/"), set(schema.names)
     found: dict[str, pa.Scalar] = {}
     for at, name in enumerate(config.partition_fields):
-        if name not in schema.names:
+        if name not in known:
             continue
         of = schema.field(name).type
         alone = len(config.partition_fields) == 1

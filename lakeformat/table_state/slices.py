@@ -15,7 +15,7 @@ from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName
 
-__all__ = ["CountsFrom", "check_logs", "slices_of"]
+__all__ = ["CountsFrom", "absent_logs", "check_logs", "slices_of"]
 
 #: Of a log file, the greatest instant of a base file that it may belong to; None if it does not count.
 CountsFrom: TypeAlias = Callable[[LogFile], str | None]
@@ -47,6 +47,19 @@ def slices_of(
 def _slice(group: FileGroupId, base: BaseFile | None, logs: Iterable[LogFile]) -> FileSlice:
     ordered = tuple(sorted(logs, key=lambda log: log.name.order))
     return FileSlice(group, base.name.instant_time if base else ordered[0].name.instant_time, base, ordered)
+
+
+def absent_logs(commits: Iterable[tuple[str, CommitMetadata]], listed: Iterable[LogFile]) -> list[LogFile]:
+    """Find the log files that commits have written and that no folder holds: cleaned ones, and lost ones."""
+    there = {log.path for log in listed}
+    found = []
+    for _, metadata in commits:
+        for stat in metadata.all_stats():
+            if ".log." in stat.path and stat.path not in there:
+                name = LogFileName.match(stat.path.rpartition("/")[2])
+                if name is not None and not name.is_cdc:
+                    found.append(LogFile(stat.partition_path, name, stat.size_bytes))
+    return found
 
 
 def check_logs(
@@ -88,4 +101,7 @@ def check_logs(
                 )
             if found is None or found < promised.size_bytes:
                 what = "is missing" if found is None else f"has {found} bytes of the {promised.size_bytes} written"
-                raise CorruptTableError(f"{location}/{promised.path} of instant {time} {what}; restore it from a copy")
+                raise CorruptTableError(
+                    f"{location}/{promised.path} of instant {time} {what}; restore it from a copy, and run lakeformat "
+                    "check to see what else is"
+                )

@@ -31,7 +31,7 @@ from lakeformat.table_state.file_groups import check_complete, list_files, missi
 from lakeformat.table_state.folder_values import dropped_values, virtual_keys
 from lakeformat.table_state.live import ListedFiles, ListedSlices, LiveFiles, Partitioned, Sliced, file_objects
 from lakeformat.table_state.schema_history import schema_versions
-from lakeformat.table_state.slices import CountsFrom, check_logs, slices_of
+from lakeformat.table_state.slices import CountsFrom, absent_logs, check_logs, slices_of
 from lakeformat.table_state.told_logs import listed_slices
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -233,8 +233,9 @@ def list_snapshot(
     newest = timeline.commits[-1].time if timeline.commits else None
     schema = table_schema(store, config, timeline.commits, files)
     live: ListedFiles | ListedSlices = ListedFiles(files)
-    if listing.logs and config.table_type is TableType.MERGE_ON_READ:
-        counts_from = log_positions(store, timeline, listing.logs)
+    absent = absent_logs(promised, listing.logs) if config.table_type is TableType.MERGE_ON_READ else []
+    if (listing.logs or absent) and config.table_type is TableType.MERGE_ON_READ:
+        counts_from = log_positions(store, timeline, (*listing.logs, *absent))
         slices = slices_of(files, listing.logs, replaced, counts_from)
         check_logs(slices, promised, counts_from, replaced, location=location, travelling=travelling)
         if any(each.logs for each in slices):
@@ -325,10 +326,12 @@ def table_schema(
     found = _said_schema(store, config, commits, files)
     if found is None or not config.drops_partition_columns:
         return found
-    missing = [name for name in config.partition_fields if name not in found.names]
+    names = set(found.names)
+    missing = [name for name in config.partition_fields if name not in names]
     created = config.get(CREATE_SCHEMA)
     known = without_meta(from_avro(created, name=PROPERTIES_PATH)) if created else found
-    types = [known.field(name).type if name in known.names else pa.string() for name in missing]
+    names = set(known.names)
+    types = [known.field(name).type if name in names else pa.string() for name in missing]
     return pa.schema([*found, *map(pa.field, missing, types)])
 
 

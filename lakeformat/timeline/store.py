@@ -41,6 +41,7 @@ from lakeformat.storage.port import HOODIE, Clock, FileInfo, Storage, check_path
 from lakeformat.timeline.archived import ArchivedTimeline, read_archive_logs, read_lsm_history
 from lakeformat.timeline.commit_cache import CommitCache, CommitKey
 from lakeformat.timeline.layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
+from lakeformat.timeline.put_once import put_once
 from lakeformat.timeline.standing import what_stands
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.transition import check_step
@@ -53,7 +54,6 @@ _CACHED_BYTES: Final = 128 << 20
 MOVED: Final = ".moved"
 #: What completes an instant.
 Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | Restored
-
 
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
 
@@ -336,12 +336,22 @@ class TimelineStore:
 
         Raises:
             FileExistsError: somebody else took the step.
+            OutcomeUnknownError: see `put_once`.
+        """
+        done, data = self.finished(instant, metadata, clock)
+        put_once(self.storage, self.path(done), data)
+        return done
+
+    def finished(self, instant: Instant, metadata: Completed, clock: Clock) -> tuple[Instant, bytes]:
+        """The completed instant, with the name that it keeps for every try, and the bytes of its file.
+
+        Raises:
+            FileExistsError: it has been completed.
         """
         done = check_step(instant, State.COMPLETED)
         if self.layout.tells_completion:
             done = replace(done, completion_time=self._completion_time(done, clock))
-        self.storage.create(self.path(done), self._encoded(done, metadata))
-        return done
+        return done, self._encoded(done, metadata)
 
     def _encoded(self, done: Instant, metadata: Completed) -> bytes:
         match metadata:

@@ -15,10 +15,12 @@ from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import HOODIE, Clock, Storage, own_path
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.notes import drop_note, read_note
 
 __all__ = [
     "DEAD_AFTER_MS",
     "FOREIGN_GRACE_MS",
+    "HEARTBEATS",
     "HEARTBEAT_MS",
     "PROCESS",
     "Claim",
@@ -38,6 +40,8 @@ __all__ = [
 #: The kind of a claim whose writer is one process, which holds the claim from before it lets the table's lock go.
 PROCESS: Final = "process"
 
+#: Where writers that run show that they live, ours and Hudi's.
+HEARTBEATS: Final = f"{HOODIE}/.heartbeat"
 #: Renewed three times as often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms, tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
 DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
@@ -71,7 +75,7 @@ def claim_path(instant_time: str) -> str:
 
 
 def _heartbeat(instant_time: str) -> str:
-    return f"{HOODIE}/.heartbeat/{instant_time}"
+    return f"{HEARTBEATS}/{instant_time}"
 
 
 def take_instant(
@@ -168,7 +172,14 @@ def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock)
     """Whether the writer of a pending instant of ours lives, or may live. Call it under the table's lock."""
     if shows_death(store.storage, claim):
         return store.storage.is_held(claim_path(instant.time))
+    if _is_given_up(store.storage, instant.time):
+        return False
     return heartbeat_alive(store, instant, clock, without=DEAD_AFTER_MS)
+
+
+def _is_given_up(storage: Storage, instant_time: str) -> bool:
+    note = read_note(storage, instant_time)
+    return note is not None and note.is_given_up
 
 
 def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, without: int) -> bool:
@@ -187,6 +198,7 @@ def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, wit
 def release(storage: Storage, instant_time: str) -> None:
     """Forget the claim, after commit or rollback."""
     forget_heartbeat(storage, instant_time)
+    drop_note(storage, instant_time)
     storage.delete(claim_path(instant_time))
 
 
@@ -200,7 +212,7 @@ def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dic
         if entry.is_folder or entry.name in pending:
             continue
         claim = read_claim(storage, entry.name)
-        is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS
+        is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS and not _is_given_up(storage, entry.name)
         if claim is not None and (not is_young or (shows_death(storage, claim) and not storage.is_held(entry.path))):
             stale[entry.name] = claim
     return stale

@@ -1,30 +1,41 @@
 """The commit protocol: begin, publish, undo (reliability: requested -> inflight -> files -> completed).
 
-The completed file, made by put-if-absent with whole bytes, is the one point at which a write becomes visible.
+The completed file, made by put-if-absent with whole bytes, is the one point at which a write becomes visible. Where the
+lock excludes no other process, the timeline is read again directly before that file is put, and once more afterwards.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from lakeformat.codec.requested_replace import encode_requested_replace
-from lakeformat.errors import CommitStateUnknownError, CorruptTableError, StorageError, WriteConflictError
+from lakeformat.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    LakeformatError,
+    StorageError,
+    WriteConflictError,
+)
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import Clock, Storage
+from lakeformat.storage.port import Clock, OutcomeUnknownError, Storage
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.put_once import put_once
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.conflict import beside_compactions, check_conflicts, check_plans
 from lakeformat.transaction.heartbeat import way_past
+from lakeformat.transaction.late_look import look_again
 from lakeformat.transaction.markers import forget_markers
+from lakeformat.transaction.notes import Note, drop_note, fingerprint, give_up, put_note
 from lakeformat.transaction.rollback import roll_back, was_rolled_back
 from lakeformat.transaction.written import stage_folder
 
@@ -149,6 +160,42 @@ class CommitProtocol:
             WriteConflictError: nothing was published; the caller undoes.
             CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
         """
+        metadata = replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token})
+
+        def check() -> Timeline:
+            timeline = self._standing(commit)
+            completed = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
+            completed += self.store.archived_unseen(timeline, commit.known)
+            by_name = not self.store.layout.tells_completion
+            others = beside_compactions(commit.time, metadata, completed, by_name=by_name)
+            check_conflicts(commit.time, touched, others, overwritten)
+            self.check_plans(timeline, touched, ours=commit.time)
+            if check_new_keys is not None and others:
+                check_new_keys(others)
+            return timeline
+
+        seen = check()
+        if before is not None:
+            before()
+        if self._storage.has_lock:
+            return self._complete(commit, lambda: self.store.complete(_inflight(commit), metadata, self.clock))
+        seen, note, done = self._noted(commit, metadata, check, seen)
+
+        def put() -> Instant:
+            put_once(self._storage, note.path, note.data)
+            return done
+
+        done = self._complete(commit, put)
+        drop_note(self._storage, commit.time)
+        try:
+            look_again(self.store, done, metadata, seen, check_new_keys)
+        except CommitStateUnknownError:
+            self.tidy(commit)  # The commit is complete, and so is what the caller would do after it.
+            raise
+        return done
+
+    def _standing(self, commit: OpenCommit) -> Timeline:
+        """Load the timeline. Raises `WriteConflictError` if our instant is no longer pending on it."""
         timeline = self.store.load()
         standing = timeline.find(commit.time)
         is_pending = standing is not None and standing.state is State.INFLIGHT
@@ -156,30 +203,52 @@ class CommitProtocol:
             raise WriteConflictError(
                 f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
             )
-        completed = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
-        completed += self.store.archived_unseen(timeline, commit.known)
-        by_name = not self.store.layout.tells_completion
-        others = beside_compactions(commit.time, metadata, completed, by_name=by_name)
-        check_conflicts(commit.time, touched, others, overwritten)
-        self.check_plans(timeline, touched, ours=commit.time)
-        if check_new_keys is not None and others:
-            check_new_keys(others)
-        if before is not None:
-            before()
-        return self._complete(commit, replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token}))
+        return timeline
 
-    def _complete(self, commit: OpenCommit, metadata: CommitMetadata) -> Instant:
+    def _noted(
+        self, commit: OpenCommit, metadata: CommitMetadata, check: Callable[[], Timeline], seen: Timeline
+    ) -> tuple[Timeline, Note, Instant]:
+        """Note the completed file, and check again until the timeline read after that is the one that was checked.
+
+        Whoever undoes us puts its rollback first and looks for our note then: one of both sees the other.
+
+        Returns:
+            the timeline that was checked, the note, and the completed instant.
+        """
         try:
-            return self.store.complete(commit.instant.at(State.INFLIGHT), metadata, self.clock)
+            while True:
+                done, data = self.store.finished(_inflight(commit), metadata, self.clock)
+                note = Note(self.store.path(done), fingerprint(seen), data)
+                put_note(self._storage, commit.time, note)
+                now = self._standing(commit)
+                if _conflicting(now) == _conflicting(seen):
+                    return now, note, done
+                seen = check()
+        except FileExistsError:
+            drop_note(self._storage, commit.time)
+            raise WriteConflictError(
+                f"instant {commit.time} was completed by another writer; run the write again"
+            ) from None
+        except BaseException:
+            drop_note(self._storage, commit.time)  # Nothing was put.
+            raise
+
+    def _complete(self, commit: OpenCommit, put: Callable[[], Instant]) -> Instant:
+        try:
+            return put()
         except FileExistsError:
             ours = self._completed_by_us(commit)
             if ours is None:
+                drop_note(self._storage, commit.time)
                 raise WriteConflictError(
                     f"instant {commit.time} was completed by another writer; run the write again"
                 ) from None
+        except OutcomeUnknownError as error:
+            raise self._unknown(commit, error) from None
         except StorageError as error:
             ours = self._completed_by_us(commit)
             if ours is None:
+                drop_note(self._storage, commit.time)
                 raise
             _LOG.warning("commit %s is visible although storage reported: %s", commit.time, error)
         return ours
@@ -201,8 +270,13 @@ class CommitProtocol:
                 return None
             except (StorageError, CorruptTableError) as error:
                 reason = error
+        raise self._unknown(commit, reason)
+
+    def _unknown(self, commit: OpenCommit, reason: Exception | None) -> CommitStateUnknownError:
+        with suppress(LakeformatError):  # Else the next writer waits until our heartbeat counts for nothing.
+            give_up(self._storage, commit.time)
         path = self.store.path(commit.instant.at(State.COMPLETED))
-        raise CommitStateUnknownError(
+        return CommitStateUnknownError(
             f"cannot tell whether commit {commit.time} is visible ({reason}); all files are kept: look for "
             f"{self._storage.location}/{path} before running the write again"
         )
@@ -219,3 +293,13 @@ class CommitProtocol:
     def undo(self, config: TableConfig, commit: OpenCommit) -> None:
         """Roll a failed write of ours back, unless it has completed. Call it under the lock."""
         roll_back(self.store, config, self.clock, commit.instant)
+
+
+def _inflight(commit: OpenCommit) -> Instant:
+    return commit.instant.at(State.INFLIGHT)
+
+
+def _conflicting(timeline: Timeline) -> frozenset[Instant]:
+    """The instants that a write can be in conflict with: all but what other plain writes have pending."""
+    plain = {Action.COMMIT, Action.DELTA_COMMIT}
+    return frozenset(i for i in timeline.instants if i.state is State.COMPLETED or i.action not in plain)

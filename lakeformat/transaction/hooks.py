@@ -11,12 +11,14 @@ import pyarrow as pa
 from lakeformat.config.other_arguments import check_write_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
-from lakeformat.timeline.history import VERB_KEY
+from lakeformat.timeline.history import STATEMENT_KEY, VERB_KEY
 from lakeformat.transaction.batch_ids import batch_of
 from lakeformat.transaction.callbacks import Callback, callbacks_of
 from lakeformat.transaction.validators import ProposedWrite, Validator, check_validators, validators_of
 
-__all__ = ["HookArguments", "Hooks", "check_hook_names", "check_hooks", "hooks_of"]
+__all__ = ["HookArguments", "Hooks", "check_hook_names", "check_hooks", "hooks_of", "with_statement"]
+
+_STATEMENT_LENGTH: Final = 500
 
 
 _OPTIONS_GO: Final = "; options are given to lakeformat.open(path, ...) or create"
@@ -91,6 +93,12 @@ def hooks_of(
     for key, value in extra.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInputError(f"extra metadata {key!r}: {value!r} is no text; convert it")
-        if key == "schema" or key.startswith("lakeformat."):
+        if key == "schema" or (key.startswith("lakeformat.") and key != STATEMENT_KEY):
             raise InvalidInputError(f"extra metadata {key!r} is a name of the format's own; choose another")
     return Hooks(validators_of(options, validators), callbacks_of(options, callbacks), extra)
+
+
+def with_statement(options: Options, text: str) -> Options:
+    """Options whose writes keep the statement that they carry out, shortened, in the commit's extra metadata."""
+    said = text if len(text) <= _STATEMENT_LENGTH else f"{text[: _STATEMENT_LENGTH - 3]}..."
+    return replace(options, extra_metadata={**options.extra_metadata, STATEMENT_KEY: said})

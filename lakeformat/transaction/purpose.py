@@ -47,7 +47,8 @@ class IndexUpkeep:
 
     def partition_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """Paths of the columns that make partitions."""
-        return tuple(column_path([name]) for name in self.partition_fields if name in schema.names)
+        known = set(schema.names)
+        return tuple(column_path([name]) for name in self.partition_fields if name in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

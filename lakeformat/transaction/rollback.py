@@ -31,6 +31,8 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.log_rollback import append_requests, cancel_blocks
 from lakeformat.transaction.markers import forget_markers
+from lakeformat.transaction.notes import read_note
+from lakeformat.transaction.unanswered import completed_as_noted, voided
 from lakeformat.transaction.undo import Undoing, finish_restores, give_up_or_finish
 from lakeformat.transaction.written import stage_folder
 
@@ -78,7 +80,14 @@ def recover(
         if instant.action in _UNDONE and _is_dead(store, instant, clock):
             any_dead = True
             claim = claims.read_claim(store.storage, instant.time)
-            if _keeps_plan(store, instant, claim, is_wanted=instant.time == keeping):
+            if completed_as_noted(store, instant):
+                _LOG.warning("completed %s, whose writer got no answer when it did", store.path(instant))
+                forget_markers(store.storage, instant.time)
+                _forget_stage(store, claim)
+                claims.release(store.storage, instant.time)
+                continue
+            has_note = read_note(store.storage, instant.time) is not None
+            if not has_note and _keeps_plan(store, instant, claim, is_wanted=instant.time == keeping):
                 _LOG.warning("undoing the run of %s, whose process died; its plan stays", store.path(instant))
                 revert_run(store, instant)
                 continue
@@ -194,8 +203,8 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
     """
     storage, time = store.storage, instant.time
     claim = claims.read_claim(storage, time)
-    if claim is None:
-        return  # Somebody else has undone it.
+    if claim is None or read_note(storage, time) is not None:
+        return  # Somebody else has undone it; or its completed file may still come, which the next writer settles.
     runs = _is_pending(store, time)
     if runs:
         store.revert(instant)
@@ -258,9 +267,10 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
     plan = decode_rollback_plan(data, name=store.path(requested))
     if rollback.state is State.REQUESTED:
         rollback = _step(store, rollback, partial(store.start, rollback))
+    is_void = voided(store, plan.instant_time)
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
-    if victim is None or victim.state is not State.COMPLETED:
+    if is_void or victim is None or victim.state is not State.COMPLETED:
         done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
         partitions = _by_partition(done)
         forget_markers(storage, plan.instant_time)

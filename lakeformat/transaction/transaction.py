@@ -25,6 +25,7 @@ from lakeformat.transaction.commit import CommitProtocol, OpenCommit
 from lakeformat.transaction.followers import Callbacks, FileIndexFollower, Follower, MetadataTableDropper, Published
 from lakeformat.transaction.heartbeat import alive
 from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.late_look import warn_of_writers
 from lakeformat.transaction.publish import Outcome, Publication
 from lakeformat.transaction.purpose import Purpose
 from lakeformat.transaction.result import WriteResult
@@ -63,6 +64,7 @@ class Transaction:
         Args:
             keeping: see `recover`.
         """
+        warn_of_writers(self.storage)
         with self.storage.lock(self.purpose.wait_seconds):
             self._check_version()
             recover(self.store, self.purpose.config, self.engine.clock, keeping=keeping)

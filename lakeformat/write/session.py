@@ -164,7 +164,9 @@ class WriteSession:
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
-        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads)
+        # Names of log files of layout 1 do not hold the instant: two writers would write over each other's.
+        mark = "0" if self.storage.has_lock else handles.instant_time[-9:]
+        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads, mark=mark)
 
         def one(at: int) -> Written | None:
             bucket, task = plan.buckets[at], first_task + at

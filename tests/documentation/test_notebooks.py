@@ -1,14 +1,16 @@
-"""The notebooks run from a fresh folder, and are stored without what they showed somebody once."""
+"""The notebooks run from a fresh folder, and are stored with what their code shows."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.helpers.pages import ROOT
+from tools.notebooks import DIGEST, code_digest, tidied
 
 NOTEBOOKS: Final = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
@@ -24,10 +26,28 @@ def test_there_is_one_for_each_audience_and_the_site_has_them() -> None:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
-def test_no_output_is_stored(notebook: Path) -> None:
+def test_what_its_code_shows_is_stored(notebook: Path) -> None:
+    text = notebook.read_text(encoding="utf-8")
+    document = json.loads(text)
+    assert document["metadata"][DIGEST] == code_digest(document), "run: python tools/notebooks.py"
     code = cells(notebook, "code")
-    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"]] == []
+    shown = [output for cell in code for output in cell["outputs"]]
+    kinds = {kind for output in shown for kind in output.get("data", {})}
+    assert {"image/png", "text/html"} <= kinds
+    assert [cell["id"] for cell in code if cell["execution_count"] is None] == []
+    assert [output["output_type"] for output in shown if output["output_type"] == "error"] == []
+    assert not re.search(r"/(root|home|work)/|Traceback", text)
     assert len(cells(notebook, "markdown")) >= len(code) // 2
+
+
+def test_the_digest_follows_the_code_and_outputs_are_tidied() -> None:
+    cell = {"cell_type": "code", "source": "1", "metadata": {"x": 1}, "outputs": [{"name": "stderr"}, {"text": "/a/b"}]}
+    document = {"cells": [cell], "metadata": {"kernelspec": {}, "widgets": {}}}
+    tidy = tidied(document, "/a")
+    assert tidy["cells"][0]["outputs"] == [{"text": "/tmp/b"}]  # noqa: S108  Shown, not opened.
+    assert tidy["metadata"] == {"kernelspec": {}, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
+    cell["source"] = "2"
+    assert code_digest(document) != tidy["metadata"][DIGEST]
 
 
 def test_the_cells_of_plain_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,15 @@ def test_the_readme_is_one_page() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def test_the_benchmarks_begin_with_the_figures_of_the_readme() -> None:
+    first, readme = (
+        re.findall(r"^\| ([^|]*[a-z][^|]*) \|(( [*\d.]+ \|){6})$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for page in (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
+    )
+    assert len(readme) == 5
+    assert [(step, figures.replace("*", "")) for step, figures, _ in first[:5]] == [row[:2] for row in readme]
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     lost = [
         f"{page.name}: {path}#{anchor}"

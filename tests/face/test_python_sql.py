@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import lakeformat
 from lakeformat import InvalidInputError, Table, UnsupportedTableError
+from lakeformat.config.resolve import resolve
+from lakeformat.write.decide.table_settings import create_table
 from tests.helpers import hudi_rs
+from tests.helpers.counting import CountingStorage
 from tests.helpers.sql_cases import FIRST, REFUSED, STATEMENTS, Held
 
 COLUMNS = {"id": "int64", "part": "string", "price": "float64", "ts": "int64"}
@@ -72,15 +77,15 @@ def test_rows_that_changed_since_are_a_conflict(table: Table) -> None:
     """The values were computed from a row that another writer changes before they are written."""
     other = lakeformat.open(table.engine.storage.location)
 
-    class Meddling(Table):
-        def to_arrow(self, *args: Any, **kwargs: Any) -> pa.Table:
-            rows = super().to_arrow(*args, **kwargs)
-            other.update({"price": 100.0}, where="id = 1")
-            return rows
+    def meddling() -> Iterator[pa.RecordBatch]:
+        other.update({"price": 100.0}, where="id = 1")
+        yield pa.record_batch({"id": [1], "more": [1.0]})
 
-    meddling = Meddling(table.engine.storage, table.options)
+    schema = pa.schema([("id", pa.int64()), ("more", pa.float64())])
+    source = pa.RecordBatchReader.from_batches(schema, meddling())
+    text = "update flights set price = price + s.more from s where s.id = flights.id"
     with pytest.raises(lakeformat.WriteConflictError):
-        lakeformat.sql("update flights set price = price + 1 where id = 1", flights=meddling)
+        lakeformat.sql(text, flights=table, s=source)
     assert held(table) == FIRST | {1: ("b", 100.0, 1)}
 
 
@@ -92,3 +97,122 @@ def test_procedures_and_what_is_none(table: Table) -> None:
         said("call run_clustring(table => '{t}')", table)
     with pytest.raises(InvalidInputError, match="rows and no table"):
         lakeformat.sql("delete from names where true", names=pa.table({"a": [1]}))
+
+
+def test_a_name_in_scope_is_not_looked_up_and_the_cure_is_said(table: Table) -> None:
+    flights = pa.table({"id": [1]})
+    with pytest.raises(lakeformat.TableNotFoundError, match=r'sql\("\.\.\.", flights=table\)'):
+        lakeformat.sql("select * from flights")
+    assert lakeformat.sql("select * from flights", flights=flights) == flights
+
+
+def test_a_path_is_named_in_any_quotes(table: Table) -> None:
+    path = table.engine.storage.location
+    for name in (f'lakehouse."{path}"', f"lakehouse.`{path}`", f"lakehouse.'{path}'", f'"{path}"', f"'{path}'"):
+        assert lakeformat.sql(f"select count(*) as n from {name}").to_pylist() == [{"n": 6}], name
+    lakeformat.sql(f'update "{path}" set price = -0.0::double where id = 2')
+    lakeformat.sql(f'delete from lakehouse."{path}" as f where f.id::double < 2')
+    lakeformat.sql(f"insert into lakehouse.\"{path}\" by name select 7 as id, 'a' as part")
+    assert held(table) == {at: FIRST[at] for at in (3, 4, 5)} | {2: ("a", 0.0, 1), 7: ("a", None, None)}
+
+
+def test_a_query_reads_the_columns_and_files_that_it_needs() -> None:
+    storage = CountingStorage()
+    schema = pa.schema([("id", pa.int64()), *((f"c{at}", pa.int64()) for at in range(20))])
+    table = Table(storage, resolve({"recordkey": "id", "name": "t"}))
+    create_table(table.engine.store, table.options, schema, table.engine.clock)
+    for start in (0, 20_000):
+        values = np.random.default_rng(start).permutation(np.arange(start, start + 20_000))
+        table.bulk_insert(pa.table([values] * 21, schema=schema))
+
+    def bytes_of(text: str) -> int:
+        before = storage.bytes_read
+        lakeformat.sql(text, t=table)
+        return storage.bytes_read - before
+
+    whole, some = bytes_of("select * from t"), bytes_of("select sum(c1) from t where c2 + c2 >= 0")
+    assert some * 4 < whole
+    assert bytes_of("select c1 from t where c2 = 7") < some * 0.7
+    assert bytes_of("select count(*) from t t1 natural join t t2") > whole
+
+
+MONTHS = pa.table(
+    {
+        "id": [1, 2, 3],
+        "ts": pa.array([1704031200, 1704052800, 1704078000], pa.timestamp("s")).cast(pa.timestamp("us", "UTC")),
+    }
+)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+@pytest.mark.parametrize(
+    "condition", ["ts < '2024-01-01'", "ts < '2024-01-01' and abs(id) > 0", "ts::date < '2024-01-01'"]
+)
+def test_a_delete_takes_the_rows_that_a_select_shows(zone: str, condition: str, tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", MONTHS.schema, record_key="id")
+    table.insert(MONTHS)
+    how = {"t": table, "time_zone": zone}
+    shown = lakeformat.sql(f"select id from t where {condition}", **how)["id"].to_pylist()
+    assert shown == [
+        at for at, hour in ((1, 14), (2, 20), (3, 27)) if hour < {"UTC": 24, "Asia/Tokyo": 15}.get(zone, 32)
+    ]
+    lakeformat.sql(f"delete from t where {condition}", **how)
+    assert table.to_arrow()["id"].to_pylist() == [each for each in (1, 2, 3) if each not in shown]
+
+
+UNFIT = {
+    "update {t} set ts = 1e30": "out of range",
+    "update {t} set ts = part": "'[ab]'",
+    "insert into {t} values (1, 'a', 'x', 1)": "'x'",
+    "update {t} set ts = cast((price + 1) * 1e30 as int)": "out of range",
+}
+
+
+@pytest.mark.parametrize("text", UNFIT)
+def test_values_that_do_not_fit_are_refused(text: str, table: Table) -> None:
+    with pytest.raises(InvalidInputError, match=UNFIT[text]):
+        said(text, table)
+    assert held(table) == FIRST
+
+
+def test_a_natural_join_joins_by_all_columns(tmp_path: Path) -> None:
+    rows = {name: pa.table({"id": [1, 2], "k": ["A", "A"], name: [10, 20]}) for name in "xy"}
+    tables = {}
+    for name, each in rows.items():
+        tables[name] = lakeformat.create(tmp_path / name, each.schema, record_key="id")
+        tables[name].insert(each)
+    found = lakeformat.sql("select k, x, y from a natural join b order by x", a=tables["x"], b=tables["y"])
+    assert found.to_pylist() == [{"k": "A", "x": 10, "y": 10}, {"k": "A", "x": 20, "y": 20}]
+
+
+def test_each_row_is_taken_by_one_clause(table: Table) -> None:
+    """A condition that is another each time it is asked is asked once."""
+    source = pa.table({"id": list(FIRST)})
+    lakeformat.sql(
+        "merge into flights t using s on t.id = s.id when matched and random() < 0.5 then update set price = 1, ts = 1 "
+        "when matched then update set price = 2, ts = 2",
+        flights=table,
+        s=source,
+    )
+    assert {(price, ts) for _, price, ts in held(table).values()} <= {(1.0, 1), (2.0, 2)}
+
+
+def test_a_key_that_is_there_twice_is_not_guessed(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", {"id": "int64", "x": "int64"}, record_key="id")
+    for x in (1, 2):
+        table.insert([{"id": 1, "x": x}])
+    before = table.to_arrow()
+    for text in ("update t set x = 5 where x + 0 = 2", "delete from t where x + 0 = 2"):
+        with pytest.raises(InvalidInputError, match="id=1 more than once"):
+            lakeformat.sql(text, t=table)
+    assert table.to_arrow() == before
+    assert lakeformat.sql("delete from t where x = 2", t=table).rows.deleted == 1
+    assert table.to_arrow().to_pylist() == [{"id": 1, "x": 1}]
+
+
+def test_a_commit_keeps_its_statement(table: Table) -> None:
+    text = "update {t} set price = 1 where id = 1 -- " + "x" * 600
+    said(text, table)
+    store = table.engine.store
+    kept = store.commit(store.load().commits[-1]).extra["lakeformat.statement"]
+    assert kept == text.replace("{t}", "flights")[:497] + "..."

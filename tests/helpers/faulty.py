@@ -15,9 +15,21 @@ from typing import Any, TypeVar
 
 from lakeformat.errors import StorageError
 from lakeformat.storage import FileInfo, LocalStorage
-from lakeformat.storage.port import OWN
+from lakeformat.storage.port import OWN, OutcomeUnknownError
 
-__all__ = ["Call", "CountingIds", "Crash", "Fault", "FaultyStorage", "Mode", "SteppingClock", "at", "once"]
+__all__ = [
+    "Call",
+    "CountingIds",
+    "Crash",
+    "Fault",
+    "FaultyStorage",
+    "HoldingStorage",
+    "Mode",
+    "SteppingClock",
+    "UnlockedStorage",
+    "at",
+    "once",
+]
 
 T = TypeVar("T")
 
@@ -229,6 +241,60 @@ class FaultyStorage:
             if mode is not None:
                 self._strike("lock", "")
             yield
+
+
+class UnlockedStorage(LocalStorage):
+    """A folder whose lock excludes nobody, as on an object store."""
+
+    has_lock = False
+
+    @contextmanager
+    def lock(self, timeout_seconds: float) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def hold(self, path: str) -> Iterator[None]:
+        yield
+
+    def is_held(self, path: str) -> bool:
+        return False
+
+
+class HoldingStorage(FaultyStorage):
+    """Keeps the files of some names back and answers nothing, until they are delivered.
+
+    Args:
+        holds: asked for each file that is to be made, by its path.
+        raises: what the caller gets instead of an answer.
+    """
+
+    def __init__(
+        self,
+        inner: LocalStorage,
+        holds: Callable[[str], object],
+        raises: type[BaseException] = OutcomeUnknownError,
+        meanwhile: Callable[[Call], object] | None = None,
+    ) -> None:
+        super().__init__(inner, meanwhile=meanwhile)
+        self.holds, self.raises = holds, raises
+        self.held: list[tuple[str, bytes]] = []
+
+    def create(self, path: str, data: bytes) -> None:
+        if not self.holds(path):
+            super().create(path, data)
+            return
+        self._enter("create", path, True)
+        self.held.append((path, data))
+        raise self.raises("no answer")
+
+    def deliver(self) -> set[str]:
+        """Hand on what was kept back, if there is none of the name. Returns the names that were free."""
+        free: set[str] = set()
+        for path, data in self.held:
+            with suppress(FileExistsError):
+                self.inner.create(path, data)
+                free.add(path)
+        return free
 
 
 class SteppingClock:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["PAGES", "ROOT", "Block", "blocks_of", "needs_spark", "run_page"]
+__all__ = ["PAGES", "ROOT", "Block", "blocks_of", "flights_of", "needs_spark", "run_page"]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,7 +78,7 @@ def run_page(page: Path, folder: Path, spark: Any = None) -> int:
     for block in blocks_of(page):
         text = re.sub(r"(?<![\w.])/(tmp|data)/", f"{folder}/", block.text)
         if block.kind == "prelude":
-            names.update(_flights(folder, spark if "spark" in text else None))
+            names.update(flights_of(folder, spark if "spark" in text else None))
         elif block.kind in {"python", "run"}:
             exec(compile("\n" * (block.line - 1) + text, str(page), "exec", dont_inherit=True), names)  # noqa: S102
         elif block.kind == "sh":
@@ -129,7 +129,7 @@ def _rows(first: int, last: int, updated_at: int) -> list[dict[str, Any]]:
     ]
 
 
-def _flights(folder: Path, spark: Any) -> dict[str, Any]:
+def flights_of(folder: Path, spark: Any) -> dict[str, Any]:
     old, new = (pa.Table.from_pylist(_rows(*of), SCHEMA) for of in ((0, 300, 1), (280, 320, 2)))
     marked = new.append_column("op", pa.array(["d" if at % 5 == 0 else "u" for at in range(new.num_rows)]))
     if spark is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock, Thread
 from typing import Any
@@ -22,16 +23,46 @@ _TURN = Lock()
 _APPLICATION = DomainDispatcherApplication(create_backend_app)
 
 
-def _one_at_a_time(environ: Any, start_response: Any) -> Iterable[bytes]:
-    """S3 decides between conditional writes; moto looks first and writes then, with nothing to keep others out."""
+class Network:
+    """What becomes of requests on their way.
+
+    Attributes:
+        loses: asked for each PUT by its path; those that it chooses are kept back, and answered as if the server were
+            too busy.
+        kept: how to deliver those requests after all.
+    """
+
+    def __init__(self) -> None:
+        self.loses: Callable[[str], bool] = lambda _: False
+        self.kept: list[Callable[[], str]] = []
+
+    def deliver(self) -> list[str]:
+        """Hand on what was kept back. Returns the statuses."""
+        kept, self.kept = self.kept, []
+        return [request() for request in kept]
+
+    def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
+        """S3 decides between conditional writes; moto looks first and writes then, with nothing to keep others out."""
+        if environ["REQUEST_METHOD"] == "PUT" and self.loses(environ["PATH_INFO"]):
+            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            self.kept.append(lambda: _answered({**environ, "wsgi.input": io.BytesIO(body)}))
+            start_response("503 Service Unavailable", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>InternalError</Code><Message>no answer</Message></Error>"]
+        with _TURN:
+            return list(_APPLICATION(environ, start_response))
+
+
+def _answered(environ: Any) -> str:
+    statuses: list[str] = []
     with _TURN:
-        return list(_APPLICATION(environ, start_response))
+        list(_APPLICATION(environ, lambda status, *_: statuses.append(status)))
+    return statuses[0].partition(" ")[0]
 
 
 @contextmanager
-def s3_server() -> Iterator[Mapping[str, Any]]:
+def s3_server(network: Network | None = None) -> Iterator[Mapping[str, Any]]:
     """Start a server on a free port; gives fsspec's ``storage_options`` for it."""
-    server = make_server("127.0.0.1", 0, _one_at_a_time, threaded=True)
+    server = make_server("127.0.0.1", 0, network or Network(), threaded=True)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     endpoint = f"http://127.0.0.1:{server.server_port}"

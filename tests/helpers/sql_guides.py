@@ -7,10 +7,11 @@ has marked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["DELTA", "HUDI", "Step", "play"]
+__all__ = ["DELTA", "HUDI", "Step", "for_duckdb", "play"]
 
 Rows = list[tuple[Any, ...]]
 
@@ -35,6 +36,18 @@ def play(steps: list[Step], run: Callable[[str], Rows], folder: str, number: int
             assert sorted(answer) == sorted(step.rows), step.text
         if step.marks:
             names["then"] = run("describe history hudi_table{n} limit 1".format(**names))[0][1]
+
+
+def for_duckdb(steps: list[Step]) -> list[Step]:
+    """The guide with the words of Spark's SQL that DuckDB does not have replaced by its own."""
+    changed = []
+    for step in steps:
+        text = re.sub(
+            r"SELECT col1 as id FROM VALUES ([\d,]+)", r"SELECT unnest([\1]) AS id", step.text, flags=re.IGNORECASE
+        )
+        text = text.replace("1.5D", "1.5").replace("UPDATE SET target.fare", "UPDATE SET fare")
+        changed.append(step._replace(text=text))
+    return changed
 
 
 _COLUMNS = "ts BIGINT, uuid STRING, rider STRING, driver STRING, fare DOUBLE, city STRING"

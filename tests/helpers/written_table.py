@@ -171,10 +171,6 @@ class WrittenTable(RuleBasedStateMachine):
         self.columns = dict(COLUMNS)
         self.model: Model = {}
         self.past: list[Entry] = []
-        #: Keys whose row is one of some: what log files remember of deleted rows is not the model's business.
-        self.unsure: dict[Key, list[Row | None]] = {}
-        #: Deleted rows whose ordering value log files may remember.
-        self.graves: Model = {}
         options = {
             "hoodie.write.table.version": self.kind.version,
             "table_type": "MERGE_ON_READ" if self.kind.is_merge_on_read else "COPY_ON_WRITE",
@@ -229,17 +225,11 @@ class WrittenTable(RuleBasedStateMachine):
     def apply(self, rows: Model, *, merge: bool) -> None:
         """Put rows in, or take them out where they are marked as deleted."""
         for key, row in rows.items():
-            stored, grave = self.model.get(key), self.graves.get(key)
+            stored = self.model.get(key)
             loses = merge and stored is not None and self.variant.ordering and not wins(stored, row)
-            deletes = bool(row.get("_hoodie_is_deleted"))
-            if self.remembers:
-                if (loses and deletes) or (grave is not None and not wins(grave, row)):
-                    self.unsure[key] = [stored, None if deletes else row]
-                if deletes and (grave is None or wins(grave, row)):
-                    self.graves[key] = row
             if loses:
                 continue
-            if deletes:
+            if row.get("_hoodie_is_deleted"):
                 self.model.pop(key, None)
             else:
                 self.model[key] = row
@@ -248,11 +238,6 @@ class WrittenTable(RuleBasedStateMachine):
     def plans(self) -> list[str]:
         """Instants of plans that wait."""
         return [instant.time for instant in self.table.snapshot().timeline.pending]
-
-    @property
-    def remembers(self) -> bool:
-        """Whether log files keep the ordering values of deleted rows."""
-        return self.kind.is_merge_on_read and self.variant.ordering
 
     def arrow(self, rows: list[Row]) -> pa.Table:
         return pa.Table.from_pylist(rows, pa.schema(self.columns))
@@ -276,14 +261,6 @@ class WrittenTable(RuleBasedStateMachine):
 
     def written(self, instant: str) -> None:
         """The table's newest state is that of this commit."""
-        if self.unsure:
-            found = self.read()
-            for key, choices in self.unsure.items():
-                assert found.get(key) in choices
-                self.model.pop(key, None)
-                if key in found:
-                    self.model[key] = found[key]
-            self.unsure = {}
         self.passed(Entry(instant, dict(self.model), dict(self.columns)))
 
     def passed(self, entry: Entry) -> None:
@@ -336,7 +313,7 @@ class WrittenTable(RuleBasedStateMachine):
         rows = self.rows(batch)
 
         def then() -> None:
-            self.model, self.graves = {}, {}
+            self.model = {}
             self.apply(self.combined(rows), merge=False)
 
         self.write(lambda: self.table.overwrite(self.arrow(rows)), then)

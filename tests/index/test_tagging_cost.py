@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,51 +17,9 @@ from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import MemoryStorage
 from tests.helpers.base_files import POOL, write_file
+from tests.helpers.counting import CountingStorage
 
 FILES, ROWS, KEYS = 1_000, 1_000, 100_000
-
-
-class CountingStorage(MemoryStorage):
-    """Counts the bytes that are read through opened files."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes_read = 0
-
-    @contextmanager
-    def open_input(self, path: str) -> Iterator[Any]:
-        with super().open_input(path) as source:
-            yield pa.PythonFile(_Counted(source, self), "r")
-
-
-class _Counted:
-    closed = False
-
-    def __init__(self, source: Any, storage: CountingStorage) -> None:
-        self._source, self._storage = source, storage
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._source.read(size)
-        self._storage.bytes_read += len(data)
-        return data
-
-    def seek(self, to: int, whence: int = 0) -> int:
-        return int(self._source.seek(to, whence))
-
-    def tell(self) -> int:
-        return int(self._source.tell())
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def flush(self) -> None:
-        """Nothing is ever written."""
-
-    def close(self) -> None:
-        """The storage closes what it opened."""
 
 
 def key_column_bytes(storage: MemoryStorage, files: Sequence[BaseFile]) -> tuple[int, int]:

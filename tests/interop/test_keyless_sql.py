@@ -50,15 +50,15 @@ def test_sql_changes_rows_that_have_no_key(version: int, kind: str, hudi: Hudi, 
     del model[1], model[4]
     check(hudi, path, model)
 
-    values = "(2L, 'm', 20.0D, 'a'), (3L, 'm', 30.0D, 'b'), (9L, 'm', 90.0D, 'b')"
-    source = f"(select * from values {values} as v(id, name, x, p))"
+    values = "(2, 'm', 20.0, 'a'), (3, 'm', 30.0, 'b'), (9, 'm', 90.0, 'b')"
+    source = f"(select * from (values {values}) as v(id, name, x, p))"
     lakeformat.sql(
         f"merge into {target} t using {source} s on t.id = s.id when matched and t.p = 'b' then delete "
         "when matched then update set x = s.x when not matched then insert *"
     )
     del model[3]
     model |= {2: (2, "n2", 20.0, "a"), 9: (9, "m", 90.0, "b")}
-    lakeformat.sql(f"insert into {target} values (10L, 'i', 1.5D, 'c')")
+    lakeformat.sql(f"insert into {target} values (10, 'i', 1.5, 'c')")
     model[10] = (10, "i", 1.5, "c")
     check(hudi, path, model)
 

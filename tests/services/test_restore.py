@@ -155,7 +155,7 @@ def test_index_changes_and_batches_are_right_at_once(tmp_path: Path) -> None:
 def test_a_reader_of_before_is_told(table: lakeformat.Table) -> None:
     batches = table.to_batches()
     table.rollback()
-    with pytest.raises(CorruptTableError, match="vanished while it was read; read again"):
+    with pytest.raises(CorruptTableError, match="taken back by a rollback or restore while it was read; read"):
         list(batches)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from tests.helpers.lakehouse import FLIGHTS, Refusal, commits, contents, flights, refusal, write
@@ -91,3 +92,18 @@ def test_no_path(spark: SparkSession) -> None:
     assert refusal(reader.load) == no_catalog
     assert refusal(lambda: reader.schema("id long").load().collect()) == NO_PATH
     assert refusal(writer.mode("append").save) == NO_PATH
+
+
+def test_a_view_without_meta_columns_is_written_by_position(spark: SparkSession, table: Path, tmp_path: Path) -> None:
+    write(flights(spark, ROWS), tmp_path / "t")
+    spark.sql(f"create temporary view whole using lakehouse options (path '{tmp_path / 't'}')")
+    spark.sql(f"create temporary view own using lakehouse options (path '{tmp_path / 't'}', meta_columns 'false')")
+    assert spark.table("own").columns == spark.table("source").columns
+    more = flights(spark, [(3, "c", 1, 2.5)])
+    with pytest.raises(AnalysisException, match="NOT_ENOUGH_DATA_COLUMNS"):
+        more.write.insertInto("whole")
+    more.write.insertInto("own")
+    spark.sql("insert into own values (4, 'd', 1, 3.5)")
+    assert [row[0] for row in contents(spark, tmp_path / "t")] == [1, 2, 3, 4]
+    for name in ("whole", "own"):
+        spark.catalog.dropTempView(name)

@@ -66,6 +66,16 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
     return spark.sql(f"create table never_made using lakehouse options (path '{path}')")
 
 
+#: What jobs that were written for Hudi's own source ask for.
+OLD_JOB = {
+    "hoodie.schema.on.read.enable": "true",
+    "hoodie.clustering.async.enabled": "true",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.upsert.shuffle.parallelism": "200",
+}
+
+
 @pytest.mark.parametrize(
     ("act", "error", "text"),
     [
@@ -90,6 +100,9 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
         (writing(operation="upsrt"), "InvalidOptionError", r"option operation='upsrt' is not valid: write one of .*"),
         (writing(partitionby="part"), "InvalidOptionError", r".*'partitionby'; did you mean 'partition_by'.*"),
         (writing(precombine="x"), "InvalidOptionError", r"options .* mean the same and differ; give one of them"),
+        (writing(**OLD_JOB, key="id"), "InvalidOptionError",
+         r"(?=.*schema\.on\.read)(?=.*clustering\.async)(?=.*lock\.provider)(?=.*concurrency\.mode)"
+         r"5 options are refused: \(1\) .*(?='key'; did you mean 'record_key'\?).*: lakeformat options check"),
         (writing("overwrite", operation="delete"), "InvalidOptionError", r".*contradict each other; use mode append"),
         (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*contradicts .false.*fixed at.*"),
         (writing_rows("id", "ts", "x"), "SchemaMismatchError", r".*no column 'part'.*"),

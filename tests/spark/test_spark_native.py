@@ -74,7 +74,7 @@ def test_conditions_select_the_rows_that_plain_python_selects(spark: SparkSessio
     wanted, frames = {}, []
     for at, text in enumerate(CONDITIONS):
         try:
-            wanted[text] = sorted(table.to_arrow(["id"], text)["id"].to_pylist())
+            wanted[text] = sorted(table.to_arrow(["id"], text, time_zone="Asia/Kathmandu")["id"].to_pylist())
         except InvalidInputError:
             with pytest.raises(InvalidInputError):
                 scanned.toDF(where=text)

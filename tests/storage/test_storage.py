@@ -199,6 +199,19 @@ class TestLocalStorage(StorageContract):
                 entered = True
         assert entered
 
+    def test_errors_name_the_table(self, storage: LocalStorage) -> None:
+        storage.create("file", b"")
+        storage.create(".hoodie/.lakeformat", b"")
+        calls: dict[str, Callable[[], object]] = {
+            "cannot create file/y/x in": lambda: storage.create("file/y/x", b"1"),
+            "cannot write file/y/x in": lambda: stream(storage, "file/y/x", b"1"),
+            "cannot touch file/y/x in": lambda: storage.touch("file/y/x"),
+            "cannot lock .hoodie/.lakeformat/lock in": lambda: storage.lock(0).__enter__(),
+        }
+        for said, call in calls.items():
+            with pytest.raises(StorageError, match=f"{said} {storage.root}: "):
+                call()
+
     def test_data_files_are_flushed_when_asked(self, tmp_path: Path) -> None:
         storage = LocalStorage(str(tmp_path / "synced"), sync=True)
         stream(storage, "p/x", b"data")

@@ -67,3 +67,14 @@ def test_a_type_that_delete_blocks_cannot_hold_is_refused_at_creation(stored: pa
     lakeformat.create(
         tmp_path / "last", schema, table_type="MERGE_ON_READ", merge_mode="COMMIT_TIME_ORDERING", **settings
     )
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_late_delete_of_the_first_day_loses(kind: str, tmp_path: Path) -> None:
+    """Delete blocks hold 1970-01-01 as the int 0, which readers take for "delete whatever is there"."""
+    schema = pa.schema({"id": pa.int64(), "at": pa.date32(), "_hoodie_is_deleted": pa.bool_()})
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", ordering="at", table_type=kind)
+    days = [dt.date(1970, 1, 5), dt.date(1969, 1, 5), dt.date(1970, 1, 1)]
+    table.upsert(pa.table([[1, 2, 3], days, [False] * 3], schema=schema))
+    table.upsert(pa.table([[1, 2, 3], [dt.date(1970, 1, 1)] * 3, [True] * 3], schema=schema))
+    assert table.to_arrow(columns=["id"])["id"].to_pylist() == [1]

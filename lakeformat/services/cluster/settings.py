@@ -96,7 +96,8 @@ class Ordering:
 
     def top_columns(self, schema: pa.Schema) -> list[str]:
         """The columns that it looks into."""
-        return [*dict.fromkeys(n if n in schema.names else n.partition(".")[0] for n in self.columns)]
+        known = set(schema.names)
+        return [*dict.fromkeys(n if n in known else n.partition(".")[0] for n in self.columns)]
 
     def keys(self, rows: pa.Table) -> pa.Table:
         """These columns, without dictionaries."""

@@ -132,8 +132,9 @@ class GroupSource:
                     yield conform(batch, wanted)
         elif (file := one.piece.base) is not None:
             with open_base(self.storage, file) as stored, open_parquet(stored, file.path) as parquet:
-                present = [name for name in wanted.names if name in parquet.schema_arrow.names]
-                for batch in row_batches(parquet, file.path, rows, columns=present):
+                present = set(parquet.schema_arrow.names)
+                columns = [name for name in wanted.names if name in present]
+                for batch in row_batches(parquet, file.path, rows, columns=columns):
                     yield conform(batch, wanted)
 
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:

@@ -12,6 +12,7 @@ from lakeformat.config.compaction_options import (
     DAYS,
     LOG_COUNT,
     LOG_SIZE,
+    OUTGROWN,
     PARTITION_PATTERN,
     STRATEGY,
     TARGET_IO,
@@ -23,6 +24,8 @@ from lakeformat.model.files import FileGroupId, FileSlice
 __all__ = ["PlanLimits", "plan_compaction"]
 
 _MEGABYTE: Final = 1 << 20
+#: Bytes of log files that are large, if the base file has not more.
+_LARGE_LOG_BYTES: Final = 64 << 20
 _LOG_FILES: Final = "TOTAL_LOG_FILES"
 _LOG_BYTES: Final = "TOTAL_LOG_FILES_SIZE"
 _IO: Final = "TOTAL_IO_MB"
@@ -77,7 +80,7 @@ def plan_compaction(
     """
     operations = [_operation(each, limits) for each in slices if each.logs and each.group not in closed]
     chosen = _STRATEGIES[limits.strategy](operations, limits)
-    return CompactionPlan(tuple(chosen)) if chosen else None
+    return CompactionPlan(tuple(chosen), limits.strategy == OUTGROWN) if chosen else None
 
 
 def _operation(piece: FileSlice, limits: PlanLimits) -> CompactionOperation:
@@ -131,6 +134,27 @@ def _by_number(operations: _Operations, limits: PlanLimits) -> _Operations:
     return _within_target(sorted(many, key=lambda each: -each.metrics[_LOG_FILES]), limits)
 
 
+def _outgrown(operations: _Operations, limits: PlanLimits) -> _Operations:
+    """Choose slices whose log files are many or large, and then those with half as many: they would follow soon."""
+    if not any(_has_many(each, limits.least_log_files) or _has_large(each) for each in operations):
+        return ()
+    chosen = (each for each in operations if _has_many(each, -(-limits.least_log_files // 2)) or _has_large(each))
+    return _within_target(
+        sorted(chosen, key=lambda each: (-each.metrics[_LOG_FILES], -each.metrics[_LOG_BYTES])), limits
+    )
+
+
+def _has_many(operation: CompactionOperation, least: int) -> bool:
+    return operation.metrics[_LOG_FILES] >= least
+
+
+def _has_large(operation: CompactionOperation) -> bool:
+    """Tell whether the log files are larger than the base file, and not small."""
+    logs = operation.metrics[_LOG_BYTES]
+    written = operation.metrics["TOTAL_IO_WRITE_MB"] * _MEGABYTE if operation.base_name else 0.0
+    return logs >= max(written, _LARGE_LOG_BYTES)
+
+
 def _of_newest_days(operations: _Operations, limits: PlanLimits) -> _Operations:
     days = sorted({_day(each) for each in operations}, reverse=True)[: limits.days]
     chosen = (each for each in operations if _day(each) in days)
@@ -176,4 +200,5 @@ _STRATEGIES: Final[Mapping[str, _Strategy]] = {
     "BoundedPartitionAwareCompactionStrategy": _since_days,
     "UnBoundedPartitionAwareCompactionStrategy": _before_days,
     "PartitionRegexBasedCompactionStrategy": _matching,
+    OUTGROWN: _outgrown,
 }

@@ -9,6 +9,7 @@ from typing import Final
 
 from lakeformat.codec.log_envelope import blocks_of
 from lakeformat.errors import CorruptTableError, LakeformatError
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.services.doctor.findings import Finding, Kind
@@ -36,6 +37,8 @@ _APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
 #: Of the deltacommits by which it was made from a listing.
 _MADE: Final = "0000"
 _BACK: Final = "restore it from a copy"
+#: Archived commits that are held against those of the timeline.
+_NEWEST: Final = 100
 #: What recovery sees to, whoever began it.
 _RECOVERED: Final = COMMIT_ACTIONS | {Action.ROLLBACK, Action.SAVEPOINT}
 #: What other verbs finish.
@@ -63,17 +66,18 @@ def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
             yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), str(error))
 
 
-def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str]]:
-    """What of the archive cannot be read, and the times of the commits in it, as far as they can."""
+def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[tuple[Instant, CommitMetadata]]]:
+    """What of the archive cannot be read, the times of the commits in it, as far as they can, and the newest ones."""
     folder = store.config().archive_folder
     found: list[Finding] = []
     times: frozenset[str] = frozenset()
+    newest: list[tuple[Instant, CommitMetadata]] = []
     try:
         archived = store.archived()
         commits = archived.completed_in("")
         times = frozenset(commit.time for commit in commits)
-        for _ in archived.commits(commits):
-            pass
+        since = min(sorted(times)[-_NEWEST:], default="")
+        newest += (each for each in archived.commits(commits) if each[0].time >= since)
         if store.layout.tells_completion and (damage := version_damage(store.storage, folder)):
             cure = f"{_BACK}, or let archive() write it anew: it {damage}"
             found.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
@@ -86,7 +90,7 @@ def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str]]:
             if lost or not entry.size_bytes:
                 cure = f"{_BACK}; readers pass over what is no block, and the instants in it"
                 found.append(Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost))
-    return found, times
+    return found, times, newest
 
 
 def _whole_blocks(storage: Storage, entry: FileInfo) -> int:

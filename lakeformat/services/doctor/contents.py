@@ -136,11 +136,11 @@ def _is_outside(told: tuple[bytes | None, bytes | None], seen: KeyRange) -> bool
 
 def _compare(parquet: OpenParquet, group: int, batch: pa.RecordBatch, lies: dict[str, int]) -> None:
     """Count the values that the row group's statistics leave out, by column."""
-    row_group = parquet.metadata.row_group(group)
+    row_group, read = parquet.metadata.row_group(group), set(batch.schema.names)
     for at in range(row_group.num_columns):
         chunk = row_group.column(at)
         name = chunk.path_in_schema
-        if name not in batch.schema.names or batch.schema.field(name).type not in _COMPARED:
+        if name not in read or batch.schema.field(name).type not in _COMPARED:
             continue
         told = chunk.statistics
         if told is None or not told.has_min_max:

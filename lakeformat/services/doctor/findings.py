@@ -39,6 +39,7 @@ class Kind(Enum):
     FOREIGN_FOLDER = "folder inside a partition"
     NO_PARTITION_FILE = "folder is not marked as a partition"
     SAVEPOINT = "savepoint names a file that is gone"
+    LOST_WRITE = "rows are hidden by a commit that did not read them"
 
     @property
     def is_duplicate(self) -> bool:

@@ -17,7 +17,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.model.files import FileGroupId, FileSlice, join_path
 from lakeformat.model.instant import Action, State
 from lakeformat.model.table_config import TableConfig, TableType
-from lakeformat.services.doctor import around, index, plan
+from lakeformat.services.doctor import around, index, plan, races
 from lakeformat.services.doctor.contents import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.storage.port import own_path
@@ -28,6 +28,7 @@ from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.slices import slices_of
 from lakeformat.table_state.snapshot import Names, Snapshot, log_positions, table_schema
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
 from lakeformat.transaction.metadata_table import drop_metadata_table
 from lakeformat.transaction.rollback import recover
@@ -47,6 +48,7 @@ class _Looked:
     timeline: Timeline
     found: tuple[Finding, ...]
     facts: plan.Facts | None = None
+    lost: tuple[LostWrite, ...] = ()
 
 
 class DoctorSession:
@@ -64,6 +66,8 @@ class DoctorSession:
         """
         looked = self._look()
         found = list(looked.found)
+        if looked.facts is not None:
+            found += races.hidden_writes(looked.lost, looked.facts.listing, self.storage if contents else None)
         if looked.facts is not None and contents:
             found += self._contents(looked, looked.facts)
             found += self._lying(found)
@@ -125,7 +129,7 @@ class DoctorSession:
         config = self.store.config()
         config.check_readable(self.storage.location)
         timeline = self.store.load()
-        torn, archived = around.archive(self.store)
+        torn, archived, newest = around.archive(self.store)
         found = [*around.instants(self.store, timeline), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in found):
             return _Looked(config, timeline, tuple(found))  # Whose files are whose nobody can tell.
@@ -133,6 +137,7 @@ class DoctorSession:
         saved = self._saved(timeline)
         found += plan.incomplete(facts, lambda path: self.storage.info(path) is not None)
         found += plan.miscounted(facts)
+        lost = races.lost_of_table(self.store, timeline, [*newest, *facts.commits])
         found += plan.orphans(facts)
         found += plan.gaps(facts)
         if not torn:
@@ -143,7 +148,7 @@ class DoctorSession:
         found += index.other_files(self.engine, frozenset(each.base for each in facts.slices if each.base))
         found += around.metadata_table(self.store, timeline)
         found += around.foreign_folders(self.storage)
-        return _Looked(config, timeline, tuple(found), facts)
+        return _Looked(config, timeline, tuple(found), facts, tuple(lost))
 
     def _saved(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
         done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)

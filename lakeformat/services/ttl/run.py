@@ -108,10 +108,11 @@ class ExpireSession:
         options = self.options.with_values(**{_OPERATION: "delete_partition", _PARTITIONS_TO_DELETE: named})
         job = plan_job(self.engine.store, snapshot, options, pa.schema([]), self.engine.ids)
         still: tuple[ExpiredPartition, ...] = ()
+        before = frozenset(named)
 
         def chosen(now: Snapshot) -> frozenset[str]:
             nonlocal still
-            still = tuple(each for each in self._found(now)[0] if each.path in named)
+            still = tuple(each for each in self._found(now)[0] if each.path in before)
             return frozenset(each.path for each in still)
 
         result = WriteSession(self.engine, job).run_delete_partitions(chosen, 0)

@@ -81,11 +81,11 @@ def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array
 
 def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table:
     """The table with three more columns for each path, four for one of floats."""
+    more: dict[str, pa.Array] = {}
     for path, of in bounds.items():
-        for kind, values in zip(KINDS, _parts(of), strict=True):
-            if values is not None:
-                table = table.append_column(f"{kind}{path}", values)
-    return table
+        more |= {f"{kind}{path}": part for kind, part in zip(KINDS, _parts(of), strict=True) if part is not None}
+    schema = pa.schema([*table.schema, *(pa.field(name, part.type) for name, part in more.items())])
+    return pa.Table.from_arrays([*table.columns, *more.values()], schema=schema)
 
 
 def indexed_paths(names: Iterable[str]) -> list[str]:
@@ -100,8 +100,9 @@ def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dic
         columns: paths; those the table has not, or the schema not as a leaf, are left out.
     """
     found: dict[str, ColumnBounds] = {}
+    known = set(table.column_names)
     for path in columns:
-        if f"{NULLS}{path}" not in table.column_names:
+        if f"{NULLS}{path}" not in known:
             continue
         wanted = _leaf(path, schema)
         if wanted is None:
@@ -117,7 +118,7 @@ def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dic
 
 def _nan_counts(table: pa.Table, path: str, nulls: pa.Array) -> pa.Array:
     """NaN counts of a column of floats: none where it held whole numbers still, unknown where nobody counted."""
-    if f"{NANS}{path}" in table.column_names:
+    if table.schema.get_field_index(f"{NANS}{path}") >= 0:
         return table.column(f"{NANS}{path}").combine_chunks().cast(pa.int64())
     was_float = pa.types.is_floating(table.schema.field(f"{LOW}{path}").type)
     nothing = pa.scalar(None, pa.int64())

@@ -144,7 +144,8 @@ def write_file(storage: Storage, kind: str, instant_time: str, table: pa.Table, 
     sink = pa.BufferOutputStream()
     text = json.dumps({"format": _FORMAT, **facts}, separators=(",", ":"), sort_keys=True)
     whole = table.replace_schema_metadata({_FACTS: text})
-    dictionaries = [name for name in ("partition_path", "instant_time") if name in whole.column_names]
+    known = set(whole.column_names)
+    dictionaries = [name for name in ("partition_path", "instant_time") if name in known]
     pq.write_table(whole, sink, compression="zstd", use_dictionary=dictionaries, write_statistics=False)
     data = sink.getvalue()
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()

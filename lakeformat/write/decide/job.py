@@ -156,8 +156,9 @@ class WriteJob:
 
 def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     """Replacing all rows may bring any columns, if none keeps its name and changes its type."""
+    stored = set(table.names)
     for field in incoming:
-        if field.name in table.names:
+        if field.name in stored:
             evolve(pa.schema([table.field(field.name)]), pa.schema([field]), fill_missing=True)
     return incoming
 
@@ -277,7 +278,7 @@ def plan_job(
     if keys.generated:
         _check_keyless(operation, options, store.storage.location)
     delete = operation.removes
-    has_partitions = all(f.name.partition(".")[0] in rows.names for f in keys.partition_fields)
+    has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)
     schema = _schema_of(snapshot, operation, rows, keys)
     rule = MergeRule() if delete else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
     if rule.ordering:

@@ -55,17 +55,18 @@ def merge_rule(
 
 def _written(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) -> frozenset[str]:
     """The columns to write. The ordering column is one of them, or an older row could win later."""
+    known = frozenset(rows.names)
     if partial == ("*",):
-        return frozenset(rows.names)
+        return known
     for name in partial:
-        if name not in rows.names:
+        if name not in known:
             raise SchemaMismatchError(
                 f"the input has no column {name!r}{nearest(name, rows.names)}, which {_PARTIAL} names; add it to the "
                 "rows, or take it off the option"
             )
     if ordering is None:
         return frozenset(partial)
-    return frozenset({*partial, ordering if ordering in rows.names else ordering.partition(".")[0]})
+    return frozenset({*partial, ordering if ordering in known else ordering.partition(".")[0]})
 
 
 def upsert_options(

@@ -275,11 +275,12 @@ def _to_delete(
 
 
 def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -> pa.Array:
-    """Return the ordering values of some rows."""
+    """Return the ordering values of some rows, dates as the numbers that delete blocks hold."""
     ordering = settings.rule.ordering
     assert ordering is not None  # noqa: S101  The caller's.
     top = ordering if ordering in incoming.rows.schema.names else ordering.partition(".")[0]
-    return field_column(incoming.taken(rows, [top]), ordering, "ordering").combine_chunks()
+    values = field_column(incoming.taken(rows, [top]), ordering, "ordering").combine_chunks()
+    return values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
 
 
 def _column(incoming: Incoming, name: str, bucket: Bucket) -> pa.ChunkedArray:

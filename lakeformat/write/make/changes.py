@@ -200,7 +200,8 @@ def _is_outlived(storage: Storage, place: LogPlace, rows: pa.Table, settings: Ha
         if isinstance(part, LogDeletes):
             before = part.ordering[0] if part.ordering else None
         else:
-            before = field_column(part.rows, ordering, "ordering") if known[1] in part.rows.column_names else None
+            says_order = part.rows.schema.get_field_index(known[1]) >= 0
+            before = field_column(part.rows, ordering, "ordering") if says_order else None
         if before is not None and _any_wins(before, at, rows, ordering):
             return True
     if not found or ordering is None or place.piece.base is None:

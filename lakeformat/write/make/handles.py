@@ -62,6 +62,7 @@ class HandleSettings:
         delete: the rows are keys to delete.
         folder: where files are written instead of their partitions, for whoever moves them there; None for there.
         write_token: part of the files' names, of this attempt alone; None for one made from the bucket's number.
+        mark: digits in that made one, which no other writer of the same log file has; "0" if the lock sees to that.
         idle_cores: there are fewer buckets than cores, so a merge may decode on one while it encodes on another.
         merger: makes what changes the rows of base files; None for upserts and deletes by key.
         ordering: the column by which readers of log files choose between versions; None if they take the last one.
@@ -75,6 +76,7 @@ class HandleSettings:
     delete: bool
     folder: str | None = None
     write_token: str | None = None
+    mark: str = "0"
     idle_cores: bool = False
     merger: Callable[[Bucket, pa.Table, int, HandleSettings], Merger] | None = None
     ordering: str | None = None
@@ -102,7 +104,7 @@ class HandleSettings:
 
     def token(self, task: int) -> str:
         """The write token in the name of a bucket's file."""
-        return self.write_token or f"{task}-0-0"
+        return self.write_token or f"{task}-{self.mark}-0"
 
     def written_to(self, bucket: Bucket, name: BaseFileName | LogFileName) -> str:
         """Where the file is put."""
@@ -281,9 +283,10 @@ class KeyMerger:
             return taken.drop_columns(kept), np.zeros(taken.num_rows, bool)
         stored = table.select(names).filter(pa.array(replaced))
         made, unwanted = rule.made(stored, taken.select(names), stored_is_newer)
-        for field in made.schema:
-            taken = taken.set_column(taken.schema.get_field_index(field.name), field, made.column(field.name))
-        return taken, unwanted
+        known = set(made.schema.names)
+        fields = [(made if field.name in known else taken).schema.field(field.name) for field in taken.schema]
+        arrays = [(made if field.name in known else taken).column(field.name) for field in fields]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), unwanted
 
     def _seen_again(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these incoming rows have met a stored row before: a key that inserts wrote more than once."""

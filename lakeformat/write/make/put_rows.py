@@ -25,14 +25,14 @@ def put_rows(
         table: one chunk a column.
         instant: the commit time of the new rows.
     """
-    where = pa.array(mask)
+    where, given = pa.array(mask), set(rows.schema.names)
     columns = []
     for field in table.schema:
         old = table.column(field.name).chunk(0)  # The table is one record batch.
         if field.name == COMMIT_TIME:
             columns.append(_stamp(old, mask, instant))
             continue
-        if field.name == RECORD_KEY or field.name not in rows.schema.names:  # Keys that matched are equal.
+        if field.name == RECORD_KEY or field.name not in given:  # Keys that matched are equal.
             columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()

@@ -202,7 +202,7 @@ def _may_delete_late(job: WriteJob) -> bool:
     if ordering not in columns.names:
         return True  # A field of a struct.
     field = columns.field(ordering)
-    return bool(field.nullable or field.type == pa.int32())
+    return bool(field.nullable or field.type in {pa.int32(), pa.date32()})  # A date is stored as an int.
 
 
 def _open_files(

@@ -179,8 +179,9 @@ def _replaced(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettin
     place = np.arange(rows.num_rows)
     place[at] = rows.num_rows + np.arange(len(at))
     merged = gather(pa.concat_tables([whole, made]), place)
+    beside = set(rows.schema.names).difference(schema.names)
     for name in (PARTITION_PATH, IS_DELETED, RECORD_KEY):
-        if name in rows.schema.names and name not in schema.names:
+        if name in beside:
             merged = merged.add_column(0, rows.schema.field(name), rows.column(name))
     return merged
 

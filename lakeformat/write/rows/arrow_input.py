@@ -120,8 +120,9 @@ def fitted(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.RecordBatc
     """
     table = table if table is not None else pa.schema([])
     fields: list[pa.Field] = []
-    for field in without_index(rows.schema, table.names):
-        kind = table.field(field.name).type if field.name in table.names else None
+    known = set(table.names)
+    for field in without_index(rows.schema, known):
+        kind = table.field(field.name).type if field.name in known else None
         if pa.types.is_null(field.type) and kind is None:
             _LOG.warning("column %r is null in all rows and not in the table; it is left out", field.name)
         else:

@@ -68,7 +68,8 @@ def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | Non
     _check_values(rows)
     keys = record_keys(rows, settings.keys) if generated is None else generated
     keys = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
-    kept = conform(rows.select([n for n in settings.schema.names if n in rows.schema.names]), settings.schema)
+    given = set(rows.schema.names)
+    kept = conform(rows.select([name for name in settings.schema.names if name in given]), settings.schema)
     _check_nulls(kept)
     if settings.marker:
         kept = settings.marker.flagged(kept)
@@ -91,8 +92,9 @@ def _check_columns(schema: pa.Schema, settings: PrepareSettings) -> None:
         needed += [("partition", field.name) for field in settings.keys.partition_fields]
     if settings.rule.ordering:
         needed.append(("ordering", settings.rule.ordering))
+    given = set(schema.names)
     for role, name in needed:
-        if name.partition(".")[0] not in schema.names and name not in schema.names:
+        if name.partition(".")[0] not in given and name not in given:
             raise SchemaMismatchError(
                 f"the input has no {role} column {name!r}{nearest(name, schema.names)}; add it to the rows"
             )

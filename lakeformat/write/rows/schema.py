@@ -46,9 +46,10 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
     ]
     seen: dict[str, str] = {}
     for field in kept:
-        other = seen.setdefault(field.name.lower(), field.name)
-        if other != field.name or sum(f.name == field.name for f in kept) > 1:
-            raise SchemaMismatchError(f"columns {other!r} and {field.name!r} have one name; rename one of them")
+        lowered = field.name.lower()
+        if lowered in seen:
+            raise SchemaMismatchError(f"columns {seen[lowered]!r} and {field.name!r} have one name; rename one of them")
+        seen[lowered] = field.name
     return optional_within(storage_schema(pa.schema([pa.field(f.name, f.type) for f in kept])))
 
 

@@ -31,8 +31,9 @@ def slice_batches(
             yield from row_batches(parquet, piece.base.path, most_rows, columns=names)
         return
     stored = snapshot.columns(storage.location)
-    meta = [pa.field(name, pa.string()) for name in META_COLUMNS if name not in columns.names]
-    others = [field for field in stored if field.name not in columns.names]
+    asked = set(columns.names)
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS if name not in asked]
+    others = [field for field in stored if field.name not in asked]
     table = pa.schema([*meta, *columns, *others])
     yield from read_slice(
         storage,

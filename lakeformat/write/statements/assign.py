@@ -102,8 +102,8 @@ def settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field:
     Raises:
         SchemaMismatchError: there is none, or it is a key, partition or meta column.
     """
-    lower = str(name).lower()
-    found = [field for field in schema if field.name.lower() == lower]
+    lower, at = str(name).lower(), schema.get_field_index(str(name))
+    found = [schema.field(at)] if at >= 0 else [field for field in schema if field.name.lower() == lower]
     if lower in META_COLUMNS:
         raise SchemaMismatchError(f"meta column {name!r} cannot be set; it is the table's own")
     if not found:

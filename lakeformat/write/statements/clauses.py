@@ -145,13 +145,14 @@ class Merge:
 
 
 def bind_clauses(
-    clauses: Sequence[Clause], source: pa.Schema, table: pa.Schema, config: TableConfig
+    clauses: Sequence[Clause], source: pa.Schema, table: pa.Schema, config: TableConfig, time_zone: str = "UTC"
 ) -> tuple[BoundClause, ...]:
     """Check clauses against both sides.
 
     Args:
         source: the source's columns, those of the table's names with the table's types.
         table: the table's columns.
+        time_zone: of texts and naive times in conditions.
 
     Raises:
         InvalidInputError: no clause at all, one that is never reached, or a condition that cannot be answered.
@@ -175,7 +176,7 @@ def bind_clauses(
         if clause.where is None:
             closed[inserts] = clause.kind
         seen = {"source": sides["source"]} if inserts else sides
-        where = Always(True) if clause.where is None else _condition(clause.where, seen, sides)
+        where = Always(True) if clause.where is None else _condition(clause.where, seen, sides, time_zone)
         assigned = _assignments(clause, source, table, config) if clause.kind is Kind.UPDATE else ()
         bound.append(BoundClause(clause.kind, where, assigned))
     return tuple(bound)
@@ -200,14 +201,15 @@ def looked_at(clauses: Collection[BoundClause], side: str, every: Sequence[str])
 
 
 def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: TableConfig) -> tuple[Assignment, ...]:
-    columns = clause.columns
+    columns, given = clause.columns, set(source.names)
     if isinstance(columns, Mapping):
         return plan_assignments(columns, table, config)
     if isinstance(columns, str):
         columns = [columns]
     if columns is None:
         fixed = {name.partition(".")[0] for name in (*config.record_fields, *config.partition_fields)}
-        columns = [n for n in source.names if n in table.names and n not in {*fixed, IS_DELETED}]
+        free = set(table.names).difference(fixed, {IS_DELETED})
+        columns = [name for name in source.names if name in free]
         if not columns:
             raise SchemaMismatchError(
                 "the source has no column to update with, only keys and partitions; name columns, or give "
@@ -216,7 +218,7 @@ def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: Ta
     found: dict[str, Assignment] = {}
     for name in columns:
         column = settable(name, table, config)
-        if column.name not in source.names:
+        if column.name not in given:
             raise SchemaMismatchError(
                 f"cannot update column {column.name!r}: the source has none of that name"
                 f"{nearest(column.name, source.names)}; give {{column: value}}"
@@ -225,7 +227,9 @@ def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: Ta
     return tuple(found.values())
 
 
-def _condition(where: Where, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
+def _condition(
+    where: Where, seen: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema], time_zone: str
+) -> Predicate:
     flat = pa.schema([
         pa.field(f"{side}.{column.name}", column.type) for side, schema in seen.items() for column in schema
     ])  # fmt: skip
@@ -233,7 +237,7 @@ def _condition(where: Where, seen: Mapping[str, pa.Schema], sides: Mapping[str, 
         return bind_expression(where, flat, lambda parts: _column(_by_side(parts, sides), seen, sides))
     if not isinstance(where, str):
         raise refused_where(where)
-    return bind(_scoped(parse_where(where, two_columns=True), seen, sides), flat)
+    return bind(_scoped(parse_where(where, two_columns=True), seen, sides), flat, zone=time_zone)
 
 
 def _by_side(parts: tuple[str, ...], sides: Mapping[str, pa.Schema]) -> str:

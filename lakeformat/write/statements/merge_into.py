@@ -24,6 +24,7 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamped
 from lakeformat.keys.seqnos import seqnos
 from lakeformat.merge import MergeRule
+from lakeformat.model.commit import WriteStat
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Always, mask
@@ -71,6 +72,7 @@ class MergePlan:
         unmatched: which source rows are inserted.
         source_columns, target_columns: what conditions and functions look at.
         anywhere: the key alone identifies a row, whatever its partition.
+        exact: each source row must change one row of the table, no more and no less.
     """
 
     schema: pa.Schema
@@ -79,6 +81,7 @@ class MergePlan:
     source_columns: tuple[str, ...]
     target_columns: tuple[str, ...]
     anywhere: bool = False
+    exact: bool = False
 
     @property
     def changes_every_match(self) -> bool:
@@ -109,6 +112,8 @@ def plan_merge(
     source: pa.Schema,
     clauses: Sequence[Clause],
     ids: Ids,
+    *,
+    exact: bool = False,
 ) -> tuple[WriteJob, MergePlan]:
     """Decide a merge, refusing here whatever columns and settings alone can tell.
 
@@ -116,6 +121,7 @@ def plan_merge(
         source: the source's columns, as they come. Those the table has must fit its types; others are for
             conditions and functions. With `STORED_KEY` among them, rows of a table without a record key are
             matched by that; those to insert need one there that no other row has.
+        exact: see `MergePlan`.
 
     Raises:
         InvalidInputError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
@@ -133,21 +139,22 @@ def plan_merge(
     else:
         check_key_types(table, source, spelt_columns(keys))
     columns = _as_table(incoming_schema(source), table)
-    bound = bind_clauses(clauses, columns, table, config)
+    bound = bind_clauses(clauses, columns, table, config, options.read.time_zone or "UTC")
     matched = tuple(clause for clause in bound if clause.kind is not Kind.INSERT)
     unmatched = tuple(clause for clause in bound if clause.kind is Kind.INSERT)
     if unmatched:
-        shared = pa.schema([field for field in columns if field.name in table.names])
+        stored = set(table.names)
+        shared = pa.schema([field for field in columns if field.name in stored])
         evolve(table, shared, fill_missing=options.write.fill_missing)
         options = with_buckets_kept(store.storage, snapshot, options)
-    names_partitions = all(field.name.partition(".")[0] in source.names for field in keys.partition_fields)
+    names_partitions = {field.name.partition(".")[0] for field in keys.partition_fields}.issubset(source.names)
     anywhere = options.write.index.startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)
     prepare = PrepareSettings(columns, keys, MergeRule(), search_all=search_all, whole=anywhere)
     job = WriteJob(Operation.UPSERT, config, options, prepare, combine=False, write_id=ids.token())
     source_columns = looked_at(bound, SOURCE, columns.names)
     target_columns = looked_at(bound, TARGET, readable(table).names)
-    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere)
+    return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere, exact)
 
 
 def _as_table(source: pa.Schema, table: pa.Schema) -> pa.Schema:
@@ -253,10 +260,29 @@ def _attempt(
         with session.transaction.report.step("write") as counted:
             written = session.handle(buckets, handles)
             counted.update(buckets=len(buckets.buckets), **false_positives(job, written))
+        if plan.exact:
+            _check_changed(arrived, [each.stat for each in written])
         check = late_check(session.storage, job, buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)
     return session.transaction.closed(commit)
+
+
+def _no_match(key: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the statement inserts a row with the key {key!r}, which another row has, or would give a row of that key "
+        "another key or partition; match rows by their keys, or delete, then insert"
+    )
+
+
+def _check_changed(arrived: int, stats: Sequence[WriteStat]) -> None:
+    """Refuse a merge that a row of the source has changed nothing by, or more than one row."""
+    changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
+    if changed != arrived:
+        raise InvalidInputError(
+            f"{arrived} rows were to change and {changed} would: the table has a key of theirs more than once; keep "
+            "one row of each key first"
+        )
 
 
 def _holds(clause: BoundClause, scope: pa.Table) -> Flags:
@@ -315,6 +341,8 @@ class _Clauses:
                 dropped[hit[chosen]] = True
             else:
                 table = self._updated(table, hit[chosen], pairs.filter(pa.array(chosen)), clause.assignments)
+        if self.plan.exact and is_open.any():
+            raise _no_match(pairs[SOURCE + RECORD_KEY].filter(pa.array(is_open))[0].as_py())
         self.deletes += int(dropped.sum())
         return without(table, dropped)
 
@@ -322,9 +350,8 @@ class _Clauses:
         """What clauses look at, one row a match."""
         stored = pa.table(with_names(batch.take(pa.array(hit)), self.bucket, self._target))
         pairs = self.plan.source(self._rows.taken(rows))
-        for name in stored.schema.names:
-            pairs = pairs.append_column(TARGET + name, stored.column(name))
-        return pairs
+        names = [*pairs.schema.names, *(TARGET + name for name in stored.schema.names)]
+        return pa.table([*pairs.columns, *stored.columns], names)
 
     def _updated(
         self,

@@ -28,6 +28,7 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written
+from lakeformat.write.make.append import append
 from lakeformat.write.make.handles import HandleSettings, merge
 from lakeformat.write.make.put_rows import put_rows, without
 from lakeformat.write.place.buckets import Bucket
@@ -113,11 +114,16 @@ def _attempt(
 
 
 def rewritten(storage: Storage, bucket: Bucket, task: int, handles: HandleSettings) -> Iterator[Written]:
-    """One base file's next version in the handles' folder; none if no row of it matches."""
-    if bucket.base is not None and handles.folder is not None:
+    """Write a slice's changes to the handles' folder: a log file, or its next base file; none if no row matches."""
+    if handles.folder is None:
+        return
+    written: Written | None = None
+    if bucket.onto is not None:
+        written = append(storage, bucket, bucket.onto, pa.table({}), task, handles)
+    elif bucket.base is not None:
         written = merge(storage, bucket, bucket.base, pa.table({}), task, handles)
-        if written is not None:
-            yield written
+    if written is not None:
+        yield written
 
 
 def check_columns(snapshot: Snapshot, planned: pa.Schema) -> None:
@@ -138,8 +144,9 @@ def with_names(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema) -> pa.R
     Args:
         schema: wanted columns, of the meta columns and the table's; types as readers get them.
     """
+    missing = set(schema.names).difference(batch.schema.names)
     for name, value in ((PARTITION_PATH, bucket.partition_path), (FILE_NAME, bucket.file_name)):
-        if name in schema.names and name not in batch.schema.names:
+        if name in missing:
             batch = batch.append_column(name, constant(value, batch.num_rows))
     shaped: pa.RecordBatch = conform(batch, schema)
     return shaped

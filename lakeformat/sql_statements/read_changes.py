@@ -1,0 +1,357 @@
+"""Find the parts of ``merge``, ``update``, ``delete`` and ``insert`` statements. Pure: expressions stay as written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from lakeformat.errors import InvalidInputError
+from lakeformat.sql_statements.parse import Delete, Insert, MergeInto, TableName, Update, When, shortened, table_of
+from lakeformat.sql_statements.tokens import Dialect, Kind, Token, close_of, depths, name_at, tokens_of
+
+__all__ = ["Change", "find_change", "named_columns", "read_change"]
+
+_VERBS: Final = frozenset({"insert", "update", "delete", "merge"})
+#: Words that may begin the query of an insert.
+_QUERIES: Final = frozenset({"select", "with", "values", "from", "table", "("})
+
+
+@dataclass(frozen=True)
+class Change:
+    """A statement that changes rows of a table.
+
+    Attributes:
+        text: the statement.
+        tokens: its words.
+        verb: the number of its verb among them.
+        name, after: the numbers of the first word of the table's name, and of the word behind it.
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    verb: int
+    name: int
+    after: int
+
+    @property
+    def does(self) -> str:
+        """The verb."""
+        return self.tokens[self.verb].lower
+
+    @property
+    def target(self) -> TableName:
+        """The table."""
+        return table_of(self.tokens[self.name : self.after])
+
+    def raw(self, start: int, end: int) -> str:
+        """Return the text from one word to the one before another."""
+        return self.text[self.tokens[start].at : self.tokens[end - 1].end] if end > start else ""
+
+
+def find_change(text: str, dialect: Dialect) -> Change | None:
+    """Find the verb and the table of a statement; None for a statement that changes no rows.
+
+    Raises:
+        InvalidInputError: no table follows the verb.
+    """
+    tokens = tuple(tokens_of(text, dialect))
+    verb = _verb_of(tokens)
+    if verb is None:
+        return None
+    at = verb + 1
+    passed = {
+        "insert": {"or", "replace", "ignore", "into", "overwrite", "table"},
+        "delete": {"from"},
+        "merge": {"into"},
+    }
+    while at < len(tokens) and tokens[at].lower in passed.get(tokens[verb].lower, ()):
+        at += 1
+    after = name_at(tokens, at)
+    if after == at:
+        raise _unreadable(tokens[verb].lower, text)
+    return Change(text, tokens, verb, at, after)
+
+
+def _verb_of(tokens: tuple[Token, ...]) -> int | None:
+    if tokens and tokens[0].lower in _VERBS:
+        return 0
+    if not tokens or tokens[0].lower != "with":
+        return None
+    for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+        if depth == 0 and token.lower in {*_VERBS, *_QUERIES} - {"with", "("}:
+            if at + 1 < len(tokens) and tokens[at + 1].lower in {"as", "("}:
+                continue  # A name of the WITH list.
+            return at if token.lower in _VERBS else None
+    return None
+
+
+def _unreadable(verb: str, text: str) -> InvalidInputError:
+    return InvalidInputError(f"cannot read the {verb} statement {shortened(text)}; see the clauses in docs/sql.md")
+
+
+def read_change(change: Change) -> MergeInto | Update | Delete | Insert:
+    """Take a statement apart.
+
+    Raises:
+        InvalidInputError: it cannot be read, or a clause is not taken; names it.
+    """
+    return _READERS[change.does](_Parts(change))
+
+
+class _Parts:
+    """Finds words outside of parentheses."""
+
+    def __init__(self, change: Change) -> None:
+        self.change, self.tokens, self.end = change, change.tokens, len(change.tokens)
+        self.deep = depths(change.tokens)
+        self.prefix = f"{change.raw(0, change.verb)} " if change.verb else ""
+
+    def fail(self) -> NoReturn:
+        raise _unreadable(self.change.does, self.change.text)
+
+    def word(self, at: int) -> str:
+        return self.tokens[at].lower if at < self.end else ""
+
+    def find(self, word: str, start: int, end: int | None = None) -> int | None:
+        end = self.end if end is None else end
+        for at in range(start, end):
+            if self.tokens[at].lower == word and self.deep[at] == self.deep[start] and self.tokens[at - 1].value != ".":
+                return at
+        return None
+
+    def alias(self, at: int, end: int) -> str | None:
+        """Read ``[as] alias``, which must fill the room."""
+        if at < end and self.word(at) == "as":
+            at += 1
+        if at >= end:
+            return None
+        if end - at > 1 or not self.tokens[at].is_name:
+            self.fail()
+        return self.tokens[at].value
+
+    def split(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Cut at commas."""
+        first = start
+        for at in range(start, end):
+            if self.tokens[at].value == "," and self.deep[at] == self.deep[start]:
+                yield first, at
+                first = at + 1
+        yield first, end
+
+    def assigned(self, start: int, end: int, *, named: frozenset[str]) -> dict[str, str]:
+        """Read ``column = expression, ...``; a qualifier is the table's."""
+        found: dict[str, str] = {}
+        for first, last in self.split(start, end):
+            name_end = name_at(self.tokens, first)
+            if name_end == first or self.word(name_end) != "=" or name_end + 1 >= last:
+                self.fail()
+            parts = [token.value for token in self.tokens[first:name_end:2]]
+            if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() not in named):
+                raise InvalidInputError(f"{self.change.raw(first, name_end)} cannot be set; only whole columns can")
+            if parts[-1].lower() in {name.lower() for name in found}:
+                raise InvalidInputError(f"column {parts[-1]!r} is set twice; give it once")
+            found[parts[-1]] = self.change.raw(name_end + 1, last)
+        return found
+
+    def names(self, start: int) -> tuple[tuple[str, ...], int]:
+        """Read ``(a, b)``; return the names and the word behind."""
+        close = close_of(self.tokens, start)
+        found = [self.tokens[last - 1] for _, last in self.split(start + 1, close)]
+        if close >= self.end or not all(token.is_name for token in found):
+            self.fail()
+        return tuple(token.value for token in found), close + 1
+
+
+def _target(parts: _Parts, end: int) -> TableName:
+    change = parts.change
+    return table_of(change.tokens[change.name : change.after], parts.alias(change.after, end))
+
+
+def _named(target: TableName) -> frozenset[str]:
+    return frozenset({target.called.lower(), target.name.rpartition(".")[2].lower()})
+
+
+def _update(parts: _Parts) -> Update:
+    _check_alone(parts)
+    change = parts.change
+    at = parts.find("set", change.after)
+    if at is None:
+        parts.fail()
+    if parts.find("from", at + 1) is not None:
+        raise InvalidInputError("update ... from is not taken; write merge into")
+    where = parts.find("where", at + 1)
+    target = _target(parts, at)
+    values = parts.assigned(at + 1, parts.end if where is None else where, named=_named(target))
+    return Update(target, values, _condition(parts, where))
+
+
+def _delete(parts: _Parts) -> Delete:
+    _check_alone(parts)
+    if parts.find("using", parts.change.after) is not None:
+        raise InvalidInputError("delete ... using is not taken; write merge into")
+    where = parts.find("where", parts.change.after)
+    return Delete(_target(parts, parts.end if where is None else where), _condition(parts, where))
+
+
+def _condition(parts: _Parts, where: int | None) -> str | None:
+    if where is None:
+        return None
+    if where + 1 == parts.end:
+        parts.fail()
+    return parts.change.raw(where + 1, parts.end)
+
+
+def _check_alone(parts: _Parts) -> None:
+    if parts.prefix:
+        raise InvalidInputError(
+            f"with ... {parts.change.does} is not taken; write a subquery, or merge into with the query as its source"
+        )
+
+
+def _insert(parts: _Parts) -> Insert:
+    change, partition, columns = parts.change, {}, None
+    at = change.after
+    overwrite = any(token.lower == "overwrite" for token in change.tokens[change.verb : change.name])
+    if parts.word(at) == "partition" and parts.word(at + 1) == "(":
+        close = close_of(change.tokens, at + 1)
+        for first, last in parts.split(at + 2, close):
+            if last - first > 1:
+                partition.update(parts.assigned(first, last, named=frozenset()))
+        at = close + 1
+    if parts.word(at) == "by":
+        raise InvalidInputError("insert ... by name is not taken; name the columns in parentheses")
+    if parts.word(at) == "(" and parts.word(at + 1) not in _QUERIES:
+        columns, at = parts.names(at)
+    if at >= parts.end:
+        raise InvalidInputError("the insert has no rows; add values or a select")
+    if parts.word(at) not in _QUERIES:
+        parts.fail()
+    query = parts.prefix + change.raw(at, parts.end)
+    return Insert(table_of(change.tokens[change.name : change.after]), query, columns, overwrite, partition)
+
+
+def _merge(parts: _Parts) -> MergeInto:
+    change = parts.change
+    using = parts.find("using", change.after)
+    if using is None or using + 1 >= parts.end:
+        parts.fail()
+    on, first = parts.find("on", using + 1), parts.find("when", using + 1)
+    if on is None:
+        raise InvalidInputError("the merge has no condition; add on t.key = s.key")
+    if first is None or first < on:
+        parts.fail()
+    starts = [at for at in range(first, parts.end) if parts.word(at) == "when" and parts.deep[at] == parts.deep[first]]
+    target = _target(parts, using)
+    whens = tuple(_when(parts, *each, _named(target)) for each in zip(starts, [*starts[1:], parts.end], strict=True))
+    source = change.raw(using + 1, on)
+    return MergeInto(target, source, _source_name(parts, using + 1, on), change.raw(on + 1, first), whens, parts.prefix)
+
+
+def _source_name(parts: _Parts, start: int, end: int) -> str:
+    """Find what the source is called: its alias, with or without names of columns, else its own name."""
+    is_query = parts.word(start) == "("
+    after = close_of(parts.tokens, start) + 1 if is_query else name_at(parts.tokens, start)
+    if parts.word(after) == "(" and not is_query:  # A function.
+        is_query, after = True, close_of(parts.tokens, after) + 1
+    if parts.word(after) == "as" and after + 1 < end:
+        after += 1
+    rest = parts.tokens[after:end]
+    if rest and rest[-1].is_name:  # Behind "version as of 3", too.
+        return rest[-1].value
+    if len(rest) > 1 and rest[0].is_name and rest[1].value == "(":
+        return rest[0].value
+    if is_query:
+        raise InvalidInputError("the source of the merge has no name; add one: using (...) as s")
+    return table_of(parts.tokens[start : name_at(parts.tokens, start)]).called
+
+
+def _when(parts: _Parts, start: int, end: int, named: frozenset[str]) -> When:
+    then = parts.find("then", start, end)
+    if then is None:
+        parts.fail()
+    words, at = [], start + 1
+    while at < then and parts.word(at) in {"not", "matched", "by", "source", "target"}:
+        words.append(parts.word(at))
+        at += 1
+    on = " ".join(words).removesuffix(" by target")
+    if on not in {"matched", "not matched", "not matched by source"} or (at < then and parts.word(at) != "and"):
+        parts.fail()
+    condition = parts.change.raw(at + 1, then) if at < then else None
+    does = parts.word(then + 1)
+    inserts = on == "not matched"
+    if (does == "insert") != inserts or does not in {"insert", "update", "delete"}:
+        said = parts.change.raw(then + 1, end).lower()
+        raise InvalidInputError(f"when {on} then {shortened(said)} is not taken; update, delete or insert")
+    return When(on, condition, does, _values(parts, does, then + 2, end, named))
+
+
+def _values(parts: _Parts, does: str, start: int, end: int, named: frozenset[str]) -> Mapping[str, str] | None:
+    is_star = start + (does == "update") < end and parts.word(end - 1) == "*" and end - start == 1 + (does == "update")
+    if does == "delete":
+        if start < end:
+            parts.fail()
+        return None
+    if is_star:
+        return None
+    if does == "update":
+        if parts.word(start) != "set":
+            parts.fail()
+        return parts.assigned(start + 1, end, named=named)
+    if parts.word(start) != "(":
+        parts.fail()
+    names, at = parts.names(start)
+    if parts.word(at) != "values" or parts.word(at + 1) != "(":
+        parts.fail()
+    close = close_of(parts.tokens, at + 1)
+    values = [parts.change.raw(*each) for each in parts.split(at + 2, close)]
+    if close + 1 != end:
+        parts.fail()
+    if len(names) != len(values):
+        raise InvalidInputError(f"the insert names {len(names)} columns and gives {len(values)} values")
+    return dict(zip(names, values, strict=True))
+
+
+_READERS: Final[Mapping[str, Callable[[_Parts], MergeInto | Update | Delete | Insert]]] = {
+    "merge": _merge,
+    "update": _update,
+    "delete": _delete,
+    "insert": _insert,
+}
+
+
+#: Words and signs that may mean columns without naming them.
+_WIDE: Final = frozenset({
+    "select", "from", "with", "using", "columns", "table", "values", "returning", "describe", "desc", "summarize",
+    "show", "pivot", "unpivot", "#", ":",
+})  # fmt: skip
+
+
+def named_columns(change: Change, columns: Collection[str]) -> frozenset[str] | None:
+    """Return the columns that an update or delete names; None where it may look at others.
+
+    A statement looks at the columns that it names if it has no other query in it, no star, and no name of its table in
+    the place of a value, which is a whole row.
+    """
+    rest = list(change.tokens[change.after :])
+    called = {change.tokens[change.after - 1].value.lower()}
+    if rest and rest[0].lower == "as":
+        rest = rest[1:]
+    if rest and rest[0].is_name and rest[0].lower not in {"set", "where"}:
+        called.add(rest[0].value.lower())
+        rest = rest[1:]
+    if change.does not in {"update", "delete"} or change.verb or (rest and rest[0].lower not in {"set", "where"}):
+        return None
+    for before, token, behind in zip([None, *rest], rest, [*rest[1:], None], strict=False):
+        is_row = token.is_name and token.value.lower() in called and (behind is None or behind.value != ".")
+        is_star = token.lower == "*" and (before is None or not _is_operand(before))
+        if token.lower in _WIDE or is_row or is_star:
+            return None
+    named = {token.value.lower() for token in rest if token.is_name}
+    return frozenset(name for name in columns if name.lower() in named)
+
+
+def _is_operand(token: Token) -> bool:
+    """Tell whether a star behind it multiplies."""
+    words = {"select", "distinct", "all", "set", "returning", "by", "and", "or", "not", "then", "else", "when"}
+    return token.value in {")", "]"} if token.kind is Kind.SIGN else token.lower not in words

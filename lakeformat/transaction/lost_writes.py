@@ -1,0 +1,198 @@
+"""Find files of commits that another commit hides without having read them: the loss that unlocked writers can cause.
+
+Hudi's table format orders the files of a file group by time alone. So of two commits that rewrote one file group from
+the same earlier file the later one hides the other, and a file group that is replaced takes along what its replacement
+did not read. Where writers exclude each other, or are checked against each other, neither happens. Everything here is
+pure; what commits and plans say is the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakeformat.model.clustering import ClusteringPlan
+from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.compaction import CompactionPlan
+from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName
+from lakeformat.model.instant import Instant
+
+__all__ = ["LostWrite", "Sources", "Taken", "lost_writes", "overlaps", "sources_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class LostWrite:
+    """One file of a commit whose rows are not in the table.
+
+    Attributes:
+        lost: instant time of the commit that wrote the file.
+        kept: instant time of the commit that hides it.
+        stat: of the file.
+    """
+
+    group: FileGroupId
+    lost: str
+    kept: str
+    stat: WriteStat
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The file slice that a plan reads.
+
+    Attributes:
+        base_instant: of the slice; "" if the plan does not say it.
+        log_names: bare names of its log files.
+        replaces: the plan hides the whole file group; else the slice and those before it.
+    """
+
+    base_instant: str
+    log_names: frozenset[str]
+    replaces: bool
+
+
+#: Instant time of a completed plan -> what it has read of each file group.
+Sources = Mapping[str, Mapping[FileGroupId, Taken]]
+
+
+def sources_of(plan: ClusteringPlan | CompactionPlan) -> Mapping[FileGroupId, Taken]:
+    """What a plan reads, by file group."""
+    if isinstance(plan, CompactionPlan):
+        return {op.group: Taken(op.base_instant, frozenset(op.log_names), replaces=False) for op in plan.operations}
+    slices = (piece for group in plan.groups for piece in group.slices)
+    return {piece.group: Taken(_instant(piece.name), frozenset(piece.log_names), replaces=True) for piece in slices}
+
+
+def _instant(base_name: str) -> str:
+    name = BaseFileName.match(base_name)
+    return name.instant_time if name is not None else ""
+
+
+@dataclass
+class _History:
+    """What is known of one file group: the files of each commit, and who replaced it."""
+
+    bases: dict[str, WriteStat] = field(default_factory=dict)
+    logs: list[tuple[Instant, WriteStat, LogFileName]] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+
+
+def lost_writes(
+    commits: Iterable[tuple[Instant, CommitMetadata]], sources: Sources, *, by_name: bool
+) -> Iterator[LostWrite]:
+    """Find the lost files of these commits; of commits that are not among them nothing is concluded.
+
+    Args:
+        by_name: whether names of log files tell their slice (timeline layout 1).
+    """
+    for group, history in sorted(_histories(commits).items()):
+        plans = [(time, taken[group]) for time, taken in sources.items() if group in taken]
+        found = [*_forked(history), *_replaced(history, plans, by_name=by_name)]
+        found += _hidden_logs(history, plans) if by_name else _unread_logs(history, plans)
+        kept: dict[tuple[str, str], tuple[str, WriteStat]] = {}
+        for lost, by, stat in found:
+            kept.setdefault((lost, stat.path), (by, stat))
+        yield from (LostWrite(group, lost, by, stat) for (lost, _), (by, stat) in sorted(kept.items()))
+
+
+def _histories(commits: Iterable[tuple[Instant, CommitMetadata]]) -> dict[FileGroupId, _History]:
+    histories: dict[FileGroupId, _History] = {}
+    for instant, metadata in commits:
+        for stat in metadata.all_stats():
+            history = histories.setdefault(FileGroupId(stat.partition_path, stat.file_id), _History())
+            name = LogFileName.match(stat.path.rpartition("/")[2])
+            if stat.is_base:
+                history.bases[instant.time] = stat
+            elif name is not None and not name.is_cdc:
+                history.logs.append((instant, stat, name))
+        for path, ids in metadata.replaced.items():
+            for file_id in ids:
+                histories.setdefault(FileGroupId(path, file_id), _History()).replaced.append(instant.time)
+    return histories
+
+
+_Found = tuple[str, str, WriteStat]
+
+
+def _forked(history: _History) -> Iterator[_Found]:
+    """Base files from which the newest one was not made, directly or through others.
+
+    Of versions older than the first one whose origin is known nothing can be said: they may be archived history.
+    """
+    bases = history.bases
+    if not bases:
+        return
+    made_into: dict[str, str] = {}  # Of the line of the newest file: each one's origin -> itself.
+    at = max(bases)
+    while (before := _origin(bases, at)) is not None:
+        made_into[before] = at
+        if before not in bases:
+            break
+        at = before
+    line = {*made_into, *made_into.values(), at}
+    floor = min(line)
+    for time in sorted(bases):
+        if time > floor and time not in line:
+            fork = _origin(bases, time)
+            while fork in bases and fork not in line:
+                fork = _origin(bases, fork)
+            yield time, made_into.get(fork or "", max(bases)), bases[time]
+
+
+def _origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
+    """Instant of the base file that one was made of; None if it began its file group, or if that is not known."""
+    before = bases[time].prev_commit
+    return before if before is not None and before.isdigit() and before < time else None
+
+
+def _replaced(history: _History, plans: Sequence[tuple[str, Taken]], *, by_name: bool) -> Iterator[_Found]:
+    """Files of a replaced file group that began later than its replacement, or that the replacing plan did not read."""
+    for by in history.replaced:
+        taken = next((each for time, each in plans if time == by and each.replaces), None)
+        since = taken.base_instant if taken else ""
+        for time, stat in history.bases.items():
+            if time > by or (since and since < time):
+                yield time, by, stat
+        for instant, stat, name in history.logs:
+            is_read = taken is None or not since or str(name) in taken.log_names
+            is_of_slice = name.instant_time == since if by_name else instant.completed_at > since
+            if instant.time > by or (not is_read and is_of_slice):
+                yield instant.time, by, stat
+
+
+def _hidden_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Iterator[_Found]:
+    """Log files that were begun for a slice when the base file that ends it was already under way (layout 1)."""
+    ended = {stat.prev_commit: time for time, stat in sorted(history.bases.items(), reverse=True) if stat.prev_commit}
+    ended |= {taken.base_instant: time for time, taken in plans if not taken.replaces and time in history.bases}
+    for instant, stat, name in history.logs:
+        by = ended.get(name.instant_time)
+        if by is not None and instant.time > by:
+            yield instant.time, by, stat
+
+
+def _unread_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Iterator[_Found]:
+    """Log files of a slice that a compaction has merged without them (layout 2)."""
+    for by, taken in plans:
+        if taken.replaces or by not in history.bases:
+            continue
+        for instant, stat, name in history.logs:
+            if taken.base_instant < instant.completed_at < by and str(name) not in taken.log_names:
+                yield instant.time, by, stat
+
+
+def overlaps(
+    ours: tuple[Instant, CommitMetadata], theirs: tuple[Instant, CommitMetadata], *, by_name: bool
+) -> Iterator[LostWrite]:
+    """Find log files of ours whose slice a base file of theirs has ended, given that neither has read the other."""
+    ended = {
+        (FileGroupId(stat.partition_path, stat.file_id), stat.prev_commit)
+        for stat in theirs[1].all_stats()
+        if stat.is_base and stat.prev_commit
+    }
+    for stat in ours[1].all_stats():
+        name = LogFileName.match(stat.path.rpartition("/")[2])
+        group = FileGroupId(stat.partition_path, stat.file_id)
+        if name is None or (group, name.instant_time if by_name else stat.prev_commit) not in ended:
+            continue
+        if by_name or ours[0].completed_at < theirs[0].time:
+            yield LostWrite(group, ours[0].time, theirs[0].time, stat)

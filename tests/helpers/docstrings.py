@@ -1,0 +1,41 @@
+"""The examples in docstrings as doctests: ``/data/`` stands for the test's folder, as on the documentation's pages."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.helpers.pages import ROOT
+
+__all__ = ["SOURCES", "run_examples", "with_examples"]
+
+SOURCES: Final = sorted((ROOT / "lakeformat").rglob("*.py"))
+_FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def with_examples(*, spark: bool) -> list[Path]:
+    """Modules of the package whose docstrings have examples, in its Spark part or outside of it."""
+    found = [source for source in SOURCES if ">>> " in source.read_text(encoding="utf-8")]
+    return [source for source in found if ("spark" in source.relative_to(ROOT).parts) is spark]
+
+
+def run_examples(source: Path, folder: Path, names: Callable[[Path], dict[str, Any]]) -> int:
+    """Run the examples of each docstring, on the module's names and those made for it; how many ran."""
+    module = importlib.import_module(".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    count = 0
+    for number, found in enumerate(doctest.DocTestFinder().find(module)):
+        if not found.examples:
+            continue
+        here = folder / str(number)
+        here.mkdir()
+        for example in found.examples:
+            example.source = example.source.replace("/data/", f"{here}/")
+        found.globs.update(names(here))
+        said: list[str] = []
+        failed = doctest.DocTestRunner(optionflags=_FLAGS).run(found, out=said.append).failed
+        assert failed == 0, "".join(said)
+        count += len(found.examples)
+    return count

@@ -1,0 +1,54 @@
+"""A data file that is gone when it is read: the error says whether somebody cleaned it, or it is lost."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.errors import CorruptTableError
+
+KINDS = [(version, kind) for version in ("6", "9") for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")]
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> lakeformat.Table:
+    version, kind = request.param
+    made = {"hoodie.write.table.version": version, "table_type": kind, "hoodie.clean.automatic": False}
+    schema = pa.schema({"id": pa.int64(), "v": pa.int64()})
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", **made)
+    for number in range(3):
+        table.upsert(pa.table({"id": [1, 2], "v": [number, number]}))
+    return table
+
+
+def newest(table: lakeformat.Table) -> list[Path]:
+    (piece,) = table.snapshot().each_slice()
+    return [Path(table.engine.storage.location, file.path) for file in piece.files]
+
+
+def test_a_lost_file_is_missing(table: lakeformat.Table) -> None:
+    for file in newest(table):
+        content = file.read_bytes()
+        file.unlink()
+        with pytest.raises(CorruptTableError, match=f"{re.escape(str(file))} .*is missing.*run lakeformat check"):
+            lakeformat.open(table.engine.storage.location).to_arrow()
+        assert file.name in str(lakeformat.open(table.engine.storage.location).check())
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("by", ["upsert", "overwrite"])
+def test_a_file_that_newer_commits_replaced_was_cleaned(by: str, table: lakeformat.Table) -> None:
+    batches = table.to_batches()
+    files = newest(table)
+    getattr(table, by)(pa.table({"id": [1, 2], "v": [9, 9]}))
+    if len(files) > 1 and by == "upsert":
+        table.compact()
+    for file in files:
+        file.unlink()
+    with pytest.raises(CorruptTableError, match=r"was cleaned while it was read.*read again"):
+        list(batches)
+    assert lakeformat.open(table.engine.storage.location).to_arrow(columns=["v"])["v"].to_pylist() == [9, 9]

@@ -1,0 +1,162 @@
+"""Slices that compact themselves: when, which, and when not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.config.compaction_options import AutoCompaction
+from lakeformat.config.resolve import resolve
+from lakeformat.errors import StorageError
+from lakeformat.model.instant import Action, State
+from lakeformat.services.compact.plan import PlanLimits, plan_compaction
+from lakeformat.services.inline import Hands, after_write
+from lakeformat.transaction.written import Written
+from tests.helpers.appending import Append, slices
+from tests.helpers.fixture_tables import unpack
+from tests.services.test_compaction_plan import MB, a_slice
+
+FILES = "lakeformat.compact.auto.log.files"
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
+
+
+def rows(ids: range | list[int], value: int) -> pa.Table:
+    """Make rows of two partitions."""
+    return pa.table({"id": ids, "p": [str(at % 2) for at in ids], "v": [value] * len(ids)}, schema=SCHEMA)
+
+
+def new_table(path: Path, version: int, **options: Any) -> lakeformat.Table:
+    """Make a table of two slices with forty rows."""
+    stored = {"record_key": "id", "partition_by": "p", "table_type": "MERGE_ON_READ"}
+    lakeformat.create(path, SCHEMA, **stored, **{"hoodie.write.table.version": version})
+    table = lakeformat.open(path, **options)
+    table.insert(rows(range(40), 0))
+    return table
+
+
+def compactions(table: lakeformat.Table) -> int:
+    """Count the compactions that the table has seen."""
+    return sum(entry.operation == "compact" for entry in table.history())
+
+
+def most_logs(table: lakeformat.Table) -> int:
+    """Count the log files of the slice that has most."""
+    return max(len(piece.logs) for piece in slices(table))
+
+
+def planned(*pieces: Any, **options: Any) -> list[str]:
+    """Name the slices that a plan of slices by themselves takes."""
+    said = resolve(options)
+    auto = AutoCompaction.of(said.__getitem__, said.given)
+    limits = PlanLimits.of_options(said.with_values(**auto.as_options()), date(2025, 11, 20))
+    plan = plan_compaction(pieces, (), limits)
+    return [] if plan is None else [each.file_id for each in plan.operations]
+
+
+def test_slices_with_many_log_files_are_chosen_and_those_with_half_as_many() -> None:
+    few, half, many = (a_slice(name, base=MB, logs=(9,) * count) for name, count in (("f", 15), ("h", 16), ("m", 32)))
+    assert planned(few, half) == []
+    assert planned(few, half, many) == ["m", "h"]
+    assert planned(few, half, **{FILES: 10}) == ["h", "f"]
+
+
+def test_slices_whose_log_files_are_larger_than_the_base_file_are_chosen() -> None:
+    small, large = a_slice("s", base=MB, logs=(50 * MB,)), a_slice("l", base=100 * MB, logs=(50 * MB, 50 * MB))
+    assert planned(small, a_slice("b", base=200 * MB, logs=(100 * MB,))) == []
+    assert planned(small, large) == ["l"]
+    assert planned(a_slice("n", logs=(65 * MB,))) == ["n"]
+
+
+def test_one_commit_compacts_no_more_than_its_megabytes() -> None:
+    pieces = [a_slice(f"{at}", base=100 * MB, logs=(MB,) * 40) for at in range(9)]
+    assert len(planned(*pieces, **{"lakeformat.compact.auto.megabytes": 500})) == 3
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_upserts_alone_keep_log_files_few(tmp_path: Path, version: int) -> None:
+    table = new_table(tmp_path / "t", version, **{FILES: 4})
+    model = dict.fromkeys(range(40), 0)
+    for at in range(1, 14):
+        table.upsert(rows([at, at + 1], at))
+        model |= {at: at, at + 1: at}
+        assert most_logs(table) < 4
+    assert compactions(table) == 3
+    assert dict(zip(*table.to_arrow(["id", "v"]).to_pydict().values(), strict=True)) == model
+    assert not table.check()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lakeformat.compact.auto": False},
+        {"hoodie.compact.inline": False},
+        {"hoodie.compact.schedule.inline": False},
+        {"hoodie.compact.inline.max.delta.commits": 1},
+    ],
+)
+def test_what_is_said_of_compaction_is_obeyed(tmp_path: Path, options: dict[str, Any]) -> None:
+    table = new_table(tmp_path / "t", 9, **{FILES: 2}, **options)
+    for at in range(5):
+        table.upsert(rows([1], at))
+    assert (compactions(table), most_logs(table)) == (0, 5)
+
+
+def test_plans_that_others_made_are_left_to_them(tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", 9, **{FILES: 2})
+    table.upsert(rows([1], 1))
+    plan = table.schedule_compaction()
+    for at in range(4):
+        table.upsert(rows([1], at))
+    assert [one.time for one in table.snapshot().timeline.pending if one.action is Action.COMPACTION] == [plan]
+    assert compactions(table) == 0
+    table.run_compaction(plan)
+    table.upsert(rows([1], 9))
+    assert (compactions(table), most_logs(table)) == (2, 0)
+
+
+def test_commits_of_other_programs_keep_slices_from_compacting_themselves(tmp_path: Path) -> None:
+    table = lakeformat.open(unpack("hudi_v8_v9/v9_mor_compacted_partitioned", tmp_path), **{FILES: 2})
+    before = compactions(table)
+    for _ in range(3):
+        Append(table).run()
+    key = table.to_arrow().slice(0, 1).drop_columns([name for name in table.schema.names if name.startswith("_hoodie")])
+    table.upsert(key)
+    assert compactions(table) == before
+
+
+def test_a_plan_whose_run_failed_is_run_after_the_next_write(tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", 9, **{"lakeformat.compact.auto": False})
+    for at in range(3):
+        table.upsert(rows([1], at))
+    table = lakeformat.open(tmp_path / "t", **{FILES: 3})
+    done = after_write(table.engine, table.options, Hands(compactor=_fails))
+    (pending,) = table.snapshot().timeline.pending
+    assert (pending.action, pending.state) == (Action.COMPACTION, State.REQUESTED)
+    assert "no space left" in str(done)
+    table.upsert(rows([2], 8))
+    assert not table.snapshot().timeline.pending
+    assert compactions(table) == 1
+
+
+def _fails(*arguments: Any) -> Sequence[Written]:
+    raise StorageError("no space left on device")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_two_thousand_commits_leave_as_many_files_as_two_hundred(tmp_path: Path, kind: str) -> None:
+    lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="p", table_type=kind)
+    table = lakeformat.open(tmp_path / "t")
+    table.insert(rows(range(400), 0))
+    counts = []
+    for at in range(2000):
+        table.upsert(rows([at * 7 % 400, at * 11 % 400 + 400], at))
+        counts.append(sum(path.is_file() for path in (tmp_path / "t").rglob("*")) if at % 10 == 9 else 0)
+    assert max(counts[-200:]) <= 1.2 * max(counts[100:300])
+    assert kind == "COPY_ON_WRITE" or most_logs(table) < 32

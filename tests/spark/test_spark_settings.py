@@ -1,0 +1,133 @@
+"""Every way in, under every setting that sessions have, against Spark's own answer about plain Parquet."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakeformat.spark import read, register
+from tests.helpers.lakehouse import run_application
+from tests.helpers.ways_in import CONDITIONS, SETTINGS, found, judged, make_tables, streamed, wrong
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ways")
+    make_tables(path)
+    return path
+
+
+def _session(spark: SparkSession, setting: str) -> SparkSession:
+    session = spark.newSession()
+    register(session)
+    for key, value in SETTINGS[setting].items():
+        session.conf.set(key, value)
+    return session
+
+
+@pytest.mark.parametrize("setting", [pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS])
+def test_every_way_in_selects_what_spark_selects_of_plain_rows(setting: str, spark: SparkSession, folder: Path) -> None:
+    assert wrong(_session(spark, setting), folder, setting) == {}
+
+
+@pytest.mark.parametrize("setting", [pytest.param("another zone"), pytest.param("all of them", marks=pytest.mark.slow)])
+def test_streams_select_what_spark_selects_of_plain_rows(
+    setting: str, spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    session = _session(spark, setting)
+    texts = [CONDITIONS[2], CONDITIONS[4]]
+    for at, (text, ids) in enumerate(judged(session, folder, texts).items()):
+        checkpoint = tmp_path / str(at)
+        assert streamed(session, str(folder / "moments"), checkpoint, text, by_option=True) == ids
+    text = CONDITIONS[0]
+    ids = judged(session, folder, [text])[text]
+    assert streamed(session, str(folder / "days"), tmp_path / "where", text, by_option=False) == ids
+
+
+def test_two_sessions_answer_in_their_own_zones(spark: SparkSession, folder: Path) -> None:
+    far, near = _session(spark, "another zone"), _session(spark, "pushdown")
+    texts = [CONDITIONS[at] for at in (0, 1, 4)]
+    wanted = {name: judged(session, folder, texts) for name, session in (("far", far), ("near", near))}
+    assert wanted["far"] != wanted["near"]
+    path = str(folder / "moments")
+    for way in ("native", "source"):
+        read(far, path, via=way).createOrReplaceGlobalTempView("two_sessions")
+        for name, session in (("near", near), ("far", far), ("near", near)):
+            query = f"select * from {session.conf.get('spark.sql.globalTempDatabase')}.two_sessions where "  # noqa: S608
+            assert found(lambda text, ask=session.sql, query=query: ask(query + text), texts) == wanted[name]
+    by_option = {
+        name: found(
+            lambda text, session=session: session.read.format("lakehouse").option("where", text).load(path), texts
+        )
+        for name, session in (("far", far), ("near", near))
+    }
+    assert by_option == wanted
+
+
+def test_texts_mean_what_they_mean_in_ansi_mode(spark: SparkSession, folder: Path) -> None:
+    texts = ["at in ('1970-01-01', '2024-01-01')"]
+    wanted = judged(spark, folder, texts)
+    loose = _session(spark, "no ANSI")
+    assert judged(loose, folder, texts) != wanted
+    assert found(lambda text: read(loose, str(folder / "days"), where=text), texts) == wanted
+
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from pyspark.sql import SparkSession
+from tests.helpers.ways_in import SETTINGS, WAYS, CONDITIONS, judged, make_tables, streamed, wrong
+
+folder = Path(sys.argv[1])
+make_tables(folder)
+spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "1").remote("local[1]").getOrCreate()
+assert "connect" in type(spark).__module__
+failures = {}
+for setting in ("nothing", "all of them"):
+    for key, value in SETTINGS[setting].items():
+        spark.conf.set(key, value)
+    failures |= {f"{setting}, {what}": ids for what, ids in wrong(spark, folder, setting, "moments").items()}
+text = CONDITIONS[3]
+ids = streamed(spark, str(folder / "moments"), folder / "checkpoint", text, by_option=True)
+if ids != judged(spark, folder, [text])[text]:
+    failures["stream"] = ids
+spark.stop()
+print(json.dumps(failures))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
+def test_every_way_in_over_connect(tmp_path: Path) -> None:
+    assert json.loads(run_application(PROGRAM, tmp_path, Path(__file__).parents[2], cwd=tmp_path)) == {}
+
+
+UNSET = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from pyspark.sql import SparkSession
+from tests.helpers.ways_in import CONDITIONS, WAYS, found, judged, make_tables
+
+folder = Path(sys.argv[1])
+make_tables(folder)
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.extraJavaOptions", "-Duser.timezone=Asia/Kathmandu").getOrCreate()
+wanted, path = judged(spark, folder), str(folder / "moments")
+ways = {name: found(WAYS[name](spark, path)) == wanted for name in ("load(where)", "read(where)", "load")}
+spark.stop()
+print(json.dumps(ways))
+"""
+
+
+@pytest.mark.slow
+def test_a_zone_that_nobody_set_is_the_jvms(tmp_path: Path) -> None:
+    answered = json.loads(run_application(UNSET, tmp_path, Path(__file__).parents[2], cwd=tmp_path))
+    assert answered == {"load(where)": True, "read(where)": True, "load": True}

@@ -1,0 +1,63 @@
+"""Run the notebooks and store what they show: ``python tools/notebooks.py [NAME ...]``, after a change of their code.
+
+A notebook's metadata keeps a digest of the code that made its outputs; a test compares it with the code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["DIGEST", "NOTEBOOKS", "code_digest", "main", "tidied"]
+
+NOTEBOOKS: Final = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
+#: Where a notebook's metadata keeps the digest.
+DIGEST: Final = "shown_by_code"
+
+
+def code_digest(document: dict[str, Any]) -> str:
+    """Return a digest of the code of all cells."""
+    code = ["".join(cell["source"]) for cell in document["cells"] if cell["cell_type"] == "code"]
+    return hashlib.sha256(json.dumps(code).encode()).hexdigest()[:16]
+
+
+def tidied(document: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Return the notebook without warnings, timings and the folder that it ran in, with the digest of its code."""
+    for cell in document["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
+            cell["metadata"] = {}
+    named = json.loads(json.dumps(document).replace(folder, "/tmp"))  # noqa: S108  Shown, not opened.
+    kept = {name: named["metadata"][name] for name in ("kernelspec",)}
+    named["metadata"] = {**kept, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
+    return dict(named)
+
+
+def _run(notebook: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    document = nbformat.read(notebook, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TMPDIR"] = folder
+        client = NotebookClient(document, timeout=600, record_timing=False, resources={"metadata": {"path": folder}})
+        client.execute()
+        stored = tidied(json.loads(nbformat.writes(document)), folder)
+    notebook.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    """Run the named notebooks, or all."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        if not names or notebook.stem in names:
+            _run(notebook)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
