@@ -84,7 +84,9 @@ def plan_assignments(given: Mapping[str, Any], schema: pa.Schema, config: TableC
         InvalidInputError: there is nothing to set, or one column is set twice.
     """
     if isinstance(given, str):
-        raise InvalidInputError(f"set={_shown(given)} is text; give {{column: value}}, or {_BY_SQL}")
+        raise InvalidInputError(
+            f"there is nothing to set: {_shown(given)} is text; give {{column: value}}, or {_BY_SQL}"
+        )
     if not isinstance(given, Mapping) or not given:
         raise InvalidInputError("there is nothing to set; give set={column: value}")
     planned: dict[str, Assignment] = {}
