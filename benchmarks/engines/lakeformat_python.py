@@ -40,7 +40,7 @@ class Lakeformat(InRounds):
         self._create(table).bulk_insert(rows)
 
     def upsert(self, rows: Path) -> None:
-        self._open().upsert(pq.read_table(rows))
+        self._open(**self.write_options).upsert(pq.read_table(rows))
 
     def delete(self, keys: Path) -> None:
         self._open().delete(pq.read_table(keys, columns=[RECORD_KEY, PARTITION]))

@@ -61,6 +61,7 @@ class LakeformatSpark(InRounds, SparkReads):
             **TABLE_OPTIONS,
             "hoodie.datasource.write.table.type": self.table_type,
             "hoodie.datasource.write.operation": operation,
+            **self.write_options,
         }
         rows.write.format("lakehouse").options(**options).mode("append").save(str(table))
 

@@ -302,13 +302,13 @@ class TimelineStore:
     def completion_times(self, timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
         """Instant time -> when that commit completed, of those that count (`Timeline.is_committed`).
 
-        The archive is asked where the layout tells completion times and an instant is no longer active; of one that is
+        The archive is read from the oldest such instant on where the layout tells completion times; of one that is
         not there either its own time is taken.
         """
         active = {time: end for time in times if (end := timeline.completion_time(time)) is not None}
         older = {time: time for time in times if time not in active and timeline.is_committed(time)}
         if older and timeline.layout.tells_completion:
-            older.update(self.archived().completion_times(older))
+            older.update(self.archived(min(older)).completion_times(older))
         return {**active, **older}
 
     # --- the steps of an action -----------------------------------------------------------------------

@@ -17,6 +17,7 @@ from lakeformat.errors import StorageError
 from lakeformat.model.instant import Action, State
 from lakeformat.services.compact.plan import PlanLimits, plan_compaction
 from lakeformat.services.inline import Hands, after_write
+from lakeformat.storage.local import LocalStorage
 from lakeformat.transaction.written import Written
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack
@@ -142,6 +143,29 @@ def test_a_plan_whose_run_failed_is_run_after_the_next_write(tmp_path: Path) -> 
     table.upsert(rows([2], 8))
     assert not table.snapshot().timeline.pending
     assert compactions(table) == 1
+
+
+def test_a_commit_reads_no_more_of_the_archive_the_longer_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    opens = LocalStorage.open_input
+
+    def counted(storage: LocalStorage, path: str) -> Any:
+        opened.append(path)
+        return opens(storage, path)
+
+    monkeypatch.setattr(LocalStorage, "open_input", counted)
+    limits = {"hoodie.clean.commits.retained": 2, "hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 5}
+    table = new_table(tmp_path / "t", 9, **{FILES: 6, "hoodie.timeline.compaction.batch.size": 1000}, **limits)
+    for at in range(36):
+        if at == 24:
+            opened.clear()
+        table.upsert(rows([1, 2], at))
+    archive = list((tmp_path / "t/.hoodie/timeline/history").glob("*.parquet"))
+    assert len(archive) > 15
+    read = [path for path in opened if "/history/" in path]
+    assert len(read) / 12 < len(archive) / 2
 
 
 def _fails(*arguments: Any) -> Sequence[Written]:
