@@ -145,26 +145,31 @@ def test_a_plan_whose_run_failed_is_run_after_the_next_write(tmp_path: Path) -> 
     assert compactions(table) == 1
 
 
-def test_a_commit_reads_no_more_of_the_archive_the_longer_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[str] = []
-    opens = LocalStorage.open_input
+class Opening(LocalStorage):
+    """Keep the paths of the files that are opened."""
 
-    def counted(storage: LocalStorage, path: str) -> Any:
-        opened.append(path)
-        return opens(storage, path)
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.opened: list[str] = []
 
-    monkeypatch.setattr(LocalStorage, "open_input", counted)
+    def open_input(self, path: str) -> Any:
+        self.opened.append(path)
+        return super().open_input(path)
+
+
+def test_a_commit_reads_no_more_of_the_archive_the_longer_it_is(tmp_path: Path) -> None:
     limits = {"hoodie.clean.commits.retained": 2, "hoodie.keep.min.commits": 4, "hoodie.keep.max.commits": 5}
-    table = new_table(tmp_path / "t", 9, **{FILES: 6, "hoodie.timeline.compaction.batch.size": 1000}, **limits)
+    limits |= {FILES: 6, "hoodie.timeline.compaction.batch.size": 1000}
+    new_table(tmp_path / "t", 9)
+    storage = Opening(str(tmp_path / "t"))
+    table = lakeformat.Table(storage, resolve(limits))
     for at in range(36):
         if at == 24:
-            opened.clear()
+            storage.opened.clear()
         table.upsert(rows([1, 2], at))
     archive = list((tmp_path / "t/.hoodie/timeline/history").glob("*.parquet"))
     assert len(archive) > 15
-    read = [path for path in opened if "/history/" in path]
+    read = [path for path in storage.opened if "/history/" in path]
     assert len(read) / 12 < len(archive) / 2
 
 
