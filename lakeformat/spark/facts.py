@@ -67,7 +67,7 @@ class Facts:
 
     def layout_report(self, columns: Sequence[str], **arguments: Any) -> LayoutReport:
         """What layouts by these columns would let filters skip; see `lakeformat.Table.layout_report`."""
-        return self._here().layout_report(columns, **arguments)
+        return Table(self.engine.storage, self.options).layout_report(columns, **arguments)
 
     def _repr_html_(self) -> str:
         """What notebooks show."""

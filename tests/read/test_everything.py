@@ -75,7 +75,7 @@ def test_a_damaged_file_is_named(folder: str, table: lakeformat.Table) -> None:
         with pytest.raises(CorruptTableError, match=victim.name):
             table.to_arrow(meta_columns=True)
         victim.unlink()
-        with pytest.raises(CorruptTableError, match=f"{victim.name} is missing, .* run lakeformat check"):
+        with pytest.raises(CorruptTableError, match=f"{victim.name} is missing; .* run lakeformat check"):
             table.to_arrow()
     finally:
         victim.write_bytes(content)

@@ -69,7 +69,8 @@ def test_a_crash_while_the_metadata_table_is_dropped(template: tuple[Path, Model
     Path(theirs.root, ".hoodie/metadata/.hoodie/hoodie.properties").write_text("hoodie.table.name=x\n")
 
     calls = calls_of(write, copy_of(Path(theirs.root), tmp_path))
-    dropping = [n for n, call in enumerate(calls) if "hoodie.properties" in call.path or "metadata" in call.path]
+    paths = ("hoodie.properties", ".hoodie/metadata")
+    dropping = [n for n, call in enumerate(calls) if any(path in call.path for path in paths)]
     assert {calls[n].name for n in dropping} == {"read", "replace", "delete", "info", "delete_folder"}
     for mode, number in [(mode, n) for mode in Mode for n in dropping if calls[n].changes]:
         storage = copy_of(Path(theirs.root), tmp_path)

@@ -34,7 +34,7 @@ def test_every_so_many_commits(tmp_path: Path) -> None:
     table.update({"city": "there"}, "x > 500")
     table.delete(where="x > 900")
     table.merge(rows(60).slice(0, 5)).when_matched_update().execute()
-    assert operations(table)[4:] == ["upsert", "cluster", "delete", "upsert", "cluster"]
+    assert operations(table)[4:] == ["update", "cluster", "delete", "merge", "cluster"]
     assert as_hudi_rs_sees(table) == seen(table)
     assert len(file_names(table)) == 3
 

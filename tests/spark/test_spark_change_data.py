@@ -122,6 +122,8 @@ def test_a_replica_equals_the_table(spark: SparkSession, tmp_path: Path, kind: s
 def test_what_has_no_meaning_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     lakeformat.create(tmp_path / "t", SCHEMA, record_key="id").upsert(pa.table({"id": ["a"], "v": [1]}))
     load = spark.read.format("lakehouse").options(**CDC)
-    assert "set hoodie.datasource.read.begin" in refusal(lambda: load.load(str(tmp_path / "t")).collect()).text
+    assert (
+        "the option is hoodie.datasource.read.begin" in refusal(lambda: load.load(str(tmp_path / "t")).collect()).text
+    )
     where = load.options(**{BEGIN: "000", "where": "v > 0"})
     assert "filter the frame instead" in refusal(lambda: where.load(str(tmp_path / "t")).collect()).text

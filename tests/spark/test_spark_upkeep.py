@@ -45,7 +45,7 @@ def test_going_back_and_looking_over(version: int, spark: SparkSession, tmp_path
         "hoodie.table.type": "MERGE_ON_READ",
         "hoodie.write.table.version": version,
         "hoodie.compact.inline": "true",
-        "hoodie.compact.inline.max.delta.commits": 2,
+        "hoodie.compact.inline.max.delta.commits": 8,
     }
     table = LakehouseTable.forPath(spark, str(path), **options)
     for number in range(2):

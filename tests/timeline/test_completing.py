@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import fastavro
 import pytest
@@ -68,7 +69,7 @@ def test_of_two_that_complete_an_instant_one_wins(version: int) -> None:
     pending = begun(store, 1)
     done = store.complete(pending, METADATA, At(0))
     with pytest.raises(FileExistsError):
-        store.complete(pending, METADATA, At(1 << 41))
+        store.complete(pending, replace(METADATA, extra={"by": "another"}), At(1 << 41))
     assert store.load().instants == (done,)
 
 
