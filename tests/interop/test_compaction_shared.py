@@ -121,3 +121,20 @@ def test_plans_and_runs_of_both(shared: Shared) -> None:
     shared.table.compact()
     assert shared.seen() == before
     assert not shared.table.snapshot().live.has_logs
+
+
+def test_hudi_goes_on_after_slices_that_compacted_themselves(hudi: Hudi, tmp_path: Path) -> None:
+    shared = Shared(hudi, tmp_path / "t", 6)
+    kept = {name: value for name, value in shared.options.items() if "compact" not in name}
+    rows = plain(FIRST, 1)
+    table = lakeformat.create(shared.path, rows.schema, **kept, **{"lakeformat.compact.auto.log.files": 3})
+    table.insert(rows)
+    for edition in range(2, 6):
+        table.upsert(plain(FIRST[::7], edition))
+    assert "compact" in {entry.operation for entry in table.history()}
+    shared.seen()
+    shared.edition = 6
+    shared.hudi_writes(0)
+    shared.seen()
+    table.upsert(plain(FIRST[::5], 10))
+    shared.seen()
