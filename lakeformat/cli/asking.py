@@ -109,15 +109,15 @@ def read(
         raise InvalidInputError("--since and --as-of are two questions; end a range with --until")
     wanted, few = listed(columns), kind == "table" and limit is None
     how: dict[str, Any] = {"limit": _SHOWN + 1 if few else limit, "meta_columns": meta_columns}
-    if since is not None:
-        scan = table.changes(since, until).scan(wanted, where, **how)
-    else:
-        scan = table.scan(wanted, where, as_of=as_of, **how)
     if count:
         rows = table.changes(since, until).count(where) if since is not None else table.count(where, as_of=as_of)
         rows = rows if limit is None else min(limit, rows)
         show_json({"rows": rows}) if as_json else print(rows)
         return
+    if since is not None:
+        scan = table.changes(since, until).scan(wanted, where, **how)
+    else:
+        scan = table.scan(wanted, where, as_of=as_of, **how)
     if few and output is None:
         rows_held = scan.to_arrow()
         show_table(rows_held.slice(0, _SHOWN))

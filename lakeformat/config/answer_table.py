@@ -27,7 +27,7 @@ TOLD: Final[Mapping[str, str]] = {
     "cleaning and archiving come after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
     """,
-    "no catalog or metastore is told of the table and its partitions": """
+    "the table and its partitions are not registered in a catalog or metastore": """
         hoodie.datasource.hive_sync.enable hoodie.datasource.meta.sync.enable
     """,
     "SQL's insert into adds rows, and other writes do what hoodie.datasource.write.operation says": """

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
-from typing import Final, ParamSpec, TypeVar
+from types import FunctionType
+from typing import Any, Final, ParamSpec, TypeVar
 
 from lakeformat.errors import InvalidOptionError, nearest
 
-__all__ = ["check_arguments", "check_write_arguments", "refuses_others"]
+__all__ = ["check_arguments", "check_write_arguments", "refuse_others", "refuses_others"]
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -33,6 +34,7 @@ _SAID: Final[Mapping[str, str]] = {
     "schema_mode": "leave it out: new columns of the rows are added to the table",
     "safe_cast": "leave it out: a value that does not fit its column is refused",
 }
+_WHERE_OPTIONS_GO: Final = "; options are given when the table is opened"
 
 
 def check_arguments(
@@ -86,3 +88,27 @@ def refuses_others(otherwise: str) -> Callable[[Callable[_Given, _Result]], Call
         return checked
 
     return decorated
+
+
+def refuse_others(kind: type) -> None:
+    """Make every public method of a class, inherited ones too, refuse unknown keyword arguments in our words.
+
+    Methods that take any keyword argument check them on their own, and stay as they are.
+    """
+    for name in dir(kind):
+        method = inspect.getattr_static(kind, name)
+        if name.startswith("_") or not isinstance(method, FunctionType) or hasattr(method, "__wrapped__"):
+            continue
+        given = inspect.signature(method).parameters.values()
+        if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in given):
+            setattr(kind, name, _checking(method, tuple(each.name for each in given)[1:]))
+
+
+def _checking(method: Callable[..., Any], known: Collection[str]) -> Callable[..., Any]:
+    @wraps(method)
+    def checked(*given: Any, **named: Any) -> Any:
+        if named:
+            check_arguments(named, known, _WHERE_OPTIONS_GO, verb=method.__name__)
+        return method(*given, **named)
+
+    return checked

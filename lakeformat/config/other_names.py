@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lakeformat.config.other_arguments import refuse_others
 from lakeformat.errors import nearest
 
-__all__ = ["ForeignNames", "unknown_clause", "unknown_name"]
+__all__ = ["COLUMNS_STAY", "ForeignNames", "unknown_clause", "unknown_name"]
 
-_NEW_TABLE: Final = "columns cannot be renamed, dropped or moved; write the rows into a new table"
+COLUMNS_STAY: Final = "columns cannot be renamed, dropped or moved; write the rows into a new table"
 _ADD: Final = 'write rows that have the new column, or lakeformat.sql("alter table t add columns (name type)", t=table)'
 _BY_INSTANT: Final = "write restore(to) with an instant time of history()"
 
 #: Names of other libraries for which a table has no verb -> what to do.
 _INSTEAD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("add_column", "add_columns", "alter", "update_schema"), _ADD),
-    **dict.fromkeys(("drop_column", "drop_columns", "rename_column", "rename_columns", "reorder_columns"), _NEW_TABLE),
+    **dict.fromkeys(
+        ("drop_column", "drop_columns", "rename_column", "rename_columns", "reorder_columns"), COLUMNS_STAY
+    ),
     **dict.fromkeys(("restoreToTimestamp", "restoreToVersion"), _BY_INSTANT),
     "alias": 'conditions of a merge name the two sides "source.x" and "target.x"; leave the alias out',
     "rename": "move the table's folder, and open it where it is then",
@@ -55,6 +58,7 @@ _OURS: Final[Mapping[str, str]] = {
     "inspect": "files() and history()",
     "isDeltaTable": "lakeformat.exists(path)",
     "is_deltatable": "lakeformat.exists(path)",
+    **dict.fromkeys(("key", "keys", "primary_key", "record_key"), "config.record_fields"),
     "limit": "to_arrow(limit=10)",
     "load_as_version": "to_arrow(as_of=...)",
     "load_cdf": "changes(since, images=True)",
@@ -65,6 +69,7 @@ _OURS: Final[Mapping[str, str]] = {
     "num_rows": "count()",
     "optimize": "cluster(by=...)",
     "overwrite_partitions": "insert_overwrite(rows)",
+    **dict.fromkeys(("partition_by", "partition_columns"), "config.partition_fields"),
     "partitions": "files()",
     "path": "location",
     "protocol": "config",
@@ -143,6 +148,8 @@ def unknown_name(kind: type, name: str) -> str:
     known = [each for each in dir(kind) if not each.startswith("_")]
     if name in _INSTEAD:
         return f"{said}; {_INSTEAD[name]}"
+    if name.lower().startswith("when") and (clause := _clause(name)):
+        return f"{said}; {clause}" if clause is _NO_SOURCE else f"{said}; write merge(rows), and then {clause}"
     ours = (_UNDER_SPARK.get(name) if "toDF" in known else None) or _OURS.get(name)
     return said + (f"; here it is called {ours}" if ours else nearest(name, known))
 
@@ -150,10 +157,14 @@ def unknown_name(kind: type, name: str) -> str:
 def unknown_clause(name: str, known: list[str]) -> str:
     """Say that a merge has no such clause, and what it has instead."""
     said = f"Merge has no {name!r}"
-    ours = _CLAUSES.get(name.lower().replace("_", ""))
+    ours = _clause(name)
     if ours is _NO_SOURCE:
         return f"{said}; {ours}"
     return said + (f"; here it is called {ours}" if ours else nearest(name, known))
+
+
+def _clause(name: str) -> str | None:
+    return _CLAUSES.get(name.lower().replace("_", ""))
 
 
 class _Hints(type):
@@ -166,7 +177,11 @@ class _Hints(type):
 
 
 class ForeignNames(metaclass=_Hints):
-    """Answers attributes that a table does not have. To type checkers they stay unknown."""
+    """Answers attributes and arguments that a table does not have. To type checkers they stay unknown."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        refuse_others(cls)
 
     if not TYPE_CHECKING:
 

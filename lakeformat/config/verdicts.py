@@ -149,7 +149,7 @@ def _of_others(judged: Judged, name: str, text: str, missing: Iterable[str]) -> 
     if harmless:
         return Verdict(name, shown, Fate.OBEYED, "This value is the way it works.")
     cure = f"leave it out{f' and {answer.cure}' if answer.cure else ''}"
-    error = f"option {lower}={shown} asks for what lakeformat does not do: {answer.says}; {cure}"
+    error = f"option {lower}={shown} is not supported: {answer.says}; {cure}"
     return Verdict(name, shown, Fate.REFUSED, answer.says, cure, error=error)
 
 

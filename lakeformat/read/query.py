@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -18,6 +20,7 @@ from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bi
 from lakeformat.read.incremental import changed_snapshot
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "ReadQuery",
@@ -28,7 +31,10 @@ __all__ = [
     "question",
     "readable_schema",
     "resolve_query",
+    "warn_before_first",
 ]
+
+_LOG: Final = logging.getLogger("lakeformat.read")
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,21 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
         snapshot = engine.snapshot()
     else:
         config = engine.store.config()
-        snapshot = engine.snapshot(parse_as_of(asked, config.zone), config)
+        instant = parse_as_of(asked, config.zone)
+        snapshot = engine.snapshot(instant, config)
+        warn_before_first(engine.storage.location, snapshot.timeline, instant)
     return of_query_type(snapshot, options)
+
+
+def warn_before_first(location: str, timeline: Timeline, as_of: str) -> None:
+    """Log a warning where a read asks for a time before the table's first commit: it gets no rows.
+
+    Args:
+        timeline: the table's own, not cut at that time.
+    """
+    first = min(timeline.commit_times, default="")
+    if as_of < first:
+        _LOG.warning("%s: as of %s is before its first commit %s, so there are no rows", location, as_of, first)
 
 
 def asks_for_images(options: Options) -> bool:

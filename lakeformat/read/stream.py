@@ -85,8 +85,8 @@ def check_stream_options(options: Options) -> None:
             raise InvalidOptionError(f"{name}={value} has no meaning in a stream; begin it by {START_OFFSET}")
     if asked.optimized:
         raise InvalidOptionError(
-            "a stream gives the rows that commits wrote, so hoodie.datasource.query.type=read_optimized is not taken; "
-            "leave it out"
+            "a stream gives the rows that commits wrote, so hoodie.datasource.query.type=read_optimized is not "
+            "supported; leave it out"
         )
 
 

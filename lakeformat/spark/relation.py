@@ -12,7 +12,7 @@ from lakeformat.config.read_options import INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.model.instant import parse_as_of
 from lakeformat.read.incremental import changed_snapshot
-from lakeformat.read.query import asked_snapshot, of_query_type
+from lakeformat.read.query import asked_snapshot, of_query_type, warn_before_first
 from lakeformat.spark.guarded import is_guarded, unmarked
 from lakeformat.spark.host import asked_engine
 from lakeformat.spark.pushed import new_log
@@ -52,6 +52,8 @@ def new_relation(options: Mapping[str, str]) -> Relation | None:
         timeline = engine.store.load()
         as_of = resolved["as.of.instant"]
         asked = None if as_of is None else parse_as_of(as_of, engine.store.config().zone)
+        if asked is not None:
+            warn_before_first(engine.storage.location, timeline, asked)
     except Exception:
         return None
     newest = timeline.newest_time or _NEVER

@@ -62,8 +62,8 @@ class LakehouseSource(DataSource):
         if "provider" in self.options:  # Spark says it of its own tables alone.
             with plain_errors():
                 raise UnsupportedTableError(
-                    "a table in Spark's catalog gives a Python source no path when it is read; write create temporary "
-                    "view ... using lakehouse options (path '...'), or read by spark.read.format(\"lakehouse\")"
+                    "Spark does not pass a path for catalog tables; write create temporary view ... using lakehouse "
+                    "options (path '...'), or read by spark.read.format(\"lakehouse\")"
                 )
         return table_schema(dict(self.options), self._settle())
 

@@ -121,7 +121,7 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     refused.
 
     Raises:
-        InvalidInputError: a clause that is not taken, or a table that nobody has named.
+        InvalidInputError: a clause that is not supported, or a table that nobody has named.
         WriteConflictError: another writer was in the way; a retry is safe.
     """
     said = text.strip().rstrip(";")

@@ -107,7 +107,7 @@ def _path(table: Table, spec: Mapping[str, str | None]) -> str:
     wanted = {name.lower(): value for name, value in spec.items()}
     if sorted(wanted) != sorted(name.lower() for name in config.partition_fields):
         names = ", ".join(config.partition_fields) or "none"
-        raise InvalidInputError(f"partition ({', '.join(spec)}) is not taken; give all partition columns: {names}")
+        raise InvalidInputError(f"partition ({', '.join(spec)}) is not supported; give all partition columns: {names}")
     columns = {}
     for name in config.partition_fields:
         try:

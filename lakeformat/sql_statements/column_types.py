@@ -63,14 +63,16 @@ def arrow_type(node: Any) -> pa.DataType:
         return pa.map_(*map(arrow_type, node.expressions))
     if name == "STRUCT" and node.expressions:
         return pa.struct([arrow_field(each) for each in node.expressions])
-    raise InvalidInputError(f"type {shortened(node.sql('spark'))} is not taken; see docs/limits.md for those that are")
+    raise InvalidInputError(
+        f"type {shortened(node.sql('spark'))} is not supported; see docs/limits.md for those that are"
+    )
 
 
 def arrow_field(node: Any) -> pa.Field:
     """A column's definition. Its comment is not kept.
 
     Raises:
-        InvalidInputError: a type or a clause that is not taken.
+        InvalidInputError: a type or a clause that is not supported.
     """
     optional = True
     for each in node.args.get("constraints") or ():
@@ -79,9 +81,9 @@ def arrow_field(node: Any) -> pa.Field:
             optional = bool(each.kind.args.get("allow_null"))
         elif kind != "CommentColumnConstraint":
             said = shortened(each.sql("spark"))
-            raise InvalidInputError(f"{said} of column {str(node.name)!r} is not taken; give each row its value")
+            raise InvalidInputError(f"{said} of column {str(node.name)!r} is not supported; give each row its value")
     if node.args.get("position") is not None:
-        raise InvalidInputError(f"the place of column {str(node.name)!r} is not taken; new columns come last")
+        raise InvalidInputError(f"the place of column {str(node.name)!r} is not supported; new columns come last")
     return pa.field(str(node.name), arrow_type(node.args["kind"]), optional)
 
 

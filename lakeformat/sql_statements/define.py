@@ -82,7 +82,7 @@ def create_table(said: CreateTable, known: KnownTables, host: Host) -> pa.Table 
         open_table(place.path, **said.options)
         _check_same(said.columns, place)
     made = KnownTable(place.path, said.options)
-    result: pa.Table | WriteResult = _told(name, place.path, "is named" if place.table else "is made")
+    result: pa.Table | WriteResult = _told(name, place.path, "named" if place.table else "created")
     if rows is not None:
         result = host.overwritten(made, rows)
     elif said.replaces and place.commits and place.table is not None:
@@ -149,16 +149,16 @@ def drop_table(said: DropTable, known: KnownTables) -> pa.Table:
     target = said.target
     if target.path is not None:
         raise InvalidInputError(
-            f"drop table of a path is not taken: no file is deleted by SQL; truncate table lakehouse.`{target.path}` "
-            "empties it, and the folder goes by the storage's own tools"
+            f"drop table of a path is not supported: no file is deleted by SQL; truncate table "
+            f"lakehouse.`{target.path}` empties it, and the folder goes by the storage's own tools"
         )
     named = known.get(target.name)
     if named is None:
         if said.lenient:
-            return _told(target.name, None, "is not known")
+            return _told(target.name, None, "not known").append_column("files", pa.nulls(1, pa.string()))
         raise TableNotFoundError(f"no table is known as {target.name!r}; drop table if exists passes that over")
     known.forget(target.name)
-    return _told(target.name, named.path, "is forgotten; its files stay")
+    return _told(target.name, named.path, "forgotten").append_column("files", pa.array(["kept"]))
 
 
 def _told(name: str, path: str | None, what: str) -> pa.Table:

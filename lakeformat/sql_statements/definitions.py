@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.config.other_names import COLUMNS_STAY
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.sql_statements.column_types import arrow_field
 from lakeformat.sql_statements.parse import TableName, column_named, shortened, syntax_tree, table_named
@@ -99,7 +100,7 @@ def read_create(text: str) -> CreateTable | None:
     """A ``create table`` of ours; None if it uses another format.
 
     Raises:
-        InvalidInputError: what cannot be read, or a clause that is not taken.
+        InvalidInputError: what cannot be read, or a clause that is not supported.
         InvalidOptionError: a property that is not known.
     """
     text, query = _without_query(text)
@@ -107,7 +108,7 @@ def read_create(text: str) -> CreateTable | None:
     if type(node).__name__ != "Create" or node.args.get("kind") != "TABLE":
         raise InvalidInputError(f"cannot read {shortened(text)}; see the clauses in docs/sql.md")
     if node.args.get("clone") is not None:
-        raise InvalidInputError("create table ... clone is not taken; write create table ... as select")
+        raise InvalidInputError("create table ... clone is not supported; write create table ... as select")
     target = table_named(node.this)
     properties = node.args["properties"].expressions if node.args.get("properties") is not None else []
     formats = [each.name.lower() for each in properties if type(each).__name__ == "FileFormatProperty"]
@@ -143,7 +144,7 @@ def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
     for field in columns:
         if not field.nullable and field.name not in keys:
             raise InvalidInputError(
-                f"not null of column {field.name!r} is not taken; leave it out, validators of writes check rows"
+                f"not null of column {field.name!r} is not supported; leave it out, validators of writes check rows"
             )
 
 
@@ -157,7 +158,7 @@ def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
         elif type(each).__name__ == "PrimaryKey":
             keys += [str(one.name) for one in each.expressions]
         else:
-            raise InvalidInputError(f"{shortened(each.sql('spark'))} is not taken; validators of writes check rows")
+            raise InvalidInputError(f"{shortened(each.sql('spark'))} is not supported; validators of writes check rows")
     return fields, keys
 
 
@@ -183,7 +184,7 @@ class _Clauses:
         }
         if type(node).__name__ not in taken:
             said = shortened(node.sql("spark")) if type(node).__name__ != "LikeProperty" else "like"
-            raise InvalidInputError(f"create table ... {said} is not taken; see the clauses in docs/sql.md")
+            raise InvalidInputError(f"create table ... {said} is not supported; see the clauses in docs/sql.md")
         taken[type(node).__name__](node)
 
     def _passed_over(self, node: Any) -> None:
@@ -195,7 +196,7 @@ class _Clauses:
 
     def _format(self, node: Any) -> None:
         if node.name.lower() not in _FORMATS:
-            raise InvalidInputError(f"using {node.name} is not taken; write using lakehouse")
+            raise InvalidInputError(f"using {node.name} is not supported; write using lakehouse")
 
     def _location(self, node: Any) -> None:
         self.location = str(node.this.name)
@@ -205,7 +206,7 @@ class _Clauses:
             kind = type(each).__name__
             if kind not in {"Identifier", "Column", "ColumnDef"}:
                 raise InvalidInputError(
-                    f"partitioned by {shortened(each.sql('spark'))} is not taken; name columns, and add one for a "
+                    f"partitioned by {shortened(each.sql('spark'))} is not supported; name columns, and add one for a "
                     "computed value"
                 )
             self.partitions.append(str(each.name))
@@ -241,12 +242,12 @@ def read_drop(text: str) -> DropTable:
     """A ``drop table``.
 
     Raises:
-        InvalidInputError: what cannot be read, or a clause that is not taken.
+        InvalidInputError: what cannot be read, or a clause that is not supported.
     """
     node = syntax_tree(text)
     if node.args.get("purge"):
         raise InvalidInputError(
-            "drop table ... purge is not taken: no file is deleted by SQL; delete the folder itself"
+            "drop table ... purge is not supported: no file is deleted by SQL; delete the folder itself"
         )
     named = node.args.get("tables") or [node.this]
     if len(named) != 1:
@@ -258,12 +259,12 @@ def read_alter(text: str) -> AddColumns | DropPartitions:
     """An ``alter table``.
 
     Raises:
-        InvalidInputError: what cannot be read, or is not taken; says what to do instead.
+        InvalidInputError: what cannot be read, or is not supported; says what to do instead.
     """
     rest = after_name(text, r"alter\s+table(?:\s+if\s+exists)?")
     for pattern, cure in _NOT_ALTERED.items():
         if refused := re.match(pattern, rest, re.IGNORECASE):
-            raise InvalidInputError(f"alter table ... {refused[0].lower()} is not taken; {cure}")
+            raise InvalidInputError(f"alter table ... {refused[0].lower()} is not supported; {cure}")
     node = syntax_tree(text)
     target, actions = table_named(node.this), node.args.get("actions") or []
     definitions = [each for action in actions for each in (action.expressions or [action])]
@@ -280,18 +281,18 @@ def read_alter(text: str) -> AddColumns | DropPartitions:
     if kinds == {"DropPartition"}:
         return DropPartitions(target, tuple(partition_spec(each) for each in definitions))
     said = shortened(" ".join(each.sql("spark") for each in actions))
-    raise InvalidInputError(f"alter table ... {said} is not taken; add columns and drop partition are")
+    raise InvalidInputError(f"alter table ... {said} is not supported; write add columns or drop partition")
 
 
 #: What stands after the name -> what to do.
 _NOT_ALTERED: Final[Mapping[str, str]] = {
     r"rename\s+to": "give the table another name: drop table forgets this one, create table ... location makes one",
-    r"rename\s+column": "columns keep their names; add one, and fill it by update",
+    r"rename\s+column": COLUMNS_STAY,
     r"set\s+tblproperties": "options are given with each write, or as tblproperties of create table",
     r"unset\s+tblproperties": "options are given with each write, or as tblproperties of create table",
     r"set\s+location": "create table ... location names the other table",
-    r"(?:drop|alter|change|replace)\s+columns?": "columns stay as they are; add one, and fill it by update",
-    r"change": "columns stay as they are; add one, and fill it by update",
+    r"(?:drop|alter|change|replace)\s+columns?": COLUMNS_STAY,
+    r"change": COLUMNS_STAY,
     r"(?:add|drop)\s+constraint": "validators of writes check rows: hoodie.precommit.validators",
     r"add\s+(?:if\s+not\s+exists\s+)?partition": "partitions come with their first rows",
 }
@@ -308,7 +309,9 @@ def partition_spec(node: Any) -> dict[str, str | None]:
         value = each.expression if type(each).__name__ == "EQ" else None
         kind = type(value).__name__
         if value is None or kind not in {"Literal", "Null", "Neg", "Boolean"}:
-            raise InvalidInputError(f"partition ({shortened(each.sql('spark'))}) is not taken; write column = value")
+            raise InvalidInputError(
+                f"partition ({shortened(each.sql('spark'))}) is not supported; write column = value"
+            )
         spec[column_named(each.this)] = (
             None if kind == "Null" else value.name if kind == "Literal" else value.sql("spark").lower()
         )

@@ -107,7 +107,7 @@ class DuckDBSession:
         word = first_word(text)
         if word not in _WORDS or self.kind(text) not in _QUERIES:
             cure = "; write create table ... using lakehouse" * (word == "create")
-            raise InvalidInputError(f"{shortened(text)} is not taken without Spark{cure}")
+            raise InvalidInputError(f"{shortened(text)} is not supported without Spark{cure}")
 
     def run(self, text: str) -> None:
         """Run a statement."""

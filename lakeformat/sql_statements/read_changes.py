@@ -94,7 +94,7 @@ def read_change(change: Change) -> MergeInto | Update | Delete | Insert:
     """Take a statement apart.
 
     Raises:
-        InvalidInputError: it cannot be read, or a clause is not taken; names it.
+        InvalidInputError: it cannot be read, or a clause is not supported; names it.
     """
     return _READERS[change.does](_Parts(change))
 
@@ -179,7 +179,7 @@ def _update(parts: _Parts) -> Update:
     if at is None:
         parts.fail()
     if parts.find("from", at + 1) is not None:
-        raise InvalidInputError("update ... from is not taken; write merge into")
+        raise InvalidInputError("update ... from is not supported; write merge into")
     where = parts.find("where", at + 1)
     target = _target(parts, at)
     values = parts.assigned(at + 1, parts.end if where is None else where, named=_named(target))
@@ -189,7 +189,7 @@ def _update(parts: _Parts) -> Update:
 def _delete(parts: _Parts) -> Delete:
     _check_alone(parts)
     if parts.find("using", parts.change.after) is not None:
-        raise InvalidInputError("delete ... using is not taken; write merge into")
+        raise InvalidInputError("delete ... using is not supported; write merge into")
     where = parts.find("where", parts.change.after)
     return Delete(_target(parts, parts.end if where is None else where), _condition(parts, where))
 
@@ -205,7 +205,8 @@ def _condition(parts: _Parts, where: int | None) -> str | None:
 def _check_alone(parts: _Parts) -> None:
     if parts.prefix:
         raise InvalidInputError(
-            f"with ... {parts.change.does} is not taken; write a subquery, or merge into with the query as its source"
+            f"with ... {parts.change.does} is not supported; write a subquery, or merge into with the query "
+            "as its source"
         )
 
 
@@ -220,7 +221,7 @@ def _insert(parts: _Parts) -> Insert:
                 partition.update(parts.assigned(first, last, named=frozenset()))
         at = close + 1
     if parts.word(at) == "by":
-        raise InvalidInputError("insert ... by name is not taken; name the columns in parentheses")
+        raise InvalidInputError("insert ... by name is not supported; name the columns in parentheses")
     if parts.word(at) == "(" and parts.word(at + 1) not in _QUERIES:
         columns, at = parts.names(at)
     if at >= parts.end:
@@ -282,7 +283,7 @@ def _when(parts: _Parts, start: int, end: int, named: frozenset[str]) -> When:
     inserts = on == "not matched"
     if (does == "insert") != inserts or does not in {"insert", "update", "delete"}:
         said = parts.change.raw(then + 1, end).lower()
-        raise InvalidInputError(f"when {on} then {shortened(said)} is not taken; update, delete or insert")
+        raise InvalidInputError(f"when {on} then {shortened(said)} is not supported; update, delete or insert")
     return When(on, condition, does, _values(parts, does, then + 2, end, named))
 
 

@@ -62,7 +62,7 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | Write
         the rows of a query or a call; of a write its result.
 
     Raises:
-        InvalidInputError: what cannot be read or computed; a clause that is not taken.
+        InvalidInputError: what cannot be read or computed; a clause that is not supported.
         TableNotFoundError: a name that is not given.
         WriteConflictError: another writer was in the way; a retry is safe.
     """
@@ -228,7 +228,7 @@ class _Runner:
         """
         table = self.table(said.target)
         if any(token.lower == "returning" for token in said.tokens):
-            raise InvalidInputError("returning is not taken; the result counts the rows, and a select shows them")
+            raise InvalidInputError("returning is not supported; the result counts the rows, and a select shows them")
         plain, found = self._replaced(said.text)
         now = find_change(plain, Dialect.DUCKDB)
         assert now is not None  # noqa: S101  Names alone have changed.

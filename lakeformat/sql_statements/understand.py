@@ -58,7 +58,7 @@ def understand(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> 
         is_known: whether a name is that of a table of ours.
 
     Raises:
-        InvalidInputError: a statement of ours that cannot be read, or a clause that is not taken; names it.
+        InvalidInputError: a statement of ours that cannot be read, or a clause that is not supported; names it.
         InvalidOptionError: sqlglot is not installed, or a property is not known.
     """
 

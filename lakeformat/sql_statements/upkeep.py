@@ -135,7 +135,7 @@ def _show(text: str) -> ShowTable | ShowTables | None:
         return None
     what = found["what"].lower().split()[0]
     if rest := found["rest"].strip():
-        raise InvalidInputError(f"show {what} ... {shortened(rest)} is not taken; leave it out")
+        raise InvalidInputError(f"show {what} ... {shortened(rest)} is not supported; leave it out")
     return ShowTable(named_in(found), what)
 
 
@@ -150,7 +150,9 @@ def _truncate(text: str) -> TruncateTable:
 def _optimize(text: str) -> Optimize:
     found = _matched(_OPTIMIZE, text, "optimize name [where condition] [zorder by (columns)]")
     if found["full"]:
-        raise InvalidInputError("optimize ... full is not taken; name the columns: optimize ... zorder by (columns)")
+        raise InvalidInputError(
+            "optimize ... full is not supported; name the columns: optimize ... zorder by (columns)"
+        )
     by = (found["by"] or "").strip().strip("()").replace("`", "")
     return Optimize(named_in(found), found["where"], tuple(each.strip() for each in by.split(",") if each.strip()))
 
@@ -160,7 +162,7 @@ def _vacuum(text: str) -> Vacuum:
     way = " ".join((found["way"] or "lite").lower().split())
     if way != "lite":
         raise InvalidInputError(
-            f"vacuum ... {way} is not taken: files that no commit knows are put aside by repair; leave it out"
+            f"vacuum ... {way} is not supported: files that no commit knows are put aside by repair; leave it out"
         )
     return Vacuum(named_in(found), int(found["hours"]) if found["hours"] else None, found["dry"] is not None)
 

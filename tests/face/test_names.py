@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 from collections.abc import Callable
@@ -44,6 +45,15 @@ REFUSED: dict[str, tuple[Callable[[Table], Any], type[LakeformatError], str]] = 
     "alias of a merge": (lambda t: t.merge(ROWS, source_alias="s"), InvalidOptionError, "source.x"),
     "a read": (lambda t: t.to_arrow(filters=[("id", "=", 1)]), InvalidOptionError, "'where'"),
     "changes": (lambda t: t.changes("000").to_arrow(colums=["id"]), InvalidOptionError, "'columns'"),
+    "options of a clean": (lambda t: t.clean(options={}), InvalidOptionError, "'options' of clean.*table is opened"),
+    "unknown to a clean": (
+        lambda t: t.clean(foo=1),
+        InvalidOptionError,
+        "'foo' of clean.*there are commits, hours, ver",
+    ),
+    "misspelt in a restore": (lambda t: t.restore("0", dryrun=True), InvalidOptionError, "did you mean 'dry_run'"),
+    "a verb without arguments": (lambda t: t.compact(force=True), InvalidOptionError, "'force' of compact"),
+    "history": (lambda t: t.history(n=3), InvalidOptionError, "'limit'"),
     "an operation": (lambda t: t.write(ROWS, "upsret"), InvalidInputError, "'upsert'"),
     "restore by number": (lambda t: t.restore(0), InvalidInputError, r"restore\(0\).*version as of 0"),
     "savepoint by number": (lambda t: t.savepoint(0), InvalidInputError, "instant time as text"),
@@ -89,6 +99,10 @@ def test_operations_have_names(table: Table) -> None:
         ("alias", "source.x"),
         ("vacuum", "clean()"),
         ("forName", "path"),
+        ("primary_key", "config.record_fields"),
+        ("keys", "config.record_fields"),
+        ("whenMatchedUpdateAll", "merge(rows), and then when_matched_update()"),
+        ("whenNotMatchedBySourceDelete", "rows that the source does not have"),
         ("upsrt", "did you mean 'upsert'"),
     ],
 )
@@ -97,6 +111,24 @@ def test_names_of_other_libraries_are_answered_by_both_hosts(kind: type, name: s
     for asked in (kind, object.__new__(kind)):
         with pytest.raises(AttributeError, match=re.escape(said)):
             getattr(asked, name)
+
+
+@pytest.mark.parametrize("kind", [Table, LakehouseTable])
+def test_verbs_keep_their_signatures(kind: Any) -> None:
+    assert list(inspect.signature(kind.clean).parameters) == ["self", "commits", "hours", "versions", "dry_run"]
+    assert inspect.getdoc(kind.clean).startswith("Delete files")
+    with pytest.raises(InvalidOptionError, match="there are min_commits, max_commits"):
+        object.__new__(kind).archive(foo=1)
+
+
+def test_a_time_before_the_first_commit_is_warned_of(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    first = table.history()[0].instant_time
+    assert table.count(as_of="2001-01-01") == 0
+    (record,) = caplog.records
+    said = f"{table.location}: as of 20010101000000000 is before its first commit {first}, so there are no rows"
+    assert (record.name, record.levelno, record.getMessage()) == ("lakeformat.read", logging.WARNING, said)
+    assert table.count(as_of=first) == len(ROWS)
+    assert len(caplog.records) == 1
 
 
 def test_hints_name_what_is_there() -> None:

@@ -62,7 +62,7 @@ NOW = [(1, "sf", 0.5, 1), (2, "rio", 20.5, 1), (3, "sf", 30.5, 1)]
 
 
 def test_a_table_is_made_as_hudis_sql_makes_it(shell: Shell) -> None:
-    assert shell(CREATE)[0]["result"] == "is made"
+    assert shell(CREATE)[0]["result"] == "created"
     config = lakeformat.open(shell.path).config
     assert (config.name, config.record_fields, config.partition_fields) == (shell.name, ("id",), ("city",))
     assert (config.ordering_field, config.hive_style, config.takes_logs) == ("ts", True, False)
@@ -227,42 +227,43 @@ def test_a_table_is_described(trips: Shell) -> None:
 NEW = "create table {t}x (id int, dt string) using hudi "
 REFUSED = {
     "drop table lakehouse.`{path}`": (InvalidInputError, "no file is deleted by SQL"),
-    "drop table {t} purge": (InvalidInputError, "purge is not taken"),
+    "drop table {t} purge": (InvalidInputError, "purge is not supported"),
     "create table {t}x (id int) using hudi": (InvalidInputError, "add location"),
     "create table db.x (id int) using hudi location '/x'": (InvalidInputError, "names have no database"),
     "create table {t}x using hudi location '{path}x'": (TableNotFoundError, "to take the columns from"),
     "create table {t}x using hudi location '{path}' as select 1 as id": (InvalidInputError, "rows are in"),
     "create table {t}x (id int default 3) using hudi location '/x'": (InvalidInputError, "DEFAULT 3' of column 'id'"),
     "create table {t}x (id int not null) using hudi location '/x'": (InvalidInputError, "not null of column 'id'"),
-    "create table {t}x (id interval day) using hudi location '/x'": (InvalidInputError, "type '.*' is not taken"),
-    "create table lakehouse.`{path}x` clone {t}": (InvalidInputError, "clone is not taken"),
+    "create table {t}x (id interval day) using hudi location '/x'": (InvalidInputError, "type '.*' is not supported"),
+    "create table lakehouse.`{path}x` clone {t}": (InvalidInputError, "clone is not supported"),
     "create table {t}x (a int) using hudi as select 1": (InvalidInputError, "leave them out"),
     NEW + "partitioned by (bucket(3, id)) location '/x'": (InvalidInputError, "partitioned by"),
     NEW + "clustered by (id) into 3 buckets location '/x'": (InvalidInputError, "CLUSTERED BY"),
     NEW + "tblproperties (primaryKeys = 'id') location '/x'": (InvalidOptionError, "did you mean 'primaryKey'"),
     NEW + "tblproperties (delta.enableChangeDataFeed = true) location '/x'": (InvalidOptionError, "cdc.enabled"),
     NEW + "tblproperties (primaryKey = 'nix') location '{path}x'": (SchemaMismatchError, "'nix' is not among"),
-    "alter table {t} rename to y": (InvalidInputError, "rename to is not taken"),
+    "alter table {t} rename to y": (InvalidInputError, "rename to is not supported"),
     "alter table {t} set tblproperties ('a' = 'b')": (InvalidInputError, "options are given with each write"),
     "alter table {t} set serdeproperties ('a' = 'b')": (InvalidInputError, "SET SERDEPROPERTIES"),
-    "alter table {t} drop column fare": (InvalidInputError, "columns stay as they are"),
+    "alter table {t} drop column fare": (InvalidInputError, "write the rows into a new table"),
+    "alter table {t} rename column fare to f": (InvalidInputError, "write the rows into a new table"),
     "alter table {t} add columns (x int after id)": (InvalidInputError, "new columns come last"),
     "alter table {t} add columns (id int)": (SchemaMismatchError, "'id' is there already"),
     "alter table {t} drop partition (id = 1)": (InvalidInputError, "all partition columns: city"),
     "alter table {t} drop partition (city > 'a')": (InvalidInputError, "write column = value"),
     "optimize {t} zorder by (nix)": (InvalidInputError, "nix"),
     "optimize {t} where fare > 1": (InvalidInputError, "fare"),
-    "optimize {t} full": (InvalidInputError, "full is not taken"),
-    "vacuum {t} full": (InvalidInputError, "vacuum ... full is not taken"),
+    "optimize {t} full": (InvalidInputError, "full is not supported"),
+    "vacuum {t} full": (InvalidInputError, "vacuum ... full is not supported"),
     "vacuum {t} retain 0 hours": (InvalidInputError, "at least 1"),
     "restore table {t}": (InvalidInputError, "to version as of n"),
     "describe detail {t} limit 3": (InvalidInputError, "limit is for describe history"),
-    "show partitions {t} partition (city = 'sf')": (InvalidInputError, "is not taken"),
+    "show partitions {t} partition (city = 'sf')": (InvalidInputError, "is not supported"),
     "describe history nowhere": (TableNotFoundError, "nowhere"),
     "create table {t}x (id int comment 'using hudi') using parquet": (InvalidInputError, "using lakehouse"),
     "create table {t}x (id int)": (InvalidInputError, "write create table ... using lakehouse"),
-    "create temporary view v as select 1": (InvalidInputError, "not taken without Spark"),
-    "set hoodie.x = 1": (InvalidInputError, "not taken without Spark"),
+    "create temporary view v as select 1": (InvalidInputError, "not supported without Spark"),
+    "set hoodie.x = 1": (InvalidInputError, "not supported without Spark"),
     "vacuum nowhere": (TableNotFoundError, "nowhere"),
 }
 

@@ -106,7 +106,7 @@ def markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
     newest = timeline.last_time or ""
     for entry in storage.list(_MARKERS):
         if entry.is_folder and entry.name.isdigit() and entry.name not in pending and entry.name <= newest:
-            yield Finding(Kind.STALE_MARKERS, entry.path, "repair() removes them", mends=True)
+            yield Finding(Kind.STALE_MARKERS, entry.path, "lakeformat repair --yes removes them", mends=True)
 
 
 def dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
@@ -115,7 +115,7 @@ def dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
         if not _is_plan(engine.store, instant) and _is_dead(engine, instant):
             is_ours = claims.read_claim(engine.storage, instant.time) is not None
             mends = instant.action in _RECOVERED or (is_ours and instant.action in WRITE_ACTIONS | {Action.RESTORE})
-            cure = "repair() rolls it back or finishes it, as the next write does"
+            cure = "lakeformat repair --yes rolls it back or finishes it, as the next write does"
             if not mends:
                 cure = _FINISHED_BY.get(instant.action, "finish it with the program that began it")
             yield Finding(Kind.DEAD_INSTANT, engine.store.path(instant), cure, mends=mends)
@@ -149,7 +149,8 @@ def metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding
     first = min((time for time in applied if not time.startswith(_MADE)), default="~")
     lacking = [i.time for i in timeline.commits if first <= i.time and i.time not in applied]
     if lacking:
-        cure = f"repair() drops it, Hudi makes it anew (it lacks {len(lacking)} commits, {lacking[0]} for one)"
+        some = f"it lacks {len(lacking)} commits, {lacking[0]} for one"
+        cure = f"lakeformat repair --yes drops it, Hudi makes it anew ({some})"
         yield Finding(Kind.METADATA_TABLE, _METADATA, cure, mends=True)
 
 

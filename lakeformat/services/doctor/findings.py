@@ -15,8 +15,8 @@ __all__ = ["Finding", "Findings", "Kind"]
 class Kind(Enum):
     """What is wrong. The value says it to people; ``check --json`` prints the name in small letters, which stays."""
 
-    KEY_IN_TWO_GROUPS = "keys stand in two file groups"
-    KEY_TWICE = "keys stand twice in one file group"
+    KEY_IN_TWO_GROUPS = "key occurs in two file groups"
+    KEY_TWICE = "key occurs twice in one file group"
     WRONG_PARTITION = "rows in the wrong partition"
     ORPHAN = "file that no commit made"
     MISSING = "file is missing"

@@ -37,7 +37,8 @@ def other_files(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]
         named = frozenset(file for portion in live.portions() for file in file_objects(portion.files))
         if named == files:
             return
-        why = f"of {len(named ^ files)} files it says otherwise"
+        differing = len(named ^ files)
+        why = f"the index and the folders differ in {differing} file{'s' * (differing != 1)}"
     except LakeformatError as error:
         why = f"{error}"
     yield _wrong(why)
@@ -53,7 +54,7 @@ def lying_index(engine: Engine) -> Iterator[Finding]:
         live = _used(engine)
         lies = sum(_lies(engine.storage, live, part) for part in live.parts) if live is not None else 0
         if lies:
-            yield _wrong(f"of {lies} files its rows or bounds are not those of the footer")
+            yield _wrong(f"the index has other row counts or bounds than the footers of {lies} file{'s' * (lies != 1)}")
 
 
 def _used(engine: Engine) -> IndexedFiles | None:
@@ -64,7 +65,7 @@ def _used(engine: Engine) -> IndexedFiles | None:
 
 
 def _wrong(why: str) -> Finding:
-    cure = f"repair() removes it, the next write makes it anew ({why})"
+    cure = f"{why}; lakeformat repair --yes removes the index, and the next write makes it again"
     return Finding(Kind.FILE_INDEX, FOLDER, cure, mends=True)
 
 

@@ -65,7 +65,9 @@ def orphans(facts: Facts) -> Iterator[Finding]:
             continue
         loser = isinstance(file, BaseFile) and time in timeline.commit_times and file.path not in named
         if loser or not timeline.is_committed(time):
-            yield Finding(Kind.ORPHAN, file.path, "repair() puts it aside", size_bytes=file.size_bytes, mends=True)
+            yield Finding(
+                Kind.ORPHAN, file.path, "lakeformat repair --yes puts it aside", size_bytes=file.size_bytes, mends=True
+            )
 
 
 def incomplete(facts: Facts, stands: Callable[[str], bool]) -> Iterator[Finding]:
@@ -93,7 +95,7 @@ def incomplete(facts: Facts, stands: Callable[[str], bool]) -> Iterator[Finding]
         elif base.name.instant_time == time and size_bytes and size_bytes != base.size_bytes:
             yield Finding(Kind.OTHER_SIZE, path, _BACK, size_bytes=base.size_bytes)
     for path in sorted(unmarked):
-        yield Finding(Kind.NO_PARTITION_FILE, path, "repair() marks it again", mends=True)
+        yield Finding(Kind.NO_PARTITION_FILE, path, "lakeformat repair --yes marks it again", mends=True)
     yield from _incomplete_logs(facts, live)
 
 
