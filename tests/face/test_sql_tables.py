@@ -110,7 +110,8 @@ def test_a_table_as_a_query_and_in_the_place_of_one(shell: Shell) -> None:
 
 
 def test_a_table_that_stands_is_given_a_name_and_loses_it(trips: Shell) -> None:
-    trips("drop table {t}")
+    (told,) = trips("drop table {t}")
+    assert (told["result"], told["files"]) == ("forgotten", "kept")
     with pytest.raises(TableNotFoundError, match="no table is known"):
         trips("drop table {t}")
     assert trips.rows() == NOW

@@ -255,6 +255,18 @@ def test_planted_damage_is_found(
         assert rows_or_error(lakeformat.open(path, **{"lakeformat.file.index": False})) == read
 
 
+def test_the_cure_of_an_index_that_differs_is_a_command(template: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    shutil.copytree(template, path)
+    sick = Sick(path)
+    sick.live.unlink()
+    (found,) = sick.table.check().of(Kind.FILE_INDEX)
+    assert found.cure == (
+        "live files that only the index names: 1, that only the folders hold: 1; lakeformat repair --yes removes the "
+        "index, and the next write makes it again"
+    )
+
+
 def test_what_is_taken_away_is_kept_until_told_otherwise(template: Path, tmp_path: Path) -> None:
     path = tmp_path / "t"
     shutil.copytree(template, path)

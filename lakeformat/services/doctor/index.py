@@ -37,8 +37,8 @@ def other_files(engine: Engine, files: frozenset[BaseFile]) -> Iterator[Finding]
         named = frozenset(file for portion in live.portions() for file in file_objects(portion.files))
         if named == files:
             return
-        differing = len(named ^ files)
-        why = f"the index and the folders differ in {differing} file{'s' * (differing != 1)}"
+        gone, lacking = len(named - files), len(files - named)
+        why = f"live files that only the index names: {gone}, that only the folders hold: {lacking}"
     except LakeformatError as error:
         why = f"{error}"
     yield _wrong(why)
