@@ -120,7 +120,9 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize("operation", ["upsert", "insert", "delete"])
+@pytest.mark.parametrize(
+    "operation", ["upsert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("insert", "delete"))]
+)
 @pytest.mark.parametrize("role", ["record_key", "partition_by"])
 @pytest.mark.parametrize(("stored", "given"), SPELLINGS, ids=lambda value: str(getattr(value, "type", value)))
 def test_a_key_that_would_read_differently_as_text(

@@ -22,6 +22,7 @@ KINDS = {
     "mor in partitions": {"record_key": "id", "partition_by": "part", "table_type": "MERGE_ON_READ"},
     "mor without keys": {"table_type": "MERGE_ON_READ"},
 }
+FIRST_KINDS = ("cow in partitions", "mor in partitions")
 
 
 class Oracle:
@@ -97,7 +98,9 @@ def play(kind: str, seed: int, steps: int, path: Path) -> int:
     return done
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in FIRST_KINDS else pytest.mark.slow) for kind in KINDS]
+)
 def test_random_statements_do_what_duckdb_does(kind: str, tmp_path: Path) -> None:
     assert play(kind, 1, 8, tmp_path / "t") > 4
 

@@ -239,7 +239,9 @@ def test_a_commit_older_than_all_the_index_knows_that_is_archived_first() -> Non
     assert judged(cold(table))
 
 
-@pytest.mark.parametrize("how", ["lost", "cut", "flipped", "foreign"])
+@pytest.mark.parametrize(
+    "how", ["flipped", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lost", "cut", "foreign"))]
+)
 def test_each_file_of_the_index_may_be_damaged_or_gone(how: str) -> None:
     table = new_table()
     many(table, 5)

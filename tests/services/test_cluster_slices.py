@@ -105,7 +105,9 @@ def test_tables_of_hudi(name: str, tmp_path: Path) -> None:
 
 @BOTH
 @pytest.mark.parametrize("buffer", [1 << 30, 1000])
-@pytest.mark.parametrize("curve", ["linear", "z-order", "hilbert", None])
+@pytest.mark.parametrize(
+    "curve", ["z-order", None, *(pytest.param(name, marks=pytest.mark.slow) for name in ("linear", "hilbert"))]
+)
 def test_each_layout_in_memory_and_through_storage(
     curve: str | None, buffer: int, version: int, tmp_path: Path
 ) -> None:

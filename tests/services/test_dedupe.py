@@ -48,7 +48,9 @@ def fill(table: Table, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("ordering", [None, "ts"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("version", [6, 8, 9])
+@pytest.mark.parametrize(
+    "version", [6, pytest.param(8, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)]
+)
 def test_the_newest_row_of_each_key_stays(version: int, kind: str, ordering: str | None, tmp_path: Path) -> None:
     rng = random.Random(version * 7 + len(kind))
     table = new(tmp_path, version, kind, **({"ordering": ordering} if ordering else {}))

@@ -36,7 +36,8 @@ def test_every_way_in_selects_what_spark_selects_of_plain_rows(setting: str, spa
     assert wrong(_session(spark, setting), folder, setting) == {}
 
 
-@pytest.mark.parametrize("setting", [pytest.param("another zone"), pytest.param("all of them", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["another zone", "all of them"])
 def test_streams_select_what_spark_selects_of_plain_rows(
     setting: str, spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:

@@ -81,7 +81,7 @@ def _found(frames: dict[str, DataFrame]) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize(
     "zoned",
-    [pytest.param(zone, marks=[] if zone == "Asia/Kathmandu" else pytest.mark.slow) for zone in (*ZONES[:3], ZONES[4])],
+    [pytest.param(zone, marks=pytest.mark.slow) for zone in (*ZONES[:3], ZONES[4])],
     indirect=True,
 )
 def test_every_way_in_selects_the_same_rows(zoned: SparkSession, folder: Path) -> None:

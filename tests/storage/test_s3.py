@@ -36,8 +36,15 @@ def values(url: str, options: Mapping[str, Any]) -> list[int]:
     return lakeformat.open(url, storage_options=dict(options)).to_arrow(columns=["v"])["v"].to_pylist()
 
 
-@pytest.mark.parametrize("version", ["6", "9"])
-@pytest.mark.parametrize("comes", ["before the next writer", "after it"])
+@pytest.mark.parametrize(
+    ("comes", "version"),
+    [
+        ("before the next writer", "6"),
+        pytest.param("before the next writer", "9", marks=pytest.mark.slow),
+        pytest.param("after it", "6", marks=pytest.mark.slow),
+        pytest.param("after it", "9", marks=pytest.mark.slow),
+    ],
+)
 def test_a_completed_file_that_is_delivered_late(
     comes: str, version: str, s3: Mapping[str, Any], network: Network
 ) -> None:

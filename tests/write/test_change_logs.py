@@ -71,7 +71,7 @@ def told(table: Table, columns: list[str] | None = None) -> list[str]:
     return sorted(json.dumps(change) for change in found)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.slow), MODES[2]])
 @pytest.mark.parametrize(("version", "kind"), KINDS, ids=str)
 def test_every_write_logs_what_it_changes(version: str, kind: str, mode: str, tmp_path: Path) -> None:
     table = made(tmp_path / "t", version, kind, mode)
