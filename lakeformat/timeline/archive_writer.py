@@ -84,12 +84,20 @@ def merge_archive_logs(storage: Storage, folder: str) -> bool:
 
 
 def write_history(storage: Storage, folder: str, instants: Sequence[LeavingInstant]) -> None:
-    """One more file of level 0, and a manifest that names it."""
-    times = sorted(each.time for each in instants)
-    rows = history_rows(sorted(instants, key=lambda each: each.time))
-    entry = _write_data(storage, folder, f"{times[0]}_{times[-1]}_0.parquet", [rows])
+    """Write one more file of level 0, and a manifest that names it.
+
+    A file that a manifest names is never written again: what a run that died has archived already is left out.
+    """
     number, files = _manifest(storage, folder)
-    _publish(storage, folder, number + 1, [*(file for file in files if file["fileName"] != entry["fileName"]), entry])
+    named = {str(file["fileName"]) for file in files}
+    leaving = sorted(instants, key=lambda each: each.time)
+    while leaving and (name := f"{leaving[0].time}_{leaving[-1].time}_0.parquet") in named:
+        with open_history(storage, f"{folder}/{name}") as file:
+            archived = set(file.read(columns=["instantTime"])["instantTime"].to_pylist())
+        named.discard(name)
+        leaving = [each for each in leaving if each.time not in archived]
+    if leaving:
+        _publish(storage, folder, number + 1, [*files, _write_data(storage, folder, name, [history_rows(leaving)])])
 
 
 def compact_history(storage: Storage, folder: str, settings: HistorySettings) -> int:

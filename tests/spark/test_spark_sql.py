@@ -71,7 +71,7 @@ def test_procedures(flights: Any, spark: SparkSession) -> None:
     name, path, held = flights
     sql(spark, f"update {name} set ts = 2 where id = 1")
     commits = sql(spark, f"call show_commits(table => '{name}', limit => 5)").collect()
-    assert [row.operation for row in commits] == ["upsert", "bulk_insert"]
+    assert [row.operation for row in commits] == ["update", "bulk_insert"]
     sql(spark, f"call run_clustering(table => '{name}', order => 'id')")
     assert sql(spark, f"call show_commits(path => '{path}', limit => 1)").collect()[0].operation == "cluster"
     assert held() == FIRST | {1: ("b", 1.5, 2)}
