@@ -281,13 +281,14 @@ def _days_around(instant: int, to: pa.DataType, zone: str) -> tuple[int, int]:
     """Place an instant among dates, each of which is its first moment in the zone.
 
     Returns:
-        The first date that is not before the instant, and the last one that is not after it. Where the clocks left a
-        whole day out, that day and the next are one moment.
+        The first date that is not before the instant, and the last one that is not after it. If the clocks left a
+        whole day out, it begins when the next one does, and the instant is the next one (Spark's
+        ``UnwrapCastInBinaryComparison``).
     """
     near = instant // _DAY_MICROS
     starts = {day: _start_of_day(day, to, zone) for day in range(near - 2, near + 4)}
-    first = min(day for day, start in starts.items() if start >= instant)
-    return first, max(day for day, start in starts.items() if start <= instant)
+    last = max(day for day, start in starts.items() if start <= instant)
+    return (last if starts[last] == instant else last + 1), last
 
 
 def _start_of_day(day: int, to: pa.DataType, zone: str) -> int:
