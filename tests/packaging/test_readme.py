@@ -101,6 +101,7 @@ def test_the_readme_runs_after_its_install_lines(environment: Environment, tmp_p
     assert re.search(r"\|\s*AA\s*\|\s*733\s*\|", said)  # What Spark shows.
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", ["quickstart-python.md", "quickstart-spark.md"])
 def test_the_quick_starts_run_after_their_install_lines(environment: Environment, tmp_path: Path, page: str) -> None:
     follow(ROOT / "docs" / page, environment, tmp_path, as_one=True)
@@ -128,6 +129,7 @@ print(LakehouseTable.forPath(spark, sys.argv[1]).upsert(rows).rows.updated, read
 """
 
 
+@pytest.mark.nightly
 def test_our_own_functions_need_no_register(environment: Environment, tmp_path: Path) -> None:
     environment.install("lakeformat")
     (tmp_path / "program.py").write_text(BY_NAME, encoding="utf-8")

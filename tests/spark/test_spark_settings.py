@@ -104,7 +104,7 @@ print(json.dumps(failures))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
 def test_every_way_in_over_connect(tmp_path: Path) -> None:
     assert json.loads(run_application(PROGRAM, tmp_path, Path(__file__).parents[2], cwd=tmp_path)) == {}
