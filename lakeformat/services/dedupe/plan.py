@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
+from lakeformat.merge.versions import field_values
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 
 __all__ = ["doubled_keys", "kept_rows", "ranking_fields"]
@@ -42,16 +43,8 @@ def kept_rows(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
     kept = np.ones(rows.num_rows, bool)
     codes = key_codes(rows.column(RECORD_KEY))
     if codes is not None:
-        ranks = ordering_ranks([_column(rows, field) for field in fields])
+        ranks = ordering_ranks([field_values(rows, field) for field in fields])
         winners = last_of_each(codes, np.arange(rows.num_rows), ranks)
         kept[:] = False
         kept[winners[winners >= 0]] = True
     return kept
-
-
-def _column(rows: pa.Table, path: str) -> pa.ChunkedArray:
-    name, *parts = [path] if path in rows.schema.names else path.split(".")
-    column = rows.column(name)
-    for part in parts:
-        column = pc.struct_field(column, part)
-    return column
