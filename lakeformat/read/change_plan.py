@@ -154,7 +154,8 @@ def _items(commit: Sequence[GroupChange]) -> Iterator[tuple[GroupChange, ...]]:
     """Yield the changes of a commit that are read together, then the others one by one."""
     together = meetings(commit)
     yield from together
-    yield from ((change,) for change in commit if not any(change in some for some in together))
+    read = {id(change) for some in together for change in some}
+    yield from ((change,) for change in commit if id(change) not in read)
 
 
 def plan_changes(

@@ -139,15 +139,17 @@ def read_changes(
         columns: those of the images.
     """
     names = image_schema(columns).names
-    met = [change for some in meetings(changes) for change in some]
+    met = {id(change) for some in meetings(changes) for change in some}  # By identity: a commit may have many changes.
     # Groups of which all rows go, and none comes back elsewhere, have nothing but deletes.
-    gone = [change for change in changes if change.after is None and not change.logged and change not in met]
-    mixed = [change for change in changes if change in met or (change.may_delete and change not in gone)]
-    others = [change for change in changes if change not in gone and change not in mixed]
+    gone = [change for change in changes if change.after is None and not change.logged and id(change) not in met]
+    all_go = {id(change) for change in gone}
+    rest = [change for change in changes if id(change) not in all_go]
+    mixed = [change for change in rest if id(change) in met or change.may_delete]
+    others = [change for change in rest if not (id(change) in met or change.may_delete)]
 
     def images(some: Sequence[GroupChange]) -> Iterator[pa.RecordBatch]:
         for change in some:
-            yield from _group_images(storage, change, table, columns, by_slices=change in met)
+            yield from _group_images(storage, change, table, columns, by_slices=id(change) in met)
 
     ordered = in_order(images(mixed), _keyed(columns)) if len(mixed) > 1 or any(of.logged for of in mixed) else None
     for batch in chain(images(gone), images(mixed) if ordered is None else ordered, images(others)):
