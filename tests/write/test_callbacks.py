@@ -112,7 +112,8 @@ def test_http_gets_hudis_message(path: Path, server: _Server, caplog: pytest.Log
         ON + "http.custom.headers": "X-Team: flights; X-Other:1",
         ON + "http.timeout.seconds": "5",
     }
-    result = lakeformat.open(path, **options, **{ON + "http.url": f"{url}/ok", "_job": "x"}).upsert(ROWS)
+    with caplog.at_level(logging.WARNING, "lakeformat"):
+        result = lakeformat.open(path, **options, **{ON + "http.url": f"{url}/ok", "_job": "x"}).upsert(ROWS)
     ((headers, message),) = server.requests
     assert headers["hudi-callback-key"] == "k1"
     assert (headers["x-team"], headers["x-other"]) == ("flights", "1")
