@@ -17,7 +17,7 @@ ROWS = 20_000
 STEPS = select({"load", "u1", "d1", "keys", "agg", "u5all", "u50", "inserts50"})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("keys", KEYS)
 def test_ours_and_the_floor_end_with_what_arithmetic_expects(tmp_path: Path, keys: str) -> None:
     dataset = prepare(tmp_path, Variant(ROWS, keys))

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from lakeformat.errors import StorageError
 from lakeformat.storage import FileInfo, LocalStorage
 from lakeformat.storage.port import OWN, OutcomeUnknownError
 
 __all__ = [
+    "MODES",
     "Call",
     "CountingIds",
     "Crash",
@@ -44,6 +47,10 @@ class Mode(enum.Enum):
     BEFORE = "nothing"
     TORN = "half"
     AFTER = "all"
+
+
+#: All modes as parameters. A death before a call leaves what one after the previous call leaves: it runs by night.
+MODES = [pytest.param(mode, marks=pytest.mark.nightly if mode is Mode.BEFORE else ()) for mode in Mode]
 
 
 @dataclass(frozen=True)

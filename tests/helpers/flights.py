@@ -138,9 +138,7 @@ WRITES = (
 UPSERT_FIRST = [pytest.param(write, marks=() if write.operation == "upsert" else pytest.mark.slow) for write in WRITES]
 #: The same for tests that take long: on every run the ways through the code that differ most, by night all.
 WRITES_BY_NIGHT = [
-    pytest.param(
-        write, marks=() if write.operation in {"upsert", "insert", "delete", "overwrite"} else pytest.mark.nightly
-    )
+    pytest.param(write, marks=() if write.operation in {"insert", "overwrite"} else pytest.mark.nightly)
     for write in WRITES
 ]
 #: Rows move to another partition: out of one file group and into others, and one is new.

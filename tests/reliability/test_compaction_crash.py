@@ -14,7 +14,7 @@ from lakeformat.storage import LocalStorage, Storage
 from lakeformat.storage.port import HOODIE, OWN
 from tests.helpers import hudi_rs
 from tests.helpers.appending import Append
-from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.faulty import MODES, Call, Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.flights import copy_of, open_at
 
@@ -73,7 +73,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("act", "version"),
     [(schedule, 6), (schedule, 9), (run, 6), (run, 9), (compact, 6), (cancel, 6), (cancel, 9)],

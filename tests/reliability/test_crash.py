@@ -12,14 +12,27 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import recover
 from tests.helpers.crashing import assert_recovered, calls_of, crashed, failures_of, worth_it
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at
-from tests.helpers.flights import UPSERT_FIRST, WRITES, WRITES_BY_NIGHT, Model, Write, copy_of
+from tests.helpers.flights import WRITES, WRITES_BY_NIGHT, Model, Write, copy_of
 
 #: A second crash follows the first in one case in so many.
 TWICE_EVERY = 4
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("write", UPSERT_FIRST, ids=lambda write: write.operation)
+def _marks(write: Write, mode: Mode) -> tuple[pytest.MarkDecorator, ...]:
+    """Say when a case runs: deaths after and within calls often, deaths before calls, which differ least, rarely."""
+    if write.operation == "upsert":
+        return (pytest.mark.slow,) if mode is Mode.BEFORE else ()
+    return (pytest.mark.nightly,) if mode is Mode.BEFORE else (pytest.mark.slow,)
+
+
+CRASHES = [
+    pytest.param(write, mode, marks=_marks(write, mode), id=f"{write.operation}-{mode}")
+    for write in WRITES
+    for mode in Mode
+]
+
+
+@pytest.mark.parametrize(("write", "mode"), CRASHES)
 def test_a_crash_at_every_call(write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     assert failures_of(write, mode, template, tmp_path) == []
 

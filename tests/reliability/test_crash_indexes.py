@@ -9,7 +9,7 @@ import pytest
 import lakeformat
 from lakeformat.index.bucket import bucket_of
 from tests.helpers.crashing import failures_of
-from tests.helpers.faulty import Mode
+from tests.helpers.faulty import MODES, Mode
 from tests.helpers.flights import MOVING, Model, Write, copy_of, make_template
 
 BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2}
@@ -18,7 +18,7 @@ PAST = (Write("bulk_insert", tuple(range(40)), "first"), Write("upsert", (0, 4, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODES)
 def test_a_crash_while_rows_move(mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
     assert failures_of(MOVING, mode, template, tmp_path) == []
 
@@ -31,7 +31,7 @@ def bucketed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("write", [Write("upsert", (1, 3, 4, 51, 54), "upserted"), Write("insert", (60, 61), "new")])
 def test_a_crash_between_buckets(write: Write, mode: Mode, bucketed: tuple[Path, Model], tmp_path: Path) -> None:
     assert failures_of(write, mode, bucketed, tmp_path) == []

@@ -25,7 +25,14 @@ def version_9(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
     return make_template(tmp_path_factory.mktemp("v9"), version="9")
 
 
-@pytest.mark.parametrize("mode", [pytest.param(Mode.BEFORE, marks=pytest.mark.slow), Mode.AFTER, Mode.TORN])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Mode.AFTER,
+        pytest.param(Mode.TORN, marks=pytest.mark.slow),
+        pytest.param(Mode.BEFORE, marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize("write", WAYS, ids=lambda write: write.operation)
 def test_a_crash_at_every_call_in_layout_2(
     write: Write, mode: Mode, version_9: tuple[Path, Model], tmp_path: Path

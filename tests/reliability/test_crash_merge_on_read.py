@@ -24,7 +24,9 @@ def made(folder: Path, version: str) -> tuple[Path, Model]:
     return make_template(folder, version=version, table_type="MERGE_ON_READ")
 
 
-@pytest.mark.parametrize("mode", [Mode.AFTER, *(pytest.param(mode, marks=SLOW) for mode in Mode if mode != Mode.AFTER)])
+@pytest.mark.parametrize(
+    "mode", [Mode.AFTER, pytest.param(Mode.TORN, marks=SLOW), pytest.param(Mode.BEFORE, marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("version", ["6", pytest.param("9", marks=SLOW)])
 @pytest.mark.parametrize("write", [UPSERT, pytest.param(DELETE, marks=SLOW)], ids=lambda one: one.operation)
 def test_a_crash_at_every_call(write: Write, version: str, mode: Mode, tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def measured(path: Path, what: str) -> tuple[int, int, int]:
     return rows, total, most
 
 
-@pytest.mark.parametrize("version", [pytest.param(6, marks=pytest.mark.slow), 9])
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [6, 9])
 def test_a_slice_takes_its_records_once_and_one_block(tmp_path: Path, version: int) -> None:
     table = lakeformat.create(
         tmp_path / "t", SCHEMA, record_key="id", table_type="MERGE_ON_READ",

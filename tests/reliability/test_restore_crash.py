@@ -9,7 +9,7 @@ import pytest
 
 import lakeformat
 from tests.helpers.crashing import failures_of
-from tests.helpers.faulty import FaultyStorage, Mode, once
+from tests.helpers.faulty import MODES, FaultyStorage, Mode, once
 from tests.helpers.flights import Model, Write, copy_of, make_template, open_at, rows_of
 
 _PAST = (
@@ -47,11 +47,20 @@ def model_after(writes: int) -> Model:
 
 
 BACK = [GoBack("rollback", 1), GoBack("restore", 3)]
+
+
+def _marks(back: GoBack, mode: Mode) -> tuple[pytest.MarkDecorator, ...]:
+    """Leave only deaths after a call of a rollback to every run."""
+    return () if back.by == 1 and mode is Mode.AFTER else (pytest.mark.slow,)
+
+
 #: On every run the ways to die that leave most; restores, which have many calls, slowly.
 CASES = [
-    pytest.param(back, mode, marks=() if back.by == 1 and mode is not Mode.BEFORE else pytest.mark.slow)
+    pytest.param(
+        back, *mode.values, marks=[*mode.marks, *(() if _is_first(back, *mode.values) else (pytest.mark.slow,))]
+    )
     for back in BACK
-    for mode in Mode
+    for mode in MODES
 ]
 
 

@@ -14,6 +14,13 @@ from tests.helpers.written_table import Kind, WrittenTable
 
 STEPS: Final = 40
 KINDS: Final = [Kind(version, is_merge_on_read) for is_merge_on_read in (False, True) for version in (6, 8, 9)]
+#: The kinds that differ most run with `make test-slow`, the others by `make nightly`.
+SLOW_OR_NIGHTLY: Final = [
+    pytest.param(
+        kind, marks=pytest.mark.slow if kind in (Kind(6, False), Kind(6, True), Kind(9, True)) else pytest.mark.nightly
+    )
+    for kind in KINDS
+]
 
 
 def run(machine: type[WrittenTable], kind: Kind, examples: int) -> Any:
@@ -37,14 +44,12 @@ def test_tables_follow_a_dictionary(kind: Kind) -> None:
     run(KeptTable, kind, examples=3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", SLOW_OR_NIGHTLY, ids=str)
 def test_lives_of_writes(kind: Kind) -> None:
     run(WrittenTable, kind, examples=5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", SLOW_OR_NIGHTLY, ids=str)
 def test_lives_with_all_services(kind: Kind) -> None:
     reached = run(KeptTable, kind, examples=15).reached
     assert reached.keys() >= {"savepoint", "restore", "rollback"}

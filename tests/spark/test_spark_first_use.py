@@ -60,7 +60,7 @@ def test_zips_go_only_where_the_same_packages_are_found_next(installed: Path, tm
     assert without_zips(kept, [site]) == kept
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_workers_take_the_installed_pyspark(tmp_path: Path) -> None:
     module, _, function = tomllib.loads(PYPROJECT.read_text())["project"]["scripts"]["lakeformat-python"].partition(":")
     python = tmp_path / "lakeformat-python"  # As pip writes it.

@@ -31,7 +31,14 @@ def _session(spark: SparkSession, setting: str) -> SparkSession:
     return session
 
 
-@pytest.mark.parametrize("setting", [pytest.param(name, marks=pytest.mark.slow) for name in SETTINGS])
+#: Settings that `make test-slow` tries; `make nightly` tries all.
+_OFTEN = {"nothing", "another zone", "all of them"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [pytest.param(name, marks=pytest.mark.slow if name in _OFTEN else pytest.mark.nightly) for name in SETTINGS],
+)
 def test_every_way_in_selects_what_spark_selects_of_plain_rows(setting: str, spark: SparkSession, folder: Path) -> None:
     assert wrong(_session(spark, setting), folder, setting) == {}
 
@@ -128,7 +135,7 @@ print(json.dumps(ways))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_zone_that_nobody_set_is_the_jvms(tmp_path: Path) -> None:
     answered = json.loads(run_application(UNSET, tmp_path, Path(__file__).parents[2], cwd=tmp_path))
     assert answered == {"load(where)": True, "read(where)": True, "load": True}

@@ -59,7 +59,7 @@ print(json.dumps(failures))
 @pytest.mark.parametrize(
     "which",
     [
-        pytest.param("statements", marks=pytest.mark.slow),
+        pytest.param("statements", marks=pytest.mark.nightly),
         pytest.param("refusals and guides", marks=pytest.mark.nightly),
     ],
 )

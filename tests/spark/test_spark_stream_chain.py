@@ -63,7 +63,7 @@ def add_file(folder: Path, number: int, chance: random.Random) -> list[tuple[str
 @pytest.mark.parametrize(
     ("files", "kills"),
     [
-        pytest.param(3, ["silver 0"], marks=pytest.mark.slow),
+        pytest.param(3, ["silver 0"], marks=pytest.mark.nightly),
         pytest.param(
             50, [f"{name} {at}" for at in (0, 7, 23, 46) for name in ("bronze", "silver")], marks=pytest.mark.nightly
         ),

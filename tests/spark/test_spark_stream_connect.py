@@ -58,7 +58,7 @@ print(json.dumps({"answers": answers, "refusals": refusals}))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
 def test_source_sink_and_each_batch_over_connect(tmp_path: Path) -> None:
     told = json.loads(run_application(PROGRAM, tmp_path, cwd=tmp_path))

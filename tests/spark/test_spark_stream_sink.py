@@ -72,7 +72,10 @@ def test_each_batch_is_one_commit_that_says_who_wrote_it_and_comes_once(spark: S
     assert leftovers(feed.table) == []
 
 
-@pytest.mark.parametrize("operation", ["insert", "bulk_insert", "delete", "insert_overwrite"])
+@pytest.mark.parametrize(
+    "operation",
+    ["insert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bulk_insert", "delete", "insert_overwrite"))],
+)
 def test_other_operations(spark: SparkSession, tmp_path: Path, operation: str) -> None:
     feed = Feed(spark, tmp_path)
     feed.add((1, "a", 1, 0.5), (2, "b", 1, 0.5), (3, "b", 1, 0.5))

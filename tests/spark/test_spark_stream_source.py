@@ -54,6 +54,7 @@ class Follower:
             self.progress += [source for each in query.recentProgress for source in each["sources"]]
 
 
+@pytest.mark.slow
 def test_every_commit_comes_once_through_restarts_and_services(spark: SparkSession, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.upsert(rows(a=1, b=2))

@@ -276,6 +276,8 @@ USES = [
     a_global_view_of_another_session, from_threads,
 ]  # fmt: skip
 WAYS = ("guarded", "load", "toDF")
+#: Uses that take seconds each way.
+_LONG_USES = (many_filters, outer_joins, expressions_over_it, correlated_subqueries, odd_literals)
 #: More filters than a frame keeps apart, each planned anew: `test_pushed_filters.py` has the rule of it.
 LONG = {(many_filters, "guarded", True)}
 
@@ -283,8 +285,9 @@ LONG = {(many_filters, "guarded", True)}
 def cases() -> Iterator[Any]:
     """All uses where filters are pushed, one way each first; by night where they are not, too, and what is long."""
     for (at, use), way, pushes in product(enumerate(USES), WAYS, (True, False)):
-        marks = [pytest.mark.nightly] if not pushes or (use, way, pushes) in LONG else []
-        if use is many_filters or WAYS[at % len(WAYS)] != way:
+        by_night = not pushes or (use, way, pushes) in LONG or (use in _LONG_USES and WAYS[at % len(WAYS)] != way)
+        marks = [pytest.mark.nightly] if by_night else []
+        if use in _LONG_USES or WAYS[at % len(WAYS)] != way:
             marks.append(pytest.mark.slow)
         yield pytest.param(use, way, pushes, marks=marks, id=f"{use.__name__}-{way}-{'on' if pushes else 'off'}")
 
