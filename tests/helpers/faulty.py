@@ -49,7 +49,7 @@ class Mode(enum.Enum):
     AFTER = "all"
 
 
-#: All modes as parameters. A death before a call leaves what one after the previous call leaves: it runs by night.
+#: All modes as parameters. By night: deaths before a call, which leave what a death after the previous call leaves.
 MODES = [pytest.param(mode, marks=pytest.mark.nightly if mode is Mode.BEFORE else ()) for mode in Mode]
 
 

@@ -56,11 +56,9 @@ def _marks(back: GoBack, mode: Mode) -> tuple[pytest.MarkDecorator, ...]:
 
 #: On every run the ways to die that leave most; restores, which have many calls, slowly.
 CASES = [
-    pytest.param(
-        back, *mode.values, marks=[*mode.marks, *(() if _is_first(back, *mode.values) else (pytest.mark.slow,))]
-    )
+    pytest.param(back, *case.values, marks=[*case.marks, *_marks(back, *case.values)])
     for back in BACK
-    for mode in MODES
+    for case in MODES
 ]
 
 
