@@ -16,6 +16,7 @@ __all__ = [
     "AsJson",
     "Columns",
     "Given",
+    "RowsFormat",
     "StorageGiven",
     "TablePath",
     "Where",
@@ -26,8 +27,14 @@ __all__ = [
 
 TablePath: TypeAlias = Annotated[str, typer.Argument(help="Folder or URL of the table.", show_default=False)]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
-Where: TypeAlias = Annotated[str | None, typer.Option(help="Rows wanted, as a Spark SQL condition.")]
-Columns: TypeAlias = Annotated[str | None, typer.Option(help="Columns wanted, commas between them.")]
+Where: TypeAlias = Annotated[str | None, typer.Option(help="Only rows that match this Spark SQL condition.")]
+Columns: TypeAlias = Annotated[str | None, typer.Option(help="Only these columns, commas between them.")]
+RowsFormat: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--format", "-f", help="Format of the rows: parquet, csv, json or arrow; by default, as the file ends."
+    ),
+]
 Given: TypeAlias = Annotated[
     list[str] | None, typer.Option("--option", "-o", help="An option as name=value, also Hudi's; may be repeated.")
 ]

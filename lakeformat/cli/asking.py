@@ -8,7 +8,18 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, Columns, Given, StorageGiven, TablePath, Where, listed, pairs, table_at
+from lakeformat.cli.arguments import (
+    AsJson,
+    Columns,
+    Given,
+    RowsFormat,
+    StorageGiven,
+    TablePath,
+    Where,
+    listed,
+    pairs,
+    table_at,
+)
 from lakeformat.cli.output import plain, remark, show_json, show_rows
 from lakeformat.errors import InvalidInputError
 
@@ -37,7 +48,7 @@ def describe(
 
 def history(
     path: TablePath,
-    limit: Annotated[int, typer.Option(help="So many entries, the newest first; 0 for all.")] = 20,
+    limit: Annotated[int, typer.Option(help="At most this many entries, the newest first; 0 for all.")] = 20,
     commits: Annotated[bool, typer.Option("--commits", help="Only commits: no cleans, rollbacks, savepoints.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Show each write step by step.")] = False,
     as_json: AsJson = False,
@@ -84,9 +95,11 @@ def read(
     as_of: Annotated[str | None, typer.Option(help="The table as it was: an instant, a date, a date and time.")] = None,
     since: Annotated[str | None, typer.Option(help="Only rows that later commits wrote; 000 for everything.")] = None,
     until: Annotated[str | None, typer.Option(help="With --since: up to and including this instant.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many rows; a table shows 20 unless told.")] = None,
-    meta_columns: Annotated[bool, typer.Option("--meta-columns", help="Hudi's five columns, too.")] = False,
-    count: Annotated[bool, typer.Option("--count", help="Only tell how many rows there are.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(help="At most this many rows; --format table shows 20 by default.")
+    ] = None,
+    meta_columns: Annotated[bool, typer.Option("--meta-columns", help="Also Hudi's five meta columns.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
     format: Annotated[  # noqa: A002  What people say.
         str, typer.Option("--format", "-f", help="table, csv, json (lines), arrow (a stream) or parquet.")
     ] = "table",
@@ -131,11 +144,13 @@ def read(
 
 def plan(
     path: TablePath,
-    source: Annotated[str | None, typer.Argument(help="Rows to be written; without them a read is planned.")] = None,
+    source: Annotated[
+        str | None, typer.Argument(help="Rows to write, as for upsert; without them a read is planned.")
+    ] = None,
     operation: Annotated[str, typer.Option(help="upsert, insert or delete.")] = "upsert",
     where: Where = None,
     columns: Columns = None,
-    format: Annotated[str | None, typer.Option("--format", "-f", help="Of the rows.")] = None,  # noqa: A002
+    format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
@@ -165,9 +180,9 @@ def plan(
 def layout_report(
     path: TablePath,
     by: Annotated[str, typer.Option(help="Columns to lay rows out by, commas between them.")],
-    png: Annotated[str | None, typer.Option(help="Draw what files span into this file.")] = None,
-    target_file_bytes: Annotated[int | None, typer.Option(help="Judge files of this size.")] = None,
-    selectivity: Annotated[float, typer.Option(help="The share of rows that each filter holds.")] = 0.01,
+    png: Annotated[str | None, typer.Option(help="Draw the range of values of each file into this file.")] = None,
+    target_file_bytes: Annotated[int | None, typer.Option(help="Size of the files to judge, in bytes.")] = None,
+    selectivity: Annotated[float, typer.Option(help="The share of the rows that each filter matches.")] = 0.01,
     as_json: AsJson = False,
     storage_option: StorageGiven = None,
 ) -> None:

@@ -14,15 +14,17 @@ __all__ = ["archive", "clean", "cluster", "compact", "expire_partitions", "upgra
 
 _Schedule = Annotated[bool, typer.Option("--schedule", help="Only plan it; the plan waits on the timeline.")]
 _Run = Annotated[str | None, typer.Option("--run", help="Carry out the plan of this instant time.")]
-_Cancel = Annotated[str | None, typer.Option("--cancel", help="Take the plan of this instant time away.")]
+_Cancel = Annotated[str | None, typer.Option("--cancel", help="Remove the plan of this instant time.")]
 
 
 def cluster(
     path: TablePath,
-    by: Annotated[str | None, typer.Option(help="Columns, commas between them; none brings files together.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Columns to sort by, commas between them; without, small files are joined.")
+    ] = None,
     curve: Annotated[str | None, typer.Option(help="hilbert, z-order or linear.")] = None,
     partitions: Annotated[str | None, typer.Option(help="Partition paths, * for any text.")] = None,
-    target_file_bytes: Annotated[int | None, typer.Option(help="Of the new files.")] = None,
+    target_file_bytes: Annotated[int | None, typer.Option(help="Size of the new files.")] = None,
     schedule: _Schedule = False,
     run: _Run = None,
     cancel: _Cancel = None,
@@ -77,9 +79,9 @@ def compact(
 
 def clean(
     path: TablePath,
-    commits: Annotated[int | None, typer.Option(help="Keep so many commits readable as they were.")] = None,
-    hours: Annotated[int | None, typer.Option(help="Keep commits of so many hours.")] = None,
-    versions: Annotated[int | None, typer.Option(help="Keep so many versions of each file.")] = None,
+    commits: Annotated[int | None, typer.Option(help="Keep this many commits readable as they were.")] = None,
+    hours: Annotated[int | None, typer.Option(help="Keep the commits of this many hours.")] = None,
+    versions: Annotated[int | None, typer.Option(help="Keep this many versions of each file.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, list what would be deleted.")] = False,
     as_json: AsJson = False,
     option: Given = None,
@@ -102,8 +104,8 @@ def clean(
 
 def archive(
     path: TablePath,
-    min_commits: Annotated[int | None, typer.Option(help="Leave so many commits on the timeline.")] = None,
-    max_commits: Annotated[int | None, typer.Option(help="Only with more commits than these.")] = None,
+    min_commits: Annotated[int | None, typer.Option(help="Leave this many commits on the timeline.")] = None,
+    max_commits: Annotated[int | None, typer.Option(help="Archive only if the timeline has more commits.")] = None,
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
@@ -118,7 +120,7 @@ def archive(
 
 def expire_partitions(
     path: TablePath,
-    days: Annotated[int | None, typer.Option(help="Partitions older than these; by default by the options.")] = None,
+    days: Annotated[int | None, typer.Option(help="Age in days; by default, the options say it.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, list what would be deleted.")] = False,
     as_json: AsJson = False,
     option: Given = None,

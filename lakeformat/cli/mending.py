@@ -24,9 +24,9 @@ _SHOWN: Final = 40
 def savepoint(
     path: TablePath,
     instant: Annotated[str | None, typer.Argument(help="The commit to keep; the newest by default.")] = None,
-    comment: Annotated[str, typer.Option(help="Is kept with it.")] = "",
+    comment: Annotated[str, typer.Option(help="A note, stored with the savepoint.")] = "",
     show: Annotated[bool, typer.Option("--list", help="Only list the savepoints there are.")] = False,
-    delete: Annotated[str | None, typer.Option("--delete", help="Let the savepoint of this commit go.")] = None,
+    delete: Annotated[str | None, typer.Option("--delete", help="Delete the savepoint of this commit.")] = None,
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,

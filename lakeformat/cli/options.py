@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["check", "options_group"]
 
 _STDIN: Final = "-"
+#: What a reader must act on comes last, next to the prompt.
+_ORDER: Final = ("obeyed", "ignored", "misspelt", "refused")
 
 
 def options_group() -> typer.Typer:
@@ -68,7 +70,8 @@ def check(
     if as_json:
         show_json([_as_json(verdict) for verdict in judged.verdicts])
     else:
-        show_rows(("option", "value", "", ""), [_row(verdict) for verdict in judged.verdicts])
+        shown = sorted(judged.verdicts, key=lambda verdict: _ORDER.index(verdict.fate.value))
+        show_rows(("option", "value", "answer", "why"), [_row(verdict) for verdict in shown])
     refused = sum(bool(verdict.error) for verdict in judged.verdicts)
     if refused:
         if not as_json:

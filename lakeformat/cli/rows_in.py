@@ -43,6 +43,8 @@ def rows_from(
     import pyarrow as pa
 
     kind = kind or _kind_of(source)
+    if kind not in FORMATS:
+        raise InvalidInputError(f"no format {kind!r} can be read; --format takes {', '.join(FORMATS)}")
     file = _opened(source, storage_options or {})
     try:
         reader, total = _READERS[kind](file, like)
@@ -69,7 +71,7 @@ def _kind_of(source: str) -> str:
     for kind, endings in FORMATS.items():
         if source.lower().endswith(endings):
             return kind
-    raise InvalidInputError(f"what {source!r} holds its name does not tell; say --format {', '.join(FORMATS)}")
+    raise InvalidInputError(f"the name {source!r} does not end in a known format; give --format {', '.join(FORMATS)}")
 
 
 def _opened(source: str, storage_options: Mapping[str, Any]) -> Any:

@@ -13,12 +13,12 @@ from lakeformat.errors import InstantNotAvailableError
 __all__ = ["commit", "plan", "slices", "timeline"]
 
 _COUNTS = ("num_writes", "num_inserts", "num_updates", "num_deletes", "size_bytes")
-_InstantTime = Annotated[str, typer.Argument(help="Its instant time, as history and show timeline tell.")]
+_InstantTime = Annotated[str, typer.Argument(help="Its instant time; history and show timeline list them.")]
 
 
 def slices(
     path: TablePath,
-    partition: Annotated[str | None, typer.Option(help="Only of this partition path.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Only those of this partition path.")] = None,
     as_of: Annotated[str | None, typer.Option(help="As they were at an instant.")] = None,
     as_json: AsJson = False,
     storage_option: StorageGiven = None,

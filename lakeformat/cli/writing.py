@@ -6,23 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, Given, StorageGiven, TablePath, Where, listed, pairs, table_at
+from lakeformat.cli.arguments import AsJson, Given, RowsFormat, StorageGiven, TablePath, Where, listed, pairs, table_at
 from lakeformat.cli.output import remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
 __all__ = ["convert", "create", "delete", "insert", "overwrite", "upsert"]
 
 _Source = Annotated[str, typer.Argument(help="Rows: Parquet, CSV, JSON or Arrow, a path, a URL or - for stdin.")]
-_Format = Annotated[str | None, typer.Option("--format", "-f", help="Of the rows; the file's ending tells.")]
 
 
 def create(
     path: TablePath,
     like: Annotated[str, typer.Option(help="A file whose columns the table gets. No row is written.")],
     record_key: Annotated[str, typer.Option(help="Columns that identify a row, commas between them.")] = "",
-    partition_by: Annotated[str, typer.Option(help="Columns that make the folders.")] = "",
-    ordering: Annotated[str | None, typer.Option(help="Column that tells the newer of two rows.")] = None,
-    format: _Format = None,  # noqa: A002
+    partition_by: Annotated[str, typer.Option(help="Columns by which rows are put into folders.")] = "",
+    ordering: Annotated[
+        str | None, typer.Option(help="Of two rows of a key, the greater value of this column wins.")
+    ] = None,
+    format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
@@ -47,8 +48,12 @@ def create(
 def convert(
     path: TablePath,
     record_key: Annotated[str, typer.Option(help="Columns that identify a row, commas between them.")] = "",
-    partition_by: Annotated[str | None, typer.Option(help="Columns that make the folders; those that do now.")] = None,
-    ordering: Annotated[str | None, typer.Option(help="Column that tells the newer of two rows.")] = None,
+    partition_by: Annotated[
+        str | None, typer.Option(help="Columns by which the folders are made, as they are now.")
+    ] = None,
+    ordering: Annotated[
+        str | None, typer.Option(help="Of two rows of a key, the greater value of this column wins.")
+    ] = None,
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
@@ -69,7 +74,7 @@ def convert(
 def upsert(
     path: TablePath,
     source: _Source,
-    format: _Format = None,  # noqa: A002
+    format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
@@ -86,8 +91,10 @@ def upsert(
 def insert(
     path: TablePath,
     source: _Source,
-    bulk: Annotated[bool, typer.Option("--bulk", help="As new files, streaming: for first loads.")] = False,
-    format: _Format = None,  # noqa: A002
+    bulk: Annotated[
+        bool, typer.Option("--bulk", help="Write new files only, batch by batch: for first loads.")
+    ] = False,
+    format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
@@ -102,8 +109,10 @@ def insert(
 def overwrite(
     path: TablePath,
     source: _Source,
-    partitions: Annotated[bool, typer.Option("--partitions", help="Only the partitions of these rows.")] = False,
-    format: _Format = None,  # noqa: A002
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="Replace only the partitions of these rows.")
+    ] = False,
+    format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
@@ -119,7 +128,7 @@ def delete(
     path: TablePath,
     source: Annotated[str | None, typer.Argument(help="Keys: a file with the key columns, or - for stdin.")] = None,
     where: Where = None,
-    format: _Format = None,  # noqa: A002
+    format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,

@@ -79,8 +79,9 @@ def _arguments() -> argparse.Namespace:
 
 def _refusal(path: Path, rows: int) -> str | None:
     """Say why the demo does not start and what to do. Return None if it can start."""
-    if any(find_spec(package) is None for package in _NEEDED):
-        return f"{', '.join(_NEEDED)} are needed; run: pip install 'lakeformat[demo]'"
+    if missing := [package for package in _NEEDED if find_spec(package) is None]:
+        are = "is" if len(missing) == 1 else "are"
+        return f"{' and '.join(missing)} {are} missing; run: pip install 'lakeformat[demo]'"
     if rows < FEWEST_ROWS:
         return f"--rows {rows} leaves some days without flights: give {FEWEST_ROWS} or more"
     if path.exists() and (not path.is_dir() or any(path.iterdir())):

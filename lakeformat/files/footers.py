@@ -165,7 +165,7 @@ def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
 
 def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
     """The Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
-    with open_base(storage, file) as source, open_parquet(source, file.path) as parquet:
+    with open_base(storage, file) as source, open_parquet(source, f"{storage.location}/{file.path}") as parquet:
         return parquet.metadata
 
 

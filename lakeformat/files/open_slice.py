@@ -85,7 +85,7 @@ class OpenSlice:
                 source = stack.enter_context(storage.open_input(piece.base.path))
             except FileNotFoundError:
                 raise gone(storage, piece.base.path) from None
-            self.parquet = stack.enter_context(open_parquet(source, piece.base.path))
+            self.parquet = stack.enter_context(open_parquet(source, f"{storage.location}/{piece.base.path}"))
 
     @property
     def blocks(self) -> int:
@@ -205,7 +205,8 @@ class OpenSlice:
         """Rows of the base file as the table has them, each batch behind the number of its first row."""
         assert self.parquet is not None  # noqa: S101  The caller's.
         assert self._base is not None  # noqa: S101  The caller's.
-        present, path, names = set(self.parquet.schema_arrow.names), self._base.path, self._base_schema.names
+        present, names = set(self.parquet.schema_arrow.names), self._base_schema.names
+        path = f"{self._storage.location}/{self._base.path}"
         stored = [name for name in self._shape.asked(names, self._instant) if name in present]
         footer = self.parquet.metadata
         again = open_parquet(

@@ -98,9 +98,10 @@ def read_keys(
     Raises:
         CorruptTableError: the file cannot be read, or has no keys.
     """
-    with storage.open_input(file.path) as source, open_parquet(source, file.path, metadata=metadata) as parquet:
+    where = f"{storage.location}/{file.path}"
+    with storage.open_input(file.path) as source, open_parquet(source, where, metadata=metadata) as parquet:
         if RECORD_KEY not in parquet.schema_arrow.names:
-            raise CorruptTableError(f"{file.path} has no column {RECORD_KEY}; restore it from a copy")
+            raise CorruptTableError(f"{where} has no column {RECORD_KEY}; restore it from a copy")
         found = parquet.metadata
         column = next(
             (at for at in range(found.num_columns) if found.schema.column(at).path == RECORD_KEY), found.num_columns
@@ -108,7 +109,7 @@ def read_keys(
         every = list(range(found.num_row_groups))
         groups = every if wanted is None else overlapping_groups(found, column, wanted)
         size = sum(found.row_group(at).column(column).total_compressed_size for at in groups)
-        batches = row_batches(parquet, file.path, _BATCH_ROWS, columns=[RECORD_KEY], row_groups=groups)
+        batches = row_batches(parquet, where, _BATCH_ROWS, columns=[RECORD_KEY], row_groups=groups)
         rows = [found.row_group(at).num_rows for at in every]
         starts = np.cumsum([0, *rows]).tolist()
         keys = pa.chunked_array([batch.column(0) for batch in batches], pa.string())

@@ -123,8 +123,9 @@ def _rows_of_file(
         names: of the columns wanted.
         known: the footer, if it is at hand.
     """
+    where = f"{storage.location}/{part.path}"
     try:
-        with storage.open_input(part.path) as source, open_parquet(source, part.path, metadata=known) as parquet:
+        with storage.open_input(part.path) as source, open_parquet(source, where, metadata=known) as parquet:
             present, footer, shape = set(parquet.schema_arrow.names), parquet.metadata, part.shape
             asked = names if shape is None else shape.asked(names, part.instant_time)
             columns = [name for name in asked if name in present]
@@ -134,10 +135,10 @@ def _rows_of_file(
                 if not groups:
                     return
             repeated = repeated_texts(footer, columns)
-            again = open_parquet(source, part.path, metadata=footer, read_dictionary=repeated)
+            again = open_parquet(source, where, metadata=footer, read_dictionary=repeated)
             batches = row_batches(
                 again,
-                part.path,
+                where,
                 BATCH_ROWS,
                 columns=columns,
                 row_groups=groups,

@@ -141,8 +141,9 @@ def _pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[tupl
         if isinstance(part, SlicePart) or _is_small(part):
             parts.append(part)
             continue
+        where = f"{storage.location}/{part.path}"
         try:
-            with storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
+            with storage.open_input(part.path) as source, open_parquet(source, where) as parquet:
                 footer = footers[part.path] = parquet.metadata
         except FileNotFoundError:
             raise gone(storage, part.path) from None

@@ -350,8 +350,9 @@ class _Rows:
 
     def count(self, part: FilePart) -> int:
         """Rows of a base file, by its footer."""
+        where = f"{self._storage.location}/{part.path}"
         try:
-            with self._storage.open_input(part.path) as source, open_parquet(source, part.path) as parquet:
+            with self._storage.open_input(part.path) as source, open_parquet(source, where) as parquet:
                 return int(parquet.metadata.num_rows)
         except FileNotFoundError:
             raise gone(self._storage, part.path) from None

@@ -253,7 +253,8 @@ def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | Lis
         return schema
     base = next(iter(live.bases.files if isinstance(live, ListedSlices) else live.files), None)
     if base is not None:
-        with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:
+        where = f"{storage.location}/{base.path}"
+        with open_base(storage, base) as source, open_parquet(source, where) as parquet:
             has_it = OPERATION in parquet.schema_arrow.names
     else:
         logs = live.slices[0].logs if isinstance(live, ListedSlices) else ()

@@ -15,13 +15,15 @@ from lakeformat.timeline.report import read_report, steps_table, summary
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
+__all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
 
 #: Keys of a commit's extra metadata: the SQL statement that made it, and the verb that it carried out.
 STATEMENT_KEY: Final = "lakeformat.statement"
 VERB_KEY: Final = "lakeformat.verb"
+#: The verb of a commit that is a clustering's to Hudi, and took rows away whose keys came twice.
+DEDUPE: Final = "dedupe"
 #: Verbs that leave a commit of another operation: an update is an ``upsert`` to Hudi.
-_VERBS: Final = frozenset({"update", "delete", "merge", "dedupe"})
+_VERBS: Final = frozenset({"update", "delete", "merge", DEDUPE})
 _ACTIONS: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.SAVEPOINT)
 
 

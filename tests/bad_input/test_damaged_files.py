@@ -227,7 +227,7 @@ def test_a_base_file_that_is_no_longer_one(case: str, tmp_path: Path) -> None:
     new_table(tmp_path, **LISTED)
     folder = tmp_path / "table"
     assert damaged(base_file(folder), damage).exists()
-    assert_refused(folder, CorruptTableError, base_file(folder).name, *parts, "restore it from a copy")
+    assert_refused(folder, CorruptTableError, str(base_file(folder)), *parts, "restore it from a copy")
 
 
 def test_a_base_file_that_is_gone(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_damaged_page_stops_the_merge_of_its_file(index: str, tmp_path: Path) 
     files = sorted(path.name for path in base.parent.glob("*.parquet"))
     with pytest.raises(LakeformatError) as caught:
         table.upsert(ROWS)
-    named(caught, CorruptTableError, base.name, "CRC", "restore it from a copy")
+    named(caught, CorruptTableError, str(base), "CRC", "restore it from a copy")
     assert sorted(path.name for path in base.parent.glob("*.parquet")) == files
     base.write_bytes(whole)
     assert table.to_arrow().equals(rows)

@@ -249,6 +249,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int]] = {
     "an option without a value": (("read", "{table}", "-o", "where"), 2),
     "an unknown option of the table": (("read", "{table}", "-o", "lakeformat.no.such=1"), 2),
     "an unknown form": (("read", "{table}", "-f", "xml"), 2),
+    "rows of an unknown form": (("upsert", "{table}", "rows.csv", "--format", "xml"), 2),
     "no file": (("upsert", "{table}", "nowhere.parquet"), 2),
     "a file of another kind": (("upsert", "{table}", "{table}/.hoodie/hoodie.properties", "-f", "parquet"), 2),
     "no ending": (("upsert", "{table}", "rows"), 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -55,6 +56,12 @@ def test_every_option_of_a_job_has_its_line(
         assert told[name].startswith(f"{name} {value} {fate} ")
         assert says in told[name]
     assert answer.err.strip() == "5 of 13 options would make a read or write fail"
+    fates = [
+        told[line.split()[0]].split()[2]
+        for line in answer.out.splitlines()
+        if line.split()[:1] and line.split()[0] in JOB
+    ]
+    assert [fate for fate, _ in itertools.groupby(fates)] == ["obeyed", "ignored", "misspelt", "refused"]
 
 
 def test_in_json(capsys: pytest.CaptureFixture[str]) -> None:

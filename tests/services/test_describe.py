@@ -37,7 +37,8 @@ ACTIONS = ("clean", "savepoint")
 def test_it_tells_what_to_do_next(tmp_path: Path) -> None:
     schema = pa.schema({"id": pa.int64(), "p": pa.int64()})
     lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p")
-    table = lakeformat.open(tmp_path / "t", **{"hoodie.clean.automatic": False})
+    once = {"hoodie.clean.automatic": False, "hoodie.cleaner.commits.retained": 1}
+    table = lakeformat.open(tmp_path / "t", **once)
     for _ in range(4):
         table.upsert(pa.table({"id": list(range(10)), "p": list(range(10))}, schema=schema))
     said = table.describe()
@@ -47,3 +48,28 @@ def test_it_tells_what_to_do_next(tmp_path: Path) -> None:
     (Path(table.engine.storage.location) / ".hoodie/20300101000000000.commit.requested").touch()
     assert "20300101000000000" in str(table.describe())
     assert [text.split()[0] for text in table.describe().pending] == ["clustering", "commit"]
+
+
+def test_it_advises_a_clean_only_if_a_clean_would_delete_something(tmp_path: Path) -> None:
+    rows = [{"id": at} for at in range(10)]
+    table = lakeformat.create(tmp_path / "t", rows, record_key="id", insert=True)
+    for _ in range(4):
+        table.upsert(rows)
+    said = table.describe()
+    assert (said.advice, said.cleanable_bytes, table.clean(dry_run=True).size_bytes) == ((), 0, 0)
+    fewer = lakeformat.open(tmp_path / "t", **{"hoodie.cleaner.commits.retained": 1})
+    said = fewer.describe()
+    assert said.cleanable_bytes == fewer.clean(dry_run=True).size_bytes > 0
+    assert [line.partition(":")[0] for line in said.advice] == ["clean()"]
+    fewer.clean()
+    assert fewer.describe().advice == ()
+
+
+def test_a_dedupe_is_not_a_clustering(tmp_path: Path) -> None:
+    rows = [{"id": at} for at in range(10)]
+    table = lakeformat.create(tmp_path / "t", rows, record_key="id", insert=True)
+    table.insert(rows)
+    assert table.dedupe(dry_run=False).rows == 10
+    assert table.describe().last_clustering is None
+    clustered = table.cluster(by="id").instant_time
+    assert table.describe().last_clustering == clustered

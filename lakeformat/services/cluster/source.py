@@ -108,13 +108,12 @@ class GroupSource:
         if file is None or one.merging is not None:
             yield from self._batches(one, stored_shape(shape), threads=threads, rows=rows, most_bytes=most_bytes)
             return
+        where = f"{self.storage.location}/{file.path}"
         with (
             open_base(self.storage, file) as stored,
-            open_parquet(stored, file.path, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
+            open_parquet(stored, where, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
         ):
-            yield from stored_batches(
-                parquet, file.path, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1)
-            )
+            yield from stored_batches(parquet, where, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1))
 
     def _batches(
         self,
@@ -131,10 +130,11 @@ class GroupSource:
                 for batch in merged.batches(rows, max(most_bytes, 1), threads=threads):
                     yield conform(batch, wanted)
         elif (file := one.piece.base) is not None:
-            with open_base(self.storage, file) as stored, open_parquet(stored, file.path) as parquet:
+            where = f"{self.storage.location}/{file.path}"
+            with open_base(self.storage, file) as stored, open_parquet(stored, where) as parquet:
                 present = set(parquet.schema_arrow.names)
                 columns = [name for name in wanted.names if name in present]
-                for batch in row_batches(parquet, file.path, rows, columns=columns):
+                for batch in row_batches(parquet, where, rows, columns=columns):
                     yield conform(batch, wanted)
 
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:

@@ -36,6 +36,7 @@ from lakeformat.services.dedupe.plan import doubled_keys, kept_rows, ranking_fie
 from lakeformat.services.planned import closed_groups
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.history import DEDUPE
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.written import Written
 from lakeformat.write.rows.arrow_pool import reused_memory
@@ -214,7 +215,7 @@ class _DedupeCommit(ClusterSession):
     """A clustering of the file groups that hold surplus rows, which leaves these out."""
 
     def __init__(self, engine: Engine, options: Options, found: _Found) -> None:
-        super().__init__(engine, options, self._without, Hooks().of_verb("dedupe"))
+        super().__init__(engine, options, self._without, Hooks().of_verb(DEDUPE))
         self._found = found
 
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:

@@ -12,11 +12,14 @@ from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
 from lakeformat.model.one_line import OneLine
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.read.known_files import known_files, known_rows
+from lakeformat.services.clean.retention import retention_of
+from lakeformat.services.clean.run import CleanSession
 from lakeformat.services.savepoint.run import Savepoint, read_savepoints
 from lakeformat.table_state.engine import Engine
 from lakeformat.table_state.file_groups import list_files
 from lakeformat.table_state.live import ListedSlices
 from lakeformat.table_state.snapshot import Snapshot
+from lakeformat.timeline.history import DEDUPE, VERB_KEY
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Description", "describe"]
@@ -40,6 +43,7 @@ class Description(OneLine):
         rows: that a reader gets; None where only reading would tell, as with log files.
         files, size_bytes: base and log files that a reader opens.
         all_files, all_bytes: those of all versions that lie in the folders.
+        cleanable_bytes: what `clean` would delete now; looked up only if older versions take much space, else 0.
         small_files: live base files below ``small_limit`` bytes.
         log_bytes: of the live files, what is in log files.
         last_clean, last_archived, last_compaction, last_clustering: instant times; None if there was none. The newest
@@ -63,6 +67,7 @@ class Description(OneLine):
     size_bytes: int
     all_files: int
     all_bytes: int
+    cleanable_bytes: int
     small_files: int
     small_limit: int
     log_bytes: int
@@ -86,8 +91,8 @@ class Description(OneLine):
             said.append(f"compact(): {self.log_share:.0%} of the bytes are in log files, which reads merge")
         if self.files > _FEW_FILES and self.small_files > _MANY_SMALL * self.files:
             said.append(f"cluster(): {self.small_files:,} of {self.files:,} files are small")
-        if self.size_bytes and self.all_bytes > (1 + _MUCH_DEAD) * self.size_bytes:
-            said.append(f"clean(): {_bytes(self.all_bytes - self.size_bytes)} are of older versions")
+        if self.cleanable_bytes:
+            said.append(f"clean(): {_bytes(self.cleanable_bytes)} are of older versions that need not be kept")
         said += [f"{each}: check() tells whether its writer lives" for each in self.pending if "plan" not in each]
         said += [f"{each} waits: run or cancel it" for each in self.pending if "plan" in each]
         return tuple(said)
@@ -130,6 +135,7 @@ def describe(engine: Engine, options: Options) -> Description:
     timeline, listing = snapshot.timeline, list_files(engine.storage)
     sizes = [*(base.size_bytes for base in listing.bases), *(log.size_bytes for log in listing.logs)]
     slices = _slices(snapshot)
+    live = sum(each.size_bytes for each in slices)
     limit = options.write.small_bytes
     plans = frozenset(store.pending_clustering(timeline).values())
     archived = store.archived().columns.column("time")
@@ -146,9 +152,10 @@ def describe(engine: Engine, options: Options) -> Description:
         partitions=len({each.group.partition_path for each in slices}),
         rows=_rows(engine, snapshot),
         files=sum(len(each.files) for each in slices),
-        size_bytes=sum(each.size_bytes for each in slices),
+        size_bytes=live,
         all_files=len(sizes),
         all_bytes=sum(sizes),
+        cleanable_bytes=_cleanable(engine, options, live, sum(sizes)),
         small_files=sum(each.base is not None and each.base.size_bytes < limit for each in slices),
         small_limit=limit,
         log_bytes=sum(log.size_bytes for each in slices for log in each.logs),
@@ -172,6 +179,15 @@ def _rows(engine: Engine, snapshot: Snapshot) -> int | None:
         return None
 
 
+def _cleanable(engine: Engine, options: Options, live_bytes: int, all_bytes: int) -> int:
+    if not live_bytes or all_bytes <= (1 + _MUCH_DEAD) * live_bytes:
+        return 0
+    try:
+        return CleanSession(engine, options).dry_run(retention_of(options)).size_bytes
+    except LakeformatError:  # Check names what is wrong.
+        return 0
+
+
 def _slices(snapshot: Snapshot) -> tuple[FileSlice, ...]:
     if isinstance(snapshot.live, ListedSlices):
         return snapshot.live.slices
@@ -188,7 +204,8 @@ def _last_commit(engine: Engine, timeline: Timeline, config: TableConfig, *, com
         if instant.action is (Action.COMMIT if compacted else Action.REPLACE_COMMIT):
             said = engine.store.commit(instant)
             is_one = config.table_type is TableType.MERGE_ON_READ and said.compacted
-            if is_one if compacted else said.operation == "CLUSTER":
+            is_clustering = said.operation == "CLUSTER" and said.extra.get(VERB_KEY) != DEDUPE
+            if is_one if compacted else is_clustering:
                 return instant.time
     return None
 

@@ -335,10 +335,11 @@ def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySetting
 
 def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.Table | None:
     """The first row; None in a file that deletes have emptied, or that lacks a column."""
-    with open_base(storage, file) as source, open_parquet(source, file.path) as parquet:
+    where = f"{storage.location}/{file.path}"
+    with open_base(storage, file) as source, open_parquet(source, where) as parquet:
         if not set(columns) <= set(parquet.schema_arrow.names):
             return None
-        batch = next(row_batches(parquet, file.path, 1, columns=columns), None)
+        batch = next(row_batches(parquet, where, 1, columns=columns), None)
     return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
 
 

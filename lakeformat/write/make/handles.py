@@ -153,9 +153,10 @@ def merge(
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0, base_name=str(base.name))
+    where = f"{storage.location}/{base.path}"
     with (
         open_base(storage, base) as stored,
-        _for_merge(stored, base.path, settings) as (parquet, encoded),
+        _for_merge(stored, where, settings) as (parquet, encoded),
         storage.open_output(target) as sink,
         merging(storage, bucket, source, task, settings) as (merger, log),
     ):
@@ -166,7 +167,7 @@ def merge(
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
             shape = stored_schema(settings.files.schema, encoded)
             most = settings.files.row_group_bytes
-            batches = stored_batches(parquet, base.path, shape, threads=settings.idle_cores, most_bytes=most)
+            batches = stored_batches(parquet, where, shape, threads=settings.idle_cores, most_bytes=most)
             for batch in ahead(batches) if settings.idle_cores else batches:
                 for rows in merger.apply(batch):
                     writer.write(rows, new_keys=nothing if inherited else None)

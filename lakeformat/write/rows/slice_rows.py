@@ -25,10 +25,11 @@ def slice_batches(
     Memory: a batch; of a slice with log files what `read_slice` says.
     """
     if piece.base is not None and not piece.logs:
-        with open_base(storage, piece.base) as source, open_parquet(source, piece.base.path) as parquet:
+        where = f"{storage.location}/{piece.base.path}"
+        with open_base(storage, piece.base) as source, open_parquet(source, where) as parquet:
             present = set(parquet.schema_arrow.names)
             names = [RECORD_KEY, *(name for name in columns.names if name in present and name != RECORD_KEY)]
-            yield from row_batches(parquet, piece.base.path, most_rows, columns=names)
+            yield from row_batches(parquet, where, most_rows, columns=names)
         return
     stored = snapshot.columns(storage.location)
     asked = set(columns.names)
