@@ -86,7 +86,8 @@ def copy_rows(
         anywhere: a key alone identifies a row, whatever its partition.
 
     Raises:
-        InvalidInputError: two columns differ by the case of their letters alone.
+        InvalidInputError: two columns differ by the case of their letters alone, or the names of the copy's own
+            columns are those of the table's.
     """
     _check_names(columns)
     record = {field.partition(".")[0] for field in config.record_fields}
@@ -106,6 +107,11 @@ def copy_rows(
 def _check_names(columns: pa.Schema) -> None:
     seen: dict[str, str] = {}
     for name in columns.names:
+        if name.lower() == "rowid" or name.lower().startswith("lakeformat_"):
+            raise InvalidInputError(
+                f"column {name!r} is called like what duckdb or lakeformat numbers rows by; "
+                "use the verbs of lakeformat.Table"
+            )
         if (other := seen.setdefault(name.lower(), name)) != name:
             raise InvalidInputError(
                 f"columns {other!r} and {name!r} differ by the case of their letters alone, which duckdb does not "

@@ -216,3 +216,24 @@ def test_a_commit_keeps_its_statement(table: Table) -> None:
     store = table.engine.store
     kept = store.commit(store.load().commits[-1]).extra["lakeformat.statement"]
     assert kept == text.replace("{t}", "flights")[:497] + "..."
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+@pytest.mark.parametrize("name", ["rowid", "RowId", "lakeformat_row", "lakeformat_does"])
+def test_a_column_named_as_what_numbers_the_rows_is_refused_where_it_is_copied(
+    name: str, key: str | None, tmp_path: Path
+) -> None:
+    table = lakeformat.create(tmp_path / "t", {"id": "int64", name: "int64"}, **({"record_key": key} if key else {}))
+    rows = [{"id": 0, name: 1}, {"id": 1, name: 0}, {"id": 2, name: 9}]
+    table.insert(rows)
+    for text in (f'update t set "{name}" = "{name}" + 1 where id > 0', f'delete from t where "{name}" + 0 = 1'):
+        with pytest.raises(InvalidInputError, match=f"column '{name}'.*use the verbs of lakeformat.Table"):
+            lakeformat.sql(text, t=table)
+    assert table.to_arrow(["id", name]).sort_by("id").to_pylist() == rows
+    assert lakeformat.sql(f'delete from t where "{name}" = 9', t=table).rows.deleted == 1
+    assert lakeformat.sql("update t set id = id where false", t=table).rows.updated == 0
+
+
+def test_a_pivot_finds_its_values_itself(table: Table) -> None:
+    pivot = "pivot (select part, id from flights) on part using count(id)"
+    assert said(pivot, table).to_pylist() == said(f"select * from ({pivot})", table).to_pylist() == [{"a": 3, "b": 3}]
