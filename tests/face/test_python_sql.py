@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat import InvalidInputError, Table, UnsupportedTableError
+from lakeformat import InvalidInputError, SchemaMismatchError, Table, UnsupportedTableError
 from lakeformat.config.resolve import resolve
 from lakeformat.write.decide.table_settings import create_table
 from tests.helpers import hudi_rs
@@ -237,3 +237,22 @@ def test_a_column_named_as_what_numbers_the_rows_is_refused_where_it_is_copied(
 def test_a_pivot_finds_its_values_itself(table: Table) -> None:
     pivot = "pivot (select part, id from flights) on part using count(id)"
     assert said(pivot, table).to_pylist() == said(f"select * from ({pivot})", table).to_pylist() == [{"a": 3, "b": 3}]
+
+
+@pytest.mark.parametrize("value", ["infinity", "-infinity"])
+def test_dates_and_times_without_end_are_refused(value: str, tmp_path: Path) -> None:
+    day, moment = pa.date32(), pa.timestamp("us")
+    kinds = {"day": day, "naive": moment, "zoned": pa.timestamp("us", "UTC"), "st": pa.struct([("d", day)]),
+             "days": pa.list_(day), "m": pa.map_(pa.string(), pa.list_(pa.struct([("d", moment)])))}  # fmt: skip
+    table = lakeformat.create(tmp_path / "t", {"id": pa.int64(), **kinds}, record_key="id")
+    table.insert([{"id": 1} | dict.fromkeys(kinds)])
+    said = dict.fromkeys(kinds, f"'{value}'") | {
+        "st": f"{{'d': date '{value}'}}",
+        "days": f"[null, date '{value}']",
+        "m": f"map {{'a': [{{'d': timestamp '{value}'}}]}}",
+    }
+    for name, text in said.items():
+        for statement in (f"update t set {name} = {text}", f"insert into t (id, {name}) values (2, {text})"):
+            with pytest.raises(SchemaMismatchError, match=f"column '{name}' would hold 'infinity'"):
+                lakeformat.sql(statement, t=table)
+    assert table.to_arrow().to_pylist() == [{"id": 1} | dict.fromkeys(kinds)]
