@@ -9,7 +9,7 @@ Memory: duckdb keeps the copy twice; what is too much for memory goes to a tempo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -36,6 +36,8 @@ _GONE: Final = "lakeformat.gone"
 _FRESH: Final = "lakeformat.fresh"
 _PAIRED: Final = "lakeformat.paired"
 _CHANGED: Final = "lakeformat.changed"
+_MOST_MICROS: Final = 2**63 - 1
+_MOST_DAYS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ def copy_rows(
         anywhere: a key alone identifies a row, whatever its partition.
 
     Raises:
-        InvalidInputError: two columns differ by the case of their letters alone.
+        InvalidInputError: two columns differ by the case of their letters alone, or the names of the copy's own
+            columns are those of the table's.
     """
     _check_names(columns)
     record = {field.partition(".")[0] for field in config.record_fields}
@@ -106,6 +109,11 @@ def copy_rows(
 def _check_names(columns: pa.Schema) -> None:
     seen: dict[str, str] = {}
     for name in columns.names:
+        if name.lower() == "rowid" or name.lower().startswith("lakeformat_"):
+            raise InvalidInputError(
+                f"column {name!r} is called like what duckdb or lakeformat numbers rows by; "
+                "use the verbs of lakeformat.Table"
+            )
         if (other := seen.setdefault(name.lower(), name)) != name:
             raise InvalidInputError(
                 f"columns {other!r} and {name!r} differ by the case of their letters alone, which duckdb does not "
@@ -302,10 +310,37 @@ def fitted_rows(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
     """
     optional = [field.with_nullable(True) for field in schema]
     batches = (
-        pa.RecordBatch.from_arrays(list(map(fitted, batch.columns, optional)), schema=pa.schema(optional))
+        pa.RecordBatch.from_arrays(list(map(_finite, batch.columns, optional)), schema=pa.schema(optional))
         for batch in rows
     )
     return pa.RecordBatchReader.from_batches(pa.schema(optional), batches)
+
+
+def _finite(values: pa.Array, field: pa.Field) -> pa.Array:
+    """Fit values to a column. The infinite dates and times of duckdb are refused: nothing else knows them."""
+    if any(pc.any(pc.equal(pc.abs(numbers), most)).as_py() for numbers, most in _temporal(values)):
+        raise SchemaMismatchError(
+            f"column {field.name!r} would hold 'infinity', a date or time that only duckdb knows; set it to null or to "
+            "another one"
+        )
+    return fitted(values, field)
+
+
+def _temporal(values: pa.Array) -> Iterator[tuple[pa.Array, int]]:
+    """Return the dates and times within an array as numbers, and which of these duckdb takes for infinity."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        for part in values.flatten():
+            yield from _temporal(part)
+    elif pa.types.is_map(kind):
+        first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        yield from _temporal(values.items.slice(first, last - first))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _temporal(values.flatten())
+    elif pa.types.is_timestamp(kind):
+        yield values.cast(pa.int64()), _MOST_MICROS
+    elif pa.types.is_date32(kind):
+        yield values.cast(pa.int32()), _MOST_DAYS
 
 
 def _clauses(found: set[int], set_here: Sequence[str]) -> tuple[Clause, ...]:

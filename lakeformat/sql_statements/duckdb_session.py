@@ -22,8 +22,8 @@ __all__ = ["DuckDBSession", "duckdb_session", "quoted"]
 #: Older versions ask Arrow for rows by conditions on NaN that mean something else there.
 _OLDEST: Final = 2
 _MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
-#: What duckdb runs of its own kinds of statements.
-_QUERIES: Final = frozenset({"SELECT", "EXPLAIN", "RELATION"})
+#: What duckdb runs of its own kinds of statements. A pivot that finds its values itself is MULTI.
+_QUERIES: Final = frozenset({"SELECT", "EXPLAIN", "RELATION", "MULTI"})
 #: How such statements begin; "" is a parenthesis.
 _WORDS: Final = frozenset(
     {"", "select", "with", "values", "from", "table", "pivot", "unpivot", "explain", "describe", "desc", "summarize"}

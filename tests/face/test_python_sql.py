@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat import InvalidInputError, Table, UnsupportedTableError
+from lakeformat import InvalidInputError, SchemaMismatchError, Table, UnsupportedTableError
 from lakeformat.config.resolve import resolve
 from lakeformat.write.decide.table_settings import create_table
 from tests.helpers import hudi_rs
@@ -216,3 +216,43 @@ def test_a_commit_keeps_its_statement(table: Table) -> None:
     store = table.engine.store
     kept = store.commit(store.load().commits[-1]).extra["lakeformat.statement"]
     assert kept == text.replace("{t}", "flights")[:497] + "..."
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+@pytest.mark.parametrize("name", ["rowid", "RowId", "lakeformat_row", "lakeformat_does"])
+def test_a_column_named_as_what_numbers_the_rows_is_refused_where_it_is_copied(
+    name: str, key: str | None, tmp_path: Path
+) -> None:
+    table = lakeformat.create(tmp_path / "t", {"id": "int64", name: "int64"}, **({"record_key": key} if key else {}))
+    rows = [{"id": 0, name: 1}, {"id": 1, name: 0}, {"id": 2, name: 9}]
+    table.insert(rows)
+    for text in (f'update t set "{name}" = "{name}" + 1 where id > 0', f'delete from t where "{name}" + 0 = 1'):
+        with pytest.raises(InvalidInputError, match=f"column '{name}'.*use the verbs of lakeformat.Table"):
+            lakeformat.sql(text, t=table)
+    assert table.to_arrow(["id", name]).sort_by("id").to_pylist() == rows
+    assert lakeformat.sql(f'delete from t where "{name}" = 9', t=table).rows.deleted == 1
+    assert lakeformat.sql("update t set id = id where false", t=table).rows.updated == 0
+
+
+def test_a_pivot_finds_its_values_itself(table: Table) -> None:
+    pivot = "pivot (select part, id from flights) on part using count(id)"
+    assert said(pivot, table).to_pylist() == said(f"select * from ({pivot})", table).to_pylist() == [{"a": 3, "b": 3}]
+
+
+@pytest.mark.parametrize("value", ["infinity", "-infinity"])
+def test_dates_and_times_without_end_are_refused(value: str, tmp_path: Path) -> None:
+    day, moment = pa.date32(), pa.timestamp("us")
+    kinds = {"day": day, "naive": moment, "zoned": pa.timestamp("us", "UTC"), "st": pa.struct([("d", day)]),
+             "days": pa.list_(day), "m": pa.map_(pa.string(), pa.list_(pa.struct([("d", moment)])))}  # fmt: skip
+    table = lakeformat.create(tmp_path / "t", {"id": pa.int64(), **kinds}, record_key="id")
+    table.insert([{"id": 1} | dict.fromkeys(kinds)])
+    said = dict.fromkeys(kinds, f"'{value}'") | {
+        "st": f"{{'d': date '{value}'}}",
+        "days": f"[null, date '{value}']",
+        "m": f"map {{'a': [{{'d': timestamp '{value}'}}]}}",
+    }
+    for name, text in said.items():
+        for statement in (f"update t set {name} = {text}", f"insert into t (id, {name}) values (2, {text})"):
+            with pytest.raises(SchemaMismatchError, match=f"column '{name}' would hold 'infinity'"):
+                lakeformat.sql(statement, t=table)
+    assert table.to_arrow().to_pylist() == [{"id": 1} | dict.fromkeys(kinds)]
