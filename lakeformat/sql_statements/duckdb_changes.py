@@ -111,7 +111,7 @@ def _check_names(columns: pa.Schema) -> None:
     for name in columns.names:
         if name.lower() == "rowid" or name.lower().startswith("lakeformat_"):
             raise InvalidInputError(
-                f"column {name!r} is called like what duckdb or lakeformat numbers rows by; "
+                f"column {name!r} has a name that duckdb or lakeformat uses for row numbers; "
                 "use the verbs of lakeformat.Table"
             )
         if (other := seen.setdefault(name.lower(), name)) != name:
