@@ -178,8 +178,9 @@ def _fails(*arguments: Any) -> Sequence[Written]:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_two_thousand_commits_leave_as_many_files_as_two_hundred(tmp_path: Path, kind: str) -> None:
+def test_two_thousand_commits_leave_as_many_files_as_eight_hundred(tmp_path: Path, kind: str) -> None:
     lakeformat.create(tmp_path / "t", SCHEMA, record_key="id", partition_by="p", table_type=kind)
     table = lakeformat.open(tmp_path / "t")
     table.insert(rows(range(400), 0))
@@ -187,5 +188,6 @@ def test_two_thousand_commits_leave_as_many_files_as_two_hundred(tmp_path: Path,
     for at in range(2000):
         table.upsert(rows([at * 7 % 400, at * 11 % 400 + 400], at))
         counts.append(sum(path.is_file() for path in (tmp_path / "t").rglob("*")) if at % 10 == 9 else 0)
-    assert max(counts[-200:]) <= 1.2 * max(counts[100:300])
+    # Up to the 400th commit each one adds keys, so base files are written anew and log files are few.
+    assert max(counts[-200:]) <= 1.2 * max(counts[600:800])
     assert kind == "COPY_ON_WRITE" or most_logs(table) < 32
