@@ -42,12 +42,12 @@ _SECOND_SPARK = (
 def _scope(nodeid: str) -> str:
     """Tests of one scope run in one worker, one after the other: those of a file, and all that share a JVM.
 
-    Long tests that share nothing are each their own.
+    Long tests that share nothing are each a scope of their own.
     """
     file, _, name = nodeid.partition("::")
     if "tests/interop/" in file and (version := re.search(r"\b(0\.15\.0|1\.1\.1|1\.2\.0)\b", name)):
         return f"hudi {version[0]}"
-    if file.endswith("test_stateful.py"):
+    if file.endswith(("test_stateful.py", "test_crash.py")):
         return nodeid
     shares_spark = "tests/spark/" in file and not file.endswith(_OWN_SPARK)
     if shares_spark:

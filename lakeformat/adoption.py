@@ -1,8 +1,8 @@
-"""A folder of plain Parquet becomes a Hudi table, in place (Hudi: a bootstrap in mode ``FULL_RECORD``).
+"""Adoption of a folder of plain Parquet files as a Hudi table, in place (Hudi: a bootstrap in mode ``FULL_RECORD``).
 
-Rows are read and written anew as base files beside their sources; what stands there is not touched before the commit
-is published. Then the sources are put aside, under ``.hoodie/.lakeformat/removed``. A note tells what was meant, so
-that a second call goes on where the first one died.
+The rows are written to base files beside the source files. The source files are not changed before the commit is
+published; then they are moved to ``.hoodie/.lakeformat/removed``. A note records the plan, so that a second call
+continues after a crash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lakeformat.write.rows.schema import incoming_schema
 __all__ = ["adopt", "adopt_folder"]
 
 _LOG: Final = logging.getLogger("lakeformat.adopt")
-#: What is being adopted: token of the commit, and the files.
+#: File that records an adoption in progress: token of the commit, and the source files.
 _NOTE: Final = own_path("adopting")
 _ADOPTED: Final = "lakeformat_adopted"
 _HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
@@ -50,25 +50,25 @@ def adopt(
 ) -> Table:
     """Make a Hudi table of a folder of plain Parquet files, in place, by one bulk_insert.
 
-    Sources stay as they are until the table is there; then they go to ``.hoodie/.lakeformat/removed``, where
-    ``table.repair(dry_run=False, keep=False)`` deletes them. If the process dies, call it again. Nobody else may write
-    the folder meanwhile. Names and numbers of folders (``day=2026-01-01``) become columns: int32 or int64 where all
-    are written as numbers are, else text. A file that lacks a column has nulls there.
+    The source files stay unchanged until the table exists. Then they are moved to ``.hoodie/.lakeformat/removed``,
+    where ``table.repair(dry_run=False, keep=False)`` deletes them. If the process dies, call it again. No other process
+    may write to the folder meanwhile. Folder names (``day=2026-01-01``) become columns: int32 or int64 if all values
+    are numbers in canonical form, else text. A file that lacks a column has nulls there.
 
     Memory: the key columns of all rows, and what bulk_insert takes.
 
     Args:
         path: folder or URL.
-        record_key: columns that identify a row; without one each row gets a generated key.
-        partition_by: columns that make the folders; by default those that make them now.
-        ordering: column that tells the newer of two rows with one key.
+        record_key: columns that identify a row; without them each row gets a generated key.
+        partition_by: columns of the table's partition folders; by default those of the present folders.
+        ordering: column whose greater value marks the newer of two rows with one key.
         options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
 
     Raises:
-        InvalidInputError: the folder holds no plain Parquet, or more than that; nothing was changed.
-        SchemaMismatchError: files have a column of two types.
-        DuplicateKeyError: rows of a partition have one key, or a key is null.
-        ValidationFailedError: files changed meanwhile; nothing was published.
+        InvalidInputError: the folder is not a folder of plain Parquet files; nothing was changed.
+        SchemaMismatchError: a column has different types in different files.
+        DuplicateKeyError: two rows of a partition have the same key, or a key is null.
+        ValidationFailedError: source files changed meanwhile; nothing was published.
     """
     given = dict(options)
     storage_options = given.pop("storage_options", None) or {}
@@ -85,44 +85,47 @@ def adopt_folder(
     ordering: str | None,
     given: Mapping[str, Any],
 ) -> Table:
-    """The folder of a storage; see `adopt`.
+    """Adopt the folder of a storage; see `adopt`.
 
     Args:
-        given: options as the user gave them.
+        given: the caller's options.
     """
-    if TimelineStore(storage).exists() and _published(table := Table(storage, resolve(given, table=storage.location))):
-        return _finished(table)
-    found = _sources(storage)
-    folders = {name: plan.folder_type(dict(file.values)[name] for file in found) for name in found[0].columns}
-    schemas = [(file, _schema(storage, file)) for file in found]
+    if TimelineStore(storage).exists() and _has_unfinished_adoption(table := Table(storage, resolve(given, table=storage.location))):
+        return _move_sources_aside(table)
+    sources = _sources(storage)
+    folders = {name: plan.folder_type(dict(file.values)[name] for file in sources) for name in sources[0].columns}
+    schemas = [(file, _schema(storage, file)) for file in sources]
     schema = plan.joined_schema(schemas, folders, storage.location)
-    parts = found[0].columns if partition_by is None else tuple(partition_by)
-    _check_keys(storage, found, schema, keys, parts)
+    parts = sources[0].columns if partition_by is None else tuple(partition_by)
+    _check_keys(storage, sources, schema, keys, parts)
     named = {"recordkey": keys, "partitionpath": parts, "ordering": ordering}
-    hive = {_HIVE_STYLE: True} if parts and parts == found[0].columns else {}
+    hive = {_HIVE_STYLE: True} if parts and parts == sources[0].columns else {}
     settings = {**hive, **{name: value for name, value in named.items() if value}, **given}
     options = resolve(settings, table=storage.location)
     table = Table(storage, options)
     config = create_table(table.engine.store, options, incoming_schema(schema), table.engine.clock)
     check_options(config, options, storage.location)
     token = table.engine.ids.token()
-    note = {"token": token, "files": [asdict(file) for file in found]}
+    note = {"token": token, "files": [asdict(file) for file in sources]}
     storage.replace(_NOTE, json.dumps(note).encode())
-    rows = sum(_row_count(storage, file) for file in found)
+    rows = sum(_row_count(storage, file) for file in sources)
 
     def nothing_has_changed(write: ProposedWrite) -> None:
-        if _sources(storage) != found:
+        if _sources(storage) != sources:
             raise InvalidInputError(f"files of {storage.location} changed while they were read; adopt it again")
         if (written := sum(stat.num_inserts for stat in write.stats)) != rows:
             raise InvalidInputError(f"{written} of {rows} rows would be in the table")
 
-    reader = pa.RecordBatchReader.from_batches(schema, _batches(storage, found, schema))
+    reader = pa.RecordBatchReader.from_batches(schema, _batches(storage, sources, schema))
     table.bulk_insert(reader, validators=[nothing_has_changed], extra_metadata={_ADOPTED: token})
-    return _finished(table)
+    return _move_sources_aside(table)
 
 
-def _listed(storage: Storage, folder: str = "") -> Iterator[plan.SourceFile]:
-    """Everything that may be a source; what engines pass by is looked at for whose it is, and left."""
+def _list_sources(storage: Storage, folder: str = "") -> Iterator[plan.SourceFile]:
+    """Yield every file that may be a source.
+
+    Skips names that engines skip, after checking that they mark no other format.
+    """
     for entry in storage.list(folder):
         if entry.path == HOODIE:
             continue
@@ -132,16 +135,16 @@ def _listed(storage: Storage, folder: str = "") -> Iterator[plan.SourceFile]:
         if plan.hidden(entry.name, is_folder=entry.is_folder):
             continue
         if entry.is_folder:
-            yield from _listed(storage, entry.path)
-        elif BaseFileName.match(entry.name) is None:  # What an attempt before this one left is rolled back.
+            yield from _list_sources(storage, entry.path)
+        elif BaseFileName.match(entry.name) is None:  # Base files come from an earlier attempt, which is rolled back.
             yield plan.SourceFile.of(entry.path, entry.size_bytes, entry.modified_ms)
 
 
 def _sources(storage: Storage) -> tuple[plan.SourceFile, ...]:
-    return plan.sources_of(_listed(storage), storage.location)
+    return plan.sources_of(_list_sources(storage), storage.location)
 
 
-def _opened(storage: Storage, file: plan.SourceFile) -> pq.ParquetFile:
+def _open(storage: Storage, file: plan.SourceFile) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(storage.open_input(file.path))
     except pa.ArrowException as error:
@@ -149,22 +152,22 @@ def _opened(storage: Storage, file: plan.SourceFile) -> pq.ParquetFile:
 
 
 def _schema(storage: Storage, file: plan.SourceFile) -> pa.Schema:
-    with _opened(storage, file) as parquet:
+    with _open(storage, file) as parquet:
         schema = parquet.schema_arrow
     meta = [name for name in schema.names if name == "_hoodie_commit_time"]
     return schema if meta else incoming_schema(schema)
 
 
 def _row_count(storage: Storage, file: plan.SourceFile) -> int:
-    with _opened(storage, file) as parquet:
+    with _open(storage, file) as parquet:
         return int(parquet.metadata.num_rows)
 
 
 def _batches(storage: Storage, files: Sequence[plan.SourceFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of the files, some at a time, with the columns of all of them."""
+    """Yield the rows of the files in batches, each with the columns of ``schema``."""
     for file in files:
         folders = dict(file.values)
-        with _opened(storage, file) as parquet:
+        with _open(storage, file) as parquet:
             present = set(parquet.schema_arrow.names)
             wanted = [name for name in schema.names if name in present]
             for batch in parquet.iter_batches(_ROWS, columns=wanted):
@@ -190,7 +193,10 @@ def _check_keys(
     keys: tuple[str, ...],
     partitions: tuple[str, ...],
 ) -> None:
-    """Each key once in its partition, and none null: of two rows with one key an upsert would find either."""
+    """Check that each key occurs once in its partition and that no key is null.
+
+    An upsert could otherwise update either of two rows with one key.
+    """
     known = set(schema.names)
     for name in (*keys, *partitions):
         if name.partition(":")[0] not in known:
@@ -204,32 +210,32 @@ def _check_keys(
         raise DuplicateKeyError(f"{storage.location}: a record key is null; name columns that are never null")
     counted = table.group_by(names).aggregate([([], "count_all")])
     if counted.num_rows < table.num_rows:
-        twice = counted.slice(int(counted.column("count_all").to_numpy().argmax()), 1).to_pylist()[0]
-        told = ", ".join(f"{name}={twice[name]!r}" for name in names)
+        duplicate = counted.slice(int(counted.column("count_all").to_numpy().argmax()), 1).to_pylist()[0]
+        example = ", ".join(f"{name}={duplicate[name]!r}" for name in names)
         raise DuplicateKeyError(
-            f"{storage.location}: {table.num_rows - counted.num_rows:,} rows have the key of another, e.g. {told}; "
+            f"{storage.location}: {table.num_rows - counted.num_rows:,} rows have the key of another, e.g. {example}; "
             "name other columns, or take the doubles out"
         )
 
 
-def _published(table: Table) -> bool:
-    """Whether the table has commits: then an adoption of ours may have to be finished.
+def _has_unfinished_adoption(table: Table) -> bool:
+    """Tell whether an adoption was published whose source files may still have to be moved.
 
     Raises:
-        InvalidInputError: it is a table, and no adoption is to be finished.
+        InvalidInputError: the folder is a Hudi table without an unfinished adoption.
     """
     storage, timeline = table.engine.storage, table.engine.store.load()
     if not timeline.commits:
         return False
     if storage.info(_NOTE) is not None:
         token = json.loads(storage.read(_NOTE))["token"]
-        if any(said.extra.get(_ADOPTED) == token for said in map(table.engine.store.commit, timeline.commits)):
+        if any(commit.extra.get(_ADOPTED) == token for commit in map(table.engine.store.commit, timeline.commits)):
             return True
     raise InvalidInputError(f"{storage.location} is a Hudi table already; open it")
 
 
-def _finished(table: Table) -> Table:
-    """Put the sources aside, now that their rows are in the table."""
+def _move_sources_aside(table: Table) -> Table:
+    """Move the source files aside, since their rows are in the table now."""
     storage = table.engine.storage
     files = json.loads(storage.read(_NOTE))["files"]
     aside = f"{REMOVED}/{table.engine.clock.now_ms()}"

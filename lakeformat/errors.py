@@ -1,4 +1,4 @@
-"""Every error lakeformat raises on purpose, one class per answer the caller can give.
+"""All errors that lakeformat raises on purpose: one class for each thing that the caller can do about it.
 
 ::
 
@@ -10,7 +10,7 @@
     ├── TableNotFoundError            check the path, or create the table
     ├── UnsupportedTableError         the table uses a feature that is not built
     ├── CorruptTableError             restore the named file
-    │   └── SkippingError             read without skipping: what files say of their values is not so
+    │   └── SkippingError             read without skipping: the value statistics of a file are wrong
     ├── InstantNotAvailableError      ask for another instant, or keep more history
     ├── WriteConflictError            run the write again
     ├── ValidationFailedError         a validator refused the write: look at the data, or at the validator
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class LakeformatError(Exception):
-    """Base of all; catch this to catch everything lakeformat refuses or fails to do."""
+    """Base class of all errors; catch it to catch everything that lakeformat refuses or fails to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
@@ -59,30 +59,30 @@ class InvalidOptionError(LakeformatError, ValueError):
 
 
 class InvalidInputError(LakeformatError, ValueError):
-    """The rows cannot be written or the question cannot be asked as given. Nothing was published."""
+    """The rows cannot be written, or the request is not valid. Nothing was published."""
 
 
 class SchemaMismatchError(InvalidInputError):
-    """The columns of the input do not fit the table's. Nothing was published."""
+    """The columns of the input do not fit the columns of the table. Nothing was published."""
 
 
 class DuplicateKeyError(InvalidInputError):
-    """An insert that allows no duplicates met a key that is in the table, or twice in the input.
+    """An insert without duplicates got a key that is already in the table or occurs twice in the input.
 
     Hudi: ``HoodieDuplicateKeyException``. Nothing was published.
     """
 
 
 class TableNotFoundError(LakeformatError, FileNotFoundError):
-    """There is no table at the path."""
+    """The path holds no table."""
 
 
 class UnsupportedTableError(LakeformatError):
-    """The table uses a version or a feature that lakeformat does not know; it is left untouched."""
+    """The table uses a version or a feature that lakeformat does not support; the table is left untouched."""
 
 
 class CorruptTableError(LakeformatError):
-    """A file of the table cannot be what its name says. The message names the file."""
+    """A file of the table is damaged, missing or not what its name says. The message names the file."""
 
 
 class SkippingError(CorruptTableError):
@@ -90,14 +90,14 @@ class SkippingError(CorruptTableError):
 
 
 class InstantNotAvailableError(LakeformatError):
-    """The files of the wanted instant are gone (cleaned), or the instant cannot be read as one."""
+    """The files of the requested instant were deleted by a clean, or the instant cannot be read."""
 
 
 class WriteConflictError(LakeformatError):
     """Another writer changed the same file groups. Nothing was published: a retry is safe.
 
     Attributes:
-        file_ids: the file groups in which both met, where that is what happened; else none.
+        file_ids: File groups that both writers changed; empty if the conflict has another cause.
     """
 
     def __init__(self, message: str, *, file_ids: Iterable[str] = ()) -> None:
@@ -122,11 +122,14 @@ class CommitStateUnknownError(LakeformatError):
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """``"; did you mean 'x'?"`` for the closest of ``known``, or ``""`` where none is close: ``likeness``, 0 to 1."""
+    """Return ``"; did you mean 'x'?"`` for the member of ``known`` that is closest to ``name``.
+
+    Return ``""`` if no member is at least ``likeness`` (0 to 1) similar.
+    """
     match = nearest_name(name, known, likeness)
     return f"; did you mean {match!r}?" if match else ""
 
 
 def nearest_name(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return the closest of ``known``, or ``""`` where none is close: ``likeness``, 0 to 1."""
+    """Return the member of ``known`` closest to ``name``; ``""`` if none is at least ``likeness`` (0 to 1) similar."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), "")

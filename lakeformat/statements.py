@@ -19,7 +19,7 @@ from lakeformat.transaction.hooks import HookArguments, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.validators import check_validators
 from lakeformat.write.decide.job import WriteJob, rewrite_job
-from lakeformat.write.intake import taken_in
+from lakeformat.write.intake import prepare_input
 from lakeformat.write.rows.arrow_input import fitted
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.schema import optional_within
@@ -78,7 +78,7 @@ def merge_rows(
     exact: bool = False,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
-    """See `lakeformat.Merge.execute`. Memory: as `taken_in` says, plus per thread two row groups.
+    """See `lakeformat.Merge.execute`. Memory: as `prepare_input` says, plus per thread two row groups.
 
     Args:
         seen: the table that the rows were computed from: what others have changed since is a conflict.
@@ -88,7 +88,7 @@ def merge_rows(
     rows = fitted(rows, snapshot.schema)
     job, plan = plan_merge(engine.store, snapshot, options, rows.schema, clauses, engine.ids, exact=exact)
     session = _session(engine, job, snapshot, plan.schema, hooks, "merge")
-    with reused_memory(), taken_in(engine.storage, job, rows) as (prepared, arrived):
+    with reused_memory(), prepare_input(engine.storage, job, rows) as (prepared, arrived):
         check_distinct(prepared, anywhere=plan.anywhere, engine=engine, seen=seen)
         return merge_into(session, plan, prepared, arrived, seen)
 

@@ -1,4 +1,4 @@
-"""The plain Python host: a table on Arrow data, no Spark needed.
+"""The table of plain Python: it works on Arrow data and needs no Spark.
 
 Examples:
     >>> import lakeformat
@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.storage_options import storage_options_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.keys.partition_paths import distinct_partitions
-from lakeformat.merge import MergeFunction
-from lakeformat.model.operation import Operation, operation_of
-from lakeformat.model.table_config import TableConfig
+from lakeformat.model.operation import Operation
 from lakeformat.predicate import Where
-from lakeformat.read.query import in_zone
+from lakeformat.public import public, public_as
 from lakeformat.read.reading import Reading
 from lakeformat.services.clustering import Clustering
 from lakeformat.services.compaction import Compaction
@@ -39,16 +36,15 @@ from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.history import HistoryEntry
 from lakeformat.timeline.standing import check_free
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.hooks import HookArguments, check_hook_names, hooks_of
+from lakeformat.transaction.hooks import HookArguments, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.validators import check_validators
 from lakeformat.write.decide.job import plan_job
-from lakeformat.write.decide.merging import upsert_options
 from lakeformat.write.decide.table_settings import check_options, create_table
 from lakeformat.write.direct_session import write_direct
-from lakeformat.write.intake import taken_in
-from lakeformat.write.preview import Planning
+from lakeformat.write.intake import prepare_input
 from lakeformat.write.rows.arrow_input import (
+    Rows,
     arrow_reader,
     check_fillable,
     fitted,
@@ -58,27 +54,27 @@ from lakeformat.write.rows.arrow_input import (
     without_index,
 )
 from lakeformat.write.rows.arrow_pool import reused_memory
-from lakeformat.write.rows.layout import PARTITIONER, SORT_COLUMNS, Partitioner
 from lakeformat.write.rows.python_data import is_python_data
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.session import WriteSession
-from lakeformat.write.statements.clauses import Merge
+from lakeformat.write.statements.clauses import Clause
+from lakeformat.write_verbs import WriteVerbs
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-__all__ = ["HistoryEntry", "Table", "create", "exists", "open_table"]
+__all__ = ["HistoryEntry", "Schema", "Table", "create", "exists", "open_table"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _RECORD_KEY: Final = "hoodie.datasource.write.recordkey.field"
 _PARTITION_PATH: Final = "hoodie.datasource.write.partitionpath.field"
 _ORDERING: Final = "hoodie.table.ordering.fields"
-_PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
+
+#: The columns of a new table: an Arrow schema, names with Arrow types, or fields.
+Schema: TypeAlias = pa.Schema | Mapping[str, pa.DataType | str] | Sequence[pa.Field | tuple[str, pa.DataType]]
 
 
+@public
 def create(
     path: str | os.PathLike[str],
-    schema: Any,
+    schema: Rows | Schema,
     *,
     record_key: str | Sequence[str] = (),
     partition_by: str | Sequence[str] = (),
@@ -87,23 +83,28 @@ def create(
     insert: bool = False,
     **options: Any,
 ) -> Table:
-    """Make a table: empty, of version 6 and copy-on-write, unless the arguments say otherwise.
+    """Make a table. By default it is empty, copy-on-write and of table version 6.
 
     Args:
         path: folder or URL.
-        schema: the columns: an Arrow schema, names with Arrow types (``{"id": "int64"}``), or rows that have them;
-            types are stored as Hudi stores them (small integers as int32 ...). No row is written without ``insert``.
-        record_key: columns that identify a row; without one each row gets a generated key, and rows can be added
-            and overwritten, but not upserted.
-        partition_by: columns that make the folders.
-        ordering: column that tells the newer of two rows with one key.
-        if_exists: ``open`` a table of the same settings that is there already (the default), or ``error``.
-        insert: insert the rows that ``schema`` holds. A table that has a commit already is refused.
+        schema: the columns: an Arrow schema, names with Arrow types (``{"id": "int64"}``), or rows that have them.
+            Types are stored as Hudi stores them (small integers as int32 ...). No row is written without ``insert``.
+        record_key: columns that identify a row. By default none: each row gets a generated key, and rows can be
+            added and overwritten, but not upserted.
+        partition_by: columns that make the folders; none by default.
+        ordering: the column that decides which of two rows with one key is newer; none by default.
+        if_exists: ``open`` (the default) opens a table of the same settings that exists already; ``error`` refuses.
+        insert: whether to insert the rows that ``schema`` holds; false by default. A table that has a commit already
+            is refused.
         options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
 
+    Returns:
+        the table.
+
     Raises:
-        InvalidOptionError: an unknown or bad option, or a table with other settings stands there already.
+        InvalidOptionError: an unknown or bad option, or the path holds a table with other settings.
         SchemaMismatchError: a named column is not in the schema, or a type cannot be stored.
+        InvalidInputError: ``insert`` without rows, or for a table that has commits.
     """
     named = {"recordkey": record_key, "partitionpath": partition_by, "ordering": ordering}
     given = {name: value for name, value in named.items() if value}
@@ -128,11 +129,20 @@ def create(
     return table
 
 
+@public_as("open")
 def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
     """Open the table at a path.
 
+    Args:
+        path: folder or URL.
+        options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
+
+    Returns:
+        the table.
+
     Raises:
         TableNotFoundError, UnsupportedTableError, CorruptTableError: the path holds no table that can be read.
+        InvalidOptionError: an unknown or bad option, or one that contradicts the table's settings.
     """
     table = _make(path, options)
     config = table.config
@@ -141,11 +151,16 @@ def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
     return table
 
 
+@public
 def exists(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether a table stands at a path or URL.
+    """Tell whether a path or URL holds a table.
+
+    Args:
+        path: folder or URL.
+        storage_options: for fsspec; none by default.
 
     Raises:
-        StorageError: the storage cannot be asked.
+        StorageError: the storage refused or failed.
     """
     return TimelineStore(open_storage(path, **(storage_options or {}))).exists()
 
@@ -159,8 +174,17 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     return Table(storage, resolved)
 
 
-class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
-    """A Hudi table. Cheap to make: nothing is read before it is asked for, and nothing is kept but settings."""
+@public
+class Table(Reading, WriteVerbs[Rows], Clustering, Compaction, Life, Versioning):
+    """A Hudi table in plain Python. Make one with `lakeformat.open` or `lakeformat.create`.
+
+    A table holds its settings and no data: each call reads the table as it is at that moment. Rows come and go as
+    Arrow data. `lakeformat.spark.LakehouseTable` has the same verbs on DataFrames.
+
+    A verb does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.
+    """
+
+    _options_are_given = "; options are given to lakeformat.open(path, ...) or create"
 
     def __init__(
         self, storage: Storage, options: Options | None = None, *, clock: Clock | None = None, ids: Ids | None = None
@@ -174,206 +198,37 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
     def __repr__(self) -> str:
         return f"Table({self.engine.storage.location!r})"
 
-    @property
-    def config(self) -> TableConfig:
-        """The table's settings, read anew."""
-        return TimelineStore(self.engine.storage).config()
+    def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
+        return self._served(delete_where(self.engine, options, where, **hooks))
 
-    # --- writing --------------------------------------------------------------------------------------
-
-    def upsert(
-        self,
-        rows: Any,
-        *,
-        partial_update: bool | str | Sequence[str] | None = None,
-        merger: MergeFunction | str | None = None,
-        **hooks: Unpack[HookArguments],
+    def _update(
+        self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
     ) -> WriteResult:
-        """Update the rows whose keys are there, insert the others.
+        return self._served(update(self.engine, options, values, where, **hooks))
 
-        Args:
-            rows: an Arrow table, batch, reader, dataset or iterable of batches, anything with ``__arrow_c_stream__``
-                (pandas, polars, duckdb), a polars LazyFrame, a list of dicts, or a dict of lists.
-            partial_update: write only some columns of stored rows, nulls included, and keep the others: True for the
-                columns that ``rows`` has, or names. The table's option by default.
-            merger: a function ``(stored, incoming) -> merged`` on two Arrow tables, or ``package.module:function``;
-                see `lakeformat.merge.Merger`. The table's option by default.
-            hooks: ``validators``, ``callbacks`` and ``extra_metadata`` of this write, see `HookArguments`.
-
-        Raises:
-            SchemaMismatchError, InvalidInputError: the rows cannot be written; nothing was published.
-            ValidationFailedError: a validator refused the write; nothing was published.
-            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
-        """
-        return self._write(
-            rows, Operation.UPSERT, hooks, upsert_options(partial_update, merger), own=("partial_update", "merger")
-        )
-
-    def insert(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Add the rows, topping up small files; keys are not looked up."""
-        return self._write(rows, Operation.INSERT, hooks)
-
-    def bulk_insert(
-        self,
-        rows: Any,
-        *,
-        sort_columns: Sequence[str] = (),
-        partitioner: Partitioner | None = None,
-        **hooks: Unpack[HookArguments],
+    def _merge(
+        self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments
     ) -> WriteResult:
-        """Add the rows as new files, streaming: memory does not grow with the input.
+        # The table gives types only to rows that have none of their own.
+        schema = self.engine.snapshot().schema if is_python_data(rows) else None
+        return self._served(merge_rows(self.engine, options, arrow_reader(rows, schema), clauses, **hooks))
 
-        Args:
-            sort_columns: sort each partition's rows by these; by default what ``hoodie.bulkinsert.sort.mode`` says.
-            partitioner: from the Arrow table of a part of a partition's rows to the number of each row's output file
-                (an integer array): rows with one number end in one file, or in several if the size limit cuts it.
-            hooks: as of `upsert`.
-        """
-        options: dict[str, Any] = {SORT_COLUMNS: tuple(sort_columns)} if sort_columns else {}
-        if partitioner is not None:
-            options[PARTITIONER] = partitioner
-        return self._write(rows, Operation.BULK_INSERT, hooks, options, own=("sort_columns", "partitioner"))
-
-    def delete(
-        self,
-        keys: Any = None,
-        *,
-        where: Where | None = None,
-        time_zone: str | None = None,
-        **hooks: Unpack[HookArguments],
-    ) -> WriteResult:
-        """Delete the rows with these keys, or those that a condition selects.
-
-        Args:
-            keys: rows with the key columns and the partition columns; without partition columns every
-                partition is searched. Other columns are not looked at.
-            where: a Spark SQL condition or a ``pyarrow.compute`` expression; rows for which it is null
-                stay. ``true`` deletes every row.
-            time_zone: of times without one in ``where``; by default the option ``time_zone``, else UTC.
-
-        Raises:
-            InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
-            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
-        """
-        check_hook_names(hooks, "delete", ("where", "time_zone"))
-        if isinstance(keys, str | pc.Expression):
-            shown = repr(keys) if isinstance(keys, str) else "..."
-            raise InvalidInputError(f"delete({shown}) gives a condition in place of keys; say delete(where={shown})")
-        if (keys is None) == (where is None):
-            raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
-        if where is not None:
-            return self._served(delete_where(self.engine, in_zone(self.options, time_zone), where, **hooks))
-        return self._write(keys, Operation.DELETE, hooks)
-
-    def update(
-        self,
-        set: Mapping[str, Any],  # noqa: A002  SQL's word.
-        where: Where | None = None,
-        time_zone: str | None = None,
-        **hooks: Unpack[HookArguments],
-    ) -> WriteResult:
-        """Set columns of the rows that a condition selects; only files that hold such rows are written anew.
-
-        The rows stay where they are, so record key and partition columns cannot be set. The ordering column can:
-        the event-time rule is for rows that meet a stored row of their key, and does not look at updates.
-
-        Args:
-            set: column -> its new value: a Python value, an Arrow scalar, or a function that is given the selected
-                rows (a ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) and returns an Arrow
-                array with one value a row. All functions see the rows as they were.
-            where: as for `delete`; None is every row.
-            time_zone: as for `delete`.
-
-        Raises:
-            SchemaMismatchError: a column that cannot be set, or a value that would not fit it unchanged.
-            InvalidInputError: the condition cannot be answered exactly, or a function fails.
-            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
-        """
-        check_hook_names(hooks, "update", ("where", "time_zone"))
-        return self._served(update(self.engine, in_zone(self.options, time_zone), set, where, **hooks))
-
-    def merge(self, rows: Any, *, time_zone: str | None = None, **hooks: Unpack[HookArguments]) -> Merge:
-        """Merge a source by record key; nothing happens before `Merge.execute`.
-
-        Examples:
-            >>> merge = table.merge(marked).when_matched_delete("op = 'd'").when_matched_update()
-            >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]
-            {'incoming': 40, 'inserted': 16, 'updated': 16, 'deleted': 4}
-
-        Args:
-            rows: Arrow data, as for `upsert`, each key once. Without partition columns every partition is searched,
-                and nothing can be inserted. Columns that the table does not have are for conditions and functions.
-            time_zone: of the clauses' conditions, as for `delete`.
-            hooks: as of `upsert`.
-        """
-        check_hook_names(hooks, "merge", ("time_zone",))
-        options = in_zone(self.options, time_zone)
-        return Merge(lambda clauses: self._served(merge_rows(self.engine, options, self._read(rows), clauses, **hooks)))
-
-    def _read(self, rows: Any) -> pa.RecordBatchReader:
-        """Rows as a stream; the table is asked for its types only where the rows have none of their own."""
-        return arrow_reader(rows, self.engine.snapshot().schema if is_python_data(rows) else None)
+    def _arrow_rows(self, rows: Rows) -> Rows:
+        return rows
 
     def _served(self, result: WriteResult) -> WriteResult:
-        """The result of a write, with what services after it did."""
+        """Run the table services that are due after a write, and return the result with theirs."""
         return with_services(result, self.engine, self.options)
-
-    def overwrite(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Replace the contents of the table by these rows, in one step; no rows empty it."""
-        return self._write(rows, Operation.INSERT_OVERWRITE_TABLE, hooks, combine=True)
-
-    def insert_overwrite(self, rows: Any, **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Replace the contents of the partitions that these rows belong to; the others stay."""
-        return self._write(rows, Operation.INSERT_OVERWRITE, hooks, combine=True)
-
-    def delete_partitions(self, partitions: str | Sequence[str], **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Delete whole partitions. No data is read or written, so it costs the same for any size.
-
-        Args:
-            partitions: partition paths as they stand in the table (``month=1``); ``*`` stands for any text.
-
-        Raises:
-            InvalidInputError: none of them is there, or a path leads out of the table.
-        """
-        wanted = (partitions,) if isinstance(partitions, str) else tuple(partitions)
-        if not wanted:
-            raise InvalidInputError("no partition is named; give partition paths")
-        options = {_PARTITIONS_TO_DELETE: wanted}
-        return self._write(pa.table({}), Operation.DELETE_PARTITION, hooks, options)
-
-    def write(
-        self,
-        rows: Any,
-        operation: Operation | str,
-        *,
-        combine: bool = False,
-        options: Mapping[str, Any] | None = None,
-        **hooks: Unpack[HookArguments],
-    ) -> WriteResult:
-        """Write by any operation; see the methods named after them.
-
-        Args:
-            operation: an `Operation` or its name, as ``hoodie.datasource.write.operation`` has it.
-            options: parsed values for this write alone.
-        """
-        return self._write(rows, operation_of(operation), hooks, options, combine=combine, own=("combine", "options"))
 
     def _write(
         self,
-        rows: Any,
+        rows: Rows | None,
         operation: Operation,
         hooks: HookArguments,
         options: Mapping[str, Any] | None = None,
         *,
         combine: bool = False,
-        own: Sequence[str] = (),
     ) -> WriteResult:
-        """Write by one operation.
-
-        Args:
-            own: names of the method's own arguments, for the guess at an unknown one.
-        """
-        check_hook_names(hooks, "", own)
         values: dict[str, Any] = {**(options or {}), _OPERATION: operation.value}
         config = self.config
         if combine and config.record_fields:
@@ -381,7 +236,8 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
         resolved = self.options.with_values(**values)
         config.check_writable(self.engine.storage.location)
         snapshot = self.engine.snapshot(config=config)
-        reader = fitted(arrow_reader(rows, snapshot.schema), snapshot.schema)
+        given = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
+        reader = fitted(arrow_reader(given, snapshot.schema), snapshot.schema)
         job = plan_job(self.engine.store, snapshot, resolved, reader.schema, self.engine.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
@@ -393,7 +249,7 @@ class Table(Reading, Planning, Clustering, Compaction, Life, Versioning):
                 result = session.run_delete_partitions(*of_rows)
             elif job.staged:
                 known = snapshot.timeline.commit_times
-                with taken_in(self.engine.storage, job, reader) as (prepared, arrived):
+                with prepare_input(self.engine.storage, job, reader) as (prepared, arrived):
                     result = session.run_staged(prepared, arrived, known, snapshot)
             else:
                 result = write_direct(session, reader)

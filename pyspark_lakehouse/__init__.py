@@ -1,7 +1,7 @@
-"""Makes ``format("lakehouse")`` known to PySpark, which looks for ``DefaultSource`` in packages named ``pyspark_*``.
+"""Registers ``format("lakehouse")`` with PySpark, which searches packages named ``pyspark_*`` for ``DefaultSource``.
 
-A module of that kind that fails on import would hide every other Python source, so this one only imports what
-is surely there.
+If such a package fails on import, PySpark finds no other Python data source either. So this one imports only modules
+that are certain to exist.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Build the jar that ``spark-submit --packages io.lakeformat:lakeformat-spark:<version>`` loads.
 
-Usage: ``python tools/build_jar.py [OUTDIR]`` (default ``build/m2``). OUTDIR becomes a Maven repository:
-give it to Spark as ``--repositories file:///…/OUTDIR``, or build straight into ``~/.m2/repository``,
-which Spark searches by itself. The jar holds Python sources only, so one jar serves every Scala and
-Spark 4 version. The same sources give the same bytes on any machine.
+Usage: ``python tools/build_jar.py [OUTDIR]`` (default ``build/m2``). OUTDIR becomes a Maven repository: give it to
+Spark as ``--repositories file:///…/OUTDIR``, or build directly into ``~/.m2/repository``, which Spark searches by
+default. The jar holds only Python sources, so one jar serves every Scala and Spark 4 version. The same sources give the
+same bytes on any machine.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 GROUP: Final = "io.lakeformat"
 ARTIFACT: Final = "lakeformat-spark"
 PACKAGES: Final = ("lakeformat", "pyspark_lakehouse")
-#: Directories whose content stays out.
+#: Directories that are left out of the jar.
 NOT_SOURCES: Final = frozenset({"__pycache__", "tests"})
-#: The earliest time a zip entry can carry: entries must not differ from build to build.
+#: The earliest time that a zip entry can have; a fixed time makes builds reproducible.
 ENTRY_TIME: Final = (1980, 1, 1, 0, 0, 0)
 FILE_MODE: Final = 0o100644
 
@@ -54,7 +54,7 @@ Implementation-Version: {version}
 
 
 def source_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """``(name in the jar, file)`` for every file of the packages, in the order of the names."""
+    """Yield ``(name in the jar, file)`` for every file of the packages, sorted by name."""
     for package in sorted(PACKAGES):
         for file in sorted((root / package).rglob("*")):
             name = file.relative_to(root)
@@ -63,17 +63,17 @@ def source_files(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def write_jar(jar: Path, entries: Iterator[tuple[str, bytes]]) -> None:
-    """Write a zip whose bytes depend on ``entries`` alone: no clock, no file modes, no host system."""
+    """Write a zip whose bytes depend only on ``entries``, not on the clock, file modes or the host system."""
     with zipfile.ZipFile(jar, "w") as archive:
         for name, content in entries:
             entry = zipfile.ZipInfo(name, ENTRY_TIME)
-            entry.create_system = 3  # Unix, whatever builds it.
+            entry.create_system = 3  # Unix, on every host.
             entry.external_attr = FILE_MODE << 16
             archive.writestr(entry, content, zipfile.ZIP_STORED)  # Deflated bytes differ between zlibs.
 
 
 def build(root: Path, out: Path) -> Path:
-    """Write jar, pom and their ``.sha1`` files into the Maven layout under ``out``; return the jar."""
+    """Write jar, pom and their ``.sha1`` files in the Maven layout under ``out``. Return the jar's path."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     version: str = project["version"]
     fields = {
@@ -101,7 +101,7 @@ def build(root: Path, out: Path) -> Path:
 
 
 def main() -> None:
-    """Build, then say where the jar lies and how Spark is told."""
+    """Build the jar, then print its path and the spark-submit options for it."""
     parser = argparse.ArgumentParser(description="Build the jar for spark-submit --packages.")
     parser.add_argument("out", metavar="OUTDIR", nargs="?", type=Path, default=ROOT / "build" / "m2")
     out: Path = parser.parse_args().out.resolve()

@@ -1,9 +1,9 @@
-"""Write down Apache Hudi's own options: ``python tools/hudi_options.py [list] [pages]``.
+"""Generate the lists of Apache Hudi's options: ``python tools/hudi_options.py [list] [pages]``.
 
-``list`` makes ``lakeformat/config/hudi_options.tsv`` from the config classes of Hudi's bundles, which it fetches as
-``tools/interop_setup.py`` does: every ``ConfigProperty`` of the newest release, and those that only an older one has.
-``pages`` makes what is generated from it and from our own options: ``OPTIONS.md`` and the table in ``docs/options.md``.
-Without an argument both are done.
+``list`` writes ``lakeformat/config/hudi_options.tsv`` from the config classes of Hudi's bundles, which it fetches as
+``tools/interop_setup.py`` does. It has every ``ConfigProperty`` of the newest release, and those that only an older
+release has. ``pages`` generates ``OPTIONS.md`` and the table in ``docs/options.md`` from that list and lakeformat's own
+options. Without an argument both are done.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import interop_setup
 
 ROOT: Final = interop_setup.ROOT
 LIST: Final = ROOT / "lakeformat" / "config" / "hudi_options.tsv"
-#: Newest first: what two releases have is told as the newer has it.
+#: Newest first: an option of two releases is listed as in the newer one.
 RELEASES: Final = ("1.2.0", "0.15.0")
 PROPERTY: Final = "org.apache.hudi.common.config.ConfigProperty"
 HEADER: Final = "option\tdefault\tother names\tlast release"
 
 
 def properties_of(jar: Path, classpath: str) -> dict[str, tuple[str, list[str]]]:
-    """Key -> default and alternatives, of every ``ConfigProperty`` that a class of the bundle holds."""
+    """Return key -> default and alternatives, for every ``ConfigProperty`` in a class of the bundle."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]
 
     port = launch_gateway(
@@ -58,8 +58,8 @@ def _fields(jvm: Any, jar: Path) -> Iterator[Any]:
     for name in holders:
         try:
             fields = jvm.java.lang.Class.forName(name[:-6].replace("/", "."), False, loader).getDeclaredFields()
-        except Exception as error:  # A reader of a file format whose library the bundle leaves out.
-            print(f"passed over {name}: {str(error).splitlines()[0]}", file=sys.stderr)
+        except Exception as error:  # The class needs a library that the bundle does not contain.
+            print(f"skipped {name}: {str(error).splitlines()[0]}", file=sys.stderr)
             continue
         for field in fields:
             if field.getType().getName() == PROPERTY and (_static(jvm, field) or name.endswith("$.class")):
@@ -72,12 +72,12 @@ def _static(jvm: Any, field: Any) -> bool:
 
 
 def _holder(jvm: Any, field: Any) -> Any:
-    """None for a static field, the one instance of a Scala object for its fields."""
+    """Return the object to read a field from: None if it is static, else the instance of its Scala object."""
     return None if _static(jvm, field) else field.getDeclaringClass().getField("MODULE$").get(None)
 
 
-def listed(release: str) -> dict[str, tuple[str, list[str]]]:
-    """The options of a release, by the environment that has the Spark its bundle is for."""
+def options_of_release(release: str) -> dict[str, tuple[str, list[str]]]:
+    """Return the options of a release, read in the environment that has the Spark version of its bundle."""
     jar = interop_setup.jar_path(release)
     if not interop_setup.STAMP.exists():
         raise interop_setup.SetupError(f"there is no {interop_setup.VENV.name}; run tools/interop_setup.py first")
@@ -89,11 +89,11 @@ def listed(release: str) -> dict[str, tuple[str, list[str]]]:
 
 
 def write_list() -> None:
-    """Make the list anew."""
+    """Write the list of Hudi's options again."""
     rows: dict[str, str] = {}
     named: set[str] = set()
     for release in RELEASES:
-        options = listed(release)
+        options = options_of_release(release)
         for key, (default, others) in options.items():
             if key not in named:
                 rows[key] = f"{key}\t{default}\t{','.join(others)}\t{release}"
@@ -102,7 +102,7 @@ def write_list() -> None:
 
 
 def write_pages() -> None:
-    """Make ``OPTIONS.md`` and the table of ``docs/options.md`` anew."""
+    """Write ``OPTIONS.md`` and the table of ``docs/options.md`` again."""
     sys.path.insert(0, str(ROOT))
     from lakeformat.config.pages import OPTIONS_BEGIN, OPTIONS_END, hudi_page
     from lakeformat.config.registry import options_table
@@ -115,7 +115,7 @@ def write_pages() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code is 1, after one line on stderr, if a bundle cannot be had."""
+    """Run the commands. Return 1, after one line on stderr, if a bundle cannot be fetched."""
     if arguments[:1] == ["bundle"]:
         import pyspark
 

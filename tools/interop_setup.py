@@ -1,12 +1,12 @@
-"""Prepare Apache Hudi itself for the interop tests: ``python tools/interop_setup.py [nightly]``.
+"""Install Apache Hudi itself for the interop tests: ``python tools/interop_setup.py [nightly]``.
 
-Makes ``.venv-interop`` (pyspark 3.5, by the Python that runs this) and ``.cache/jars`` (one Hudi bundle per
-version, more of them for the nightly tests) in the project's root. A stamp file remembers what was made, so a second
-run does nothing.
+Makes ``.venv-interop`` (pyspark 3.5, for the Python that runs this) and ``.cache/jars`` (one Hudi bundle per version,
+more of them for the nightly tests) in the project's root. A stamp file records what was made, so that a second run does
+nothing.
 
 Jars come from Maven Central through Spark's own resolver, or through Maven if that fails and ``mvn`` exists.
-``http_proxy``, ``https_proxy`` and ``no_proxy`` are handed to the JVM; other JVM settings (a trust store, for
-one) go into ``JAVA_TOOL_OPTIONS``.
+``http_proxy``, ``https_proxy`` and ``no_proxy`` are passed to the JVM. Other JVM settings, such as a trust store, go
+into ``JAVA_TOOL_OPTIONS``.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ JARS: Final = ROOT / ".cache" / "jars"
 IVY: Final = ROOT / ".cache" / "ivy"
 STAMP: Final = VENV / "interop-stamp.json"
 
-#: Hudi's last release that writes table version 6 by itself, and a 1.x release that still can.
+#: Hudi's last release that writes table version 6 by default, and a 1.x release that still can.
 HUDI_VERSIONS: Final = ("0.15.0", "1.2.0")
-#: Releases in between, which the nightly tests make tables with, too.
+#: Releases in between, with which the nightly tests also make tables.
 NIGHTLY_VERSIONS: Final = ("1.1.1",)
 GROUP: Final = "org.apache.hudi"
 BUNDLE: Final = "hudi-spark3.5-bundle_2.12"
 REQUIREMENTS: Final = ("pyspark==3.5.7", 'setuptools<81; python_version >= "3.12"')
 
-#: How a line of pip's, Spark's or Maven's output that names the cause begins.
-TELLING: Final = re.compile(r"\berror:|\[error\]|exception in thread", re.IGNORECASE)
+#: Matches lines of pip's, Spark's or Maven's output that name the cause of a failure.
+CAUSE: Final = re.compile(r"\berror:|\[error\]|exception in thread", re.IGNORECASE)
 
 
 class SetupError(Exception):
-    """A step failed; the text is one line that says which one and why."""
+    """A step failed. The text is one line that names the step and the cause."""
 
 
 def jar_path(hudi_version: str) -> Path:
-    """Where the bundle of a Hudi version lies after the setup."""
+    """Return the path of a Hudi version's bundle after the setup."""
     return JARS / f"{BUNDLE}-{hudi_version}.jar"
 
 
 def jvm_proxy_options(proxies: Mapping[str, str]) -> tuple[str, ...]:
-    """The JVM's form of ``urllib.request.getproxies()``: the JVM does not read the environment itself."""
+    """Convert the result of ``urllib.request.getproxies()`` to JVM options, since the JVM ignores the environment."""
     options: list[str] = []
     for scheme in ("http", "https"):
         proxy = urllib.parse.urlsplit(proxies.get(scheme, ""))
@@ -67,12 +67,16 @@ def jvm_proxy_options(proxies: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def jvm_options(variable: str) -> str:
-    """The caller's own JVM options in that environment variable, and the proxies of the environment."""
+    """Return the JVM options in that environment variable, followed by the proxies of the environment."""
     return " ".join((os.environ.get(variable, ""), *jvm_proxy_options(urllib.request.getproxies()))).strip()
 
 
 def run(step: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
-    """Run one command; raises `SetupError` with the first telling line of its output."""
+    """Run one command.
+
+    Raises:
+        SetupError: the command failed; with the first line of its output that names the cause.
+    """
     done = subprocess.run(
         [str(part) for part in command],
         env={**os.environ, **(environment or {})},
@@ -84,18 +88,18 @@ def run(step: str, command: Sequence[str | Path], environment: Mapping[str, str]
     )
     if done.returncode:
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        telling = [line for line in lines if TELLING.search(line)]
-        raise SetupError(f"{step}: {[*telling, *lines[-1:], 'no output'][0]} (exit code {done.returncode})")
+        causes = [line for line in lines if CAUSE.search(line)]
+        raise SetupError(f"{step}: {[*causes, *lines[-1:], 'no output'][0]} (exit code {done.returncode})")
 
 
 def make_venv() -> None:
-    """Make the environment anew: one left half made by an earlier run is thrown away."""
+    """Make the environment. One that an earlier run left half made is removed first."""
     run("making .venv-interop", [sys.executable, "-m", "venv", "--clear", VENV])
     run("installing pyspark 3.5", [VENV / "bin" / "python", "-m", "pip", "install", "--quiet", *REQUIREMENTS])
 
 
 def resolve_with_spark(hudi_version: str, into: Path) -> None:
-    """Let ``spark-submit --packages`` resolve the bundle around a program that does nothing."""
+    """Fetch the bundle with ``spark-submit --packages`` and an empty program."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "nothing.py"
         program.write_text("")
@@ -111,7 +115,7 @@ def resolve_with_spark(hudi_version: str, into: Path) -> None:
             ],
             {
                 "SPARK_SUBMIT_OPTS": jvm_options("SPARK_SUBMIT_OPTS"),
-                "SPARK_HOME": str(spark_home),  # Whatever Spark the caller works with is not to answer.
+                "SPARK_HOME": str(spark_home),  # Not the caller's own Spark.
                 "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
             },
         )
@@ -119,7 +123,7 @@ def resolve_with_spark(hudi_version: str, into: Path) -> None:
 
 
 def resolve_with_maven(hudi_version: str, into: Path) -> None:
-    """Let Maven fetch the bundle, with whatever mirrors its settings name."""
+    """Fetch the bundle with Maven, using the mirrors of its settings."""
     maven = shutil.which("mvn")
     if maven is None:
         raise SetupError("there is no mvn to try instead")
@@ -134,7 +138,7 @@ def resolve_with_maven(hudi_version: str, into: Path) -> None:
 
 
 def failure_of(way: Callable[[str, Path], None], hudi_version: str, into: Path) -> str | None:
-    """Try one way; the reason it failed, or None if the jar is there."""
+    """Try one way to fetch the bundle. Return why it failed, or None if it succeeded."""
     try:
         way(hudi_version, into)
     except (SetupError, OSError) as failure:
@@ -143,7 +147,11 @@ def failure_of(way: Callable[[str, Path], None], hudi_version: str, into: Path) 
 
 
 def fetch_jar(hudi_version: str) -> None:
-    """Put one bundle into ``.cache/jars``, whole or not at all."""
+    """Put one bundle into ``.cache/jars``, whole or not at all.
+
+    Raises:
+        SetupError: no way succeeded; with the reasons.
+    """
     JARS.mkdir(parents=True, exist_ok=True)
     partial = jar_path(hudi_version).with_suffix(".part")
     failures: list[str] = []
@@ -157,13 +165,13 @@ def fetch_jar(hudi_version: str) -> None:
 
 
 def wanted_stamp() -> str:
-    """What a finished setup looks like; another Python or another requirement means doing it again."""
+    """Return the stamp of a finished setup. It differs for another Python or other requirements."""
     return json.dumps({"python": sys.version, "requirements": REQUIREMENTS}, indent=2)
 
 
-def main(*asked: str) -> int:
-    """Make what is missing; the exit code is 1, after one line on stderr, if a step failed."""
-    versions = HUDI_VERSIONS + (NIGHTLY_VERSIONS if "nightly" in asked else ())
+def main(*arguments: str) -> int:
+    """Make what is missing. Return 1, after one line on stderr, if a step failed."""
+    versions = HUDI_VERSIONS + (NIGHTLY_VERSIONS if "nightly" in arguments else ())
     try:
         if not STAMP.exists() or STAMP.read_text() != wanted_stamp():
             make_venv()

@@ -1,8 +1,8 @@
 """Run the tests marked ``spark`` on every supported PySpark, each in its own environment.
 
-Usage: ``python tools/matrix.py [VERSION ...]``. The environment of a version is ``.venv-spark-<version>``
-in the project's root; it is made once and installed again whenever pyproject.toml changes. Versions run
-one after the other; the exit code is 1 if any failed, and the last lines say which.
+Usage: ``python tools/matrix.py [VERSION ...]``. The environment of a version is ``.venv-spark-<version>`` in the
+project's root. It is made once, and installed again whenever pyproject.toml changes. Versions run one after the other.
+The last lines name the result of each version. The exit code is 1 if any failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TESTS: Final = "spark and not interop and not nightly"
 
 
 def environment(version: str) -> Path:
-    """The Python of the environment that has this PySpark, made or renewed where needed."""
+    """Return the Python of the environment with this PySpark. Make or update the environment if needed."""
     folder = ROOT / f".venv-spark-{version}"
     python, stamp = folder / "bin" / "python", folder / ".stamp"
     project = ROOT / "pyproject.toml"
@@ -37,12 +37,12 @@ def environment(version: str) -> Path:
 
 
 def run_tests(version: str) -> str:
-    """``"passed"``, or what went wrong with this version."""
+    """Return ``"passed"``, or what failed with this version."""
     try:
         python = environment(version)
     except subprocess.CalledProcessError:
         return "not installed"
-    # Spark takes its own home and workers from these: they must not point into another environment.
+    # Spark reads its home and workers from these variables, which may point into another environment.
     inherited = {k: v for k, v in os.environ.items() if k not in {"SPARK_HOME", "PYTHONPATH"}}
     environ = {**inherited, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
     pytest = [str(python), "-m", "pytest", "-n", "auto", "--maxprocesses", "2"]
@@ -52,7 +52,7 @@ def run_tests(version: str) -> str:
 
 
 def main() -> int:
-    """Run all versions, then print one line for each."""
+    """Run the tests on all versions, then print one line for each. Return 1 if any version failed."""
     parser = argparse.ArgumentParser(description="Run the Spark tests on several PySpark versions.")
     parser.add_argument("versions", metavar="VERSION", nargs="*", default=list(VERSIONS))
     versions: list[str] = parser.parse_args().versions

@@ -1,7 +1,7 @@
-"""Make the site's pages from what lies elsewhere in the project, in the form that a browser shows best.
+"""Hooks of mkdocs that make pages of the site from other files of the project.
 
 ``OPTIONS.md`` becomes the page of Hudi's options. The notebooks become pages with their outputs. Tables of options have
-two columns on the site: the name with its short names and default, and what it does.
+two columns on the site: the name with its short names and default, and the description.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _REMOTE: Final = re.compile(r"(?:https?://|(?:ssh://)?git@)(?:[^/@]*@)?([\w.-]+)
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """Link the repository that the checkout was cloned from, unless the environment names one (a hook of mkdocs)."""
+    """Link the repository from which the checkout was cloned, unless the environment names one (a hook of mkdocs)."""
     if not config.repo_url and (address := _origin()):
         config.repo_url, config.repo_name = address, "repository"
     return config
 
 
 def _origin() -> str | None:
-    """Return the address of git's remote ``origin`` for browsers, without user and password, or None."""
+    """Return the browser address of git's remote ``origin``, without user and password; None if there is none."""
     try:
         found = subprocess.run(
             ["git", "remote", "get-url", "origin"], cwd=_ROOT, capture_output=True, text=True, check=False
@@ -55,7 +55,7 @@ def on_files(files: Any, *, config: Any, **_: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Return a page's text as it is rendered (a hook of mkdocs)."""
+    """Return a page's Markdown in the form that is rendered (a hook of mkdocs)."""
     if page.file.src_uri == "hudi-options.md":
         markdown = (_ROOT / "OPTIONS.md").read_text(encoding="utf-8").replace("docs/options.md", "options.md")
     if page.file.src_uri == "notebooks.md":
@@ -64,7 +64,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, *, page: Any, **_: Any) -> str:
-    """Let code in tables break between two calls, and names of options after a dot (a hook of mkdocs)."""
+    """Allow line breaks in table code between two calls, and in option names after a dot (a hook of mkdocs)."""
     is_options = page.file.src_uri in _OPTION_PAGES
     before, after = (".", ".<wbr>") if is_options else (").", ")<wbr>.")
 
@@ -76,7 +76,7 @@ def on_page_content(content: str, *, page: Any, **_: Any) -> str:
 
 
 def options_in_two_columns(markdown: str) -> str:
-    """Put the second and third column of each table with four columns below the name in the first."""
+    """Move the second and third column of each table with four columns below the name in the first column."""
     return "\n".join(_two_columns(markdown.split("\n")))
 
 

@@ -1,6 +1,6 @@
-"""Run the notebooks and store what they show: ``python tools/notebooks.py [NAME ...]``, after a change of their code.
+"""Run the notebooks and store their outputs: ``python tools/notebooks.py [NAME ...]``, after a change of their code.
 
-A notebook's metadata keeps a digest of the code that made its outputs; a test compares it with the code.
+A notebook's metadata keeps a digest of the code that made its outputs. A test compares it with the code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 __all__ = ["DIGEST", "NOTEBOOKS", "code_digest", "main", "tidied"]
 
 NOTEBOOKS: Final = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
-#: Where a notebook's metadata keeps the digest.
+#: Key of the digest in a notebook's metadata.
 DIGEST: Final = "shown_by_code"
 
 
@@ -27,15 +27,15 @@ def code_digest(document: dict[str, Any]) -> str:
 
 
 def tidied(document: dict[str, Any], folder: str) -> dict[str, Any]:
-    """Return the notebook without warnings, timings and the folder that it ran in, with the digest of its code."""
+    """Return the notebook without warnings, timings and its temporary folder, with the digest of its code."""
     for cell in document["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"] = [output for output in cell["outputs"] if output.get("name") != "stderr"]
             cell["metadata"] = {}
-    named = json.loads(json.dumps(document).replace(folder, "/tmp"))  # noqa: S108  Shown, not opened.
-    kept = {name: named["metadata"][name] for name in ("kernelspec",)}
-    named["metadata"] = {**kept, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
-    return dict(named)
+    cleaned = json.loads(json.dumps(document).replace(folder, "/tmp"))  # noqa: S108  Shown, not opened.
+    kept = {name: cleaned["metadata"][name] for name in ("kernelspec",)}
+    cleaned["metadata"] = {**kept, "language_info": {"name": "python"}, DIGEST: code_digest(document)}
+    return dict(cleaned)
 
 
 def _run(notebook: Path) -> None:
@@ -52,7 +52,7 @@ def _run(notebook: Path) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Run the named notebooks, or all."""
+    """Run the named notebooks, or all if there are no names."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not names or notebook.stem in names:

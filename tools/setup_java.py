@@ -1,8 +1,8 @@
-"""Find the Java that Spark 4 needs (17 or newer) and print its home; install it where that is possible.
+"""Find the Java that Spark 4 needs (17 or newer) and print its home. Install it if that is possible.
 
-Usage: ``python tools/setup_java.py [--find]``. The home goes to standard output, everything else to
-standard error. With ``--find`` nothing is installed. Exit code 1: there is none, and one line says what
-to do. An answer is looked for in JAVA_HOME, then ``java`` on PATH, then the usual places.
+Usage: ``python tools/setup_java.py [--find]``. The home goes to standard output, everything else to standard error.
+With ``--find`` nothing is installed. The exit code is 1 if there is no Java, after one line that says what to do. The
+script searches JAVA_HOME, then ``java`` on PATH, then the usual places.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 OLDEST: Final = 17
-#: First choice first: 17 also runs Spark 3.5, which the interop tests need.
+#: In order of preference: 17 also runs Spark 3.5, which the interop tests need.
 APT_PACKAGES: Final = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
-#: Where Debian, Red Hat, macOS and Homebrew put Java homes.
+#: Java homes of Debian, Red Hat, macOS and Homebrew.
 USUAL_PLACES: Final = (
     "/usr/lib/jvm/*",
     "/opt/java/*",
@@ -35,7 +35,7 @@ ADVICE: Final = (
 
 
 def major_version(version_text: str) -> int | None:
-    """The major version in what ``java -version`` printed.
+    """Parse the major version in the output of ``java -version``.
 
     >>> major_version('openjdk version "17.0.15" 2025-04-15'), major_version('java version "1.8.0_402"')
     (17, 8)
@@ -45,7 +45,7 @@ def major_version(version_text: str) -> int | None:
 
 
 def version_of(home: Path) -> int | None:
-    """Major version of the Java at ``home``; None where there is none that starts."""
+    """Return the major version of the Java at ``home``; None if no Java starts there."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -57,7 +57,7 @@ def version_of(home: Path) -> int | None:
 
 
 def chosen_homes(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The homes that the user's environment names."""
+    """Yield the homes that the user's environment names."""
     if named := environ.get("JAVA_HOME"):
         yield Path(named)
     if on_path := shutil.which("java", path=environ.get("PATH", "")):
@@ -65,13 +65,13 @@ def chosen_homes(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def usual_homes(places: Iterable[str]) -> Iterator[Path]:
-    """Every directory that matches one of the absolute glob patterns ``places``."""
+    """Yield every directory that matches one of the absolute glob patterns ``places``."""
     for place in places:
         yield from sorted(Path("/").glob(place.lstrip("/")))
 
 
 def find_java_home(environ: Mapping[str, str], places: Iterable[str] = USUAL_PLACES) -> Path | None:
-    """The first fitting home the environment names, else the oldest fitting one in ``places``."""
+    """Return the first suitable home that the environment names, else the oldest suitable one in ``places``."""
     for home in chosen_homes(environ):
         if (version_of(home) or 0) >= OLDEST:
             return home
@@ -80,25 +80,25 @@ def find_java_home(environ: Mapping[str, str], places: Iterable[str] = USUAL_PLA
 
 
 def install_with_apt() -> bool:
-    """Install OpenJDK headless on Debian or Ubuntu; False where that cannot be done from here."""
+    """Install OpenJDK headless on Debian or Ubuntu. Return whether that succeeded."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         return False
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
 
     def apt_get(*arguments: str) -> bool:
         command = ["apt-get", "--quiet", "--yes", *arguments]
-        # Standard output carries the answer of this script.
+        # Standard output is reserved for the home that this script prints.
         finished = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
         return finished.returncode == 0
 
     print(f"no Java {OLDEST} found, installing OpenJDK with apt-get", file=sys.stderr)
     Path("/usr/share/man/man1").mkdir(parents=True, exist_ok=True)  # Slim images lack it; the package links there.
-    apt_get("update")  # A stale list may still do: the install decides.
+    apt_get("update")  # A failure is ignored: an old package list may suffice for the install.
     return any(apt_get("install", "--no-install-recommends", package) for package in APT_PACKAGES)
 
 
 def main() -> int:
-    """Print the home; install first where there is none."""
+    """Print the home. If there is none, install Java first. Return 1 if that is not possible."""
     parser = argparse.ArgumentParser(description="Find Java 17 or newer, or install it.")
     parser.add_argument("--find", action="store_true", help="only look, install nothing")
     only_find: bool = parser.parse_args().find

@@ -1,7 +1,6 @@
-"""The command line, ``lakeformat``: what a table is, its rows, writes from files, and its care.
+"""The command line, ``lakeformat``: describe, read, write from files and maintain tables.
 
-Answers go to stdout, everything else to stderr; errors are one line, and exit codes tell
-their kind (`lakeformat.cli.exits`).
+Results go to stdout, everything else to stderr. Errors are one line; `lakeformat.cli.exits` has the exit codes.
 """
 
 from lakeformat.cli.main import main

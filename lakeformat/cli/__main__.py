@@ -1,4 +1,4 @@
-"""``python -m lakeformat.cli``: the command line where the script is not on the path."""
+"""``python -m lakeformat.cli``: the command line, for environments in which the script is not on the path."""
 
 import sys
 

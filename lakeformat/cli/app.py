@@ -1,4 +1,4 @@
-"""The commands by name. Nothing heavy is imported before one of them runs."""
+"""The Typer application with all commands. Heavy modules are imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ A table is a folder or any URL that fsspec knows: /data/flights, s3://bucket/fli
 _MANUAL: Final[Mapping[str, Any]] = {"no_args_is_help": True, "rich_markup_mode": "rich"}
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         import lakeformat
 
         print(f"lakeformat {lakeformat.__version__}")
@@ -65,16 +65,16 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
 _SHOWS: Final[Sequence[Callable[..., None]]] = (showing.slices, showing.timeline, showing.commit, showing.plan)
 
 
-def _made() -> typer.Typer:
-    made = typer.Typer(help=_HELP, epilog=exits_text(), pretty_exceptions_enable=False, **_MANUAL)
-    made.callback(help=_HELP, epilog=exits_text())(_root)
-    show = typer.Typer(help="What lies on disk: slices, timeline, a commit, a plan.", **_MANUAL)
-    for into, commands in ((made, _COMMANDS), (show, _SHOWS)):
+def _make_app() -> typer.Typer:
+    application = typer.Typer(help=_HELP, epilog=exits_text(), pretty_exceptions_enable=False, **_MANUAL)
+    application.callback(help=_HELP, epilog=exits_text())(_root)
+    show = typer.Typer(help="Show what is stored: slices, timeline, a commit, a plan.", **_MANUAL)
+    for into, commands in ((application, _COMMANDS), (show, _SHOWS)):
         for command in commands:
             into.command(command.__name__.replace("_", "-"))(command)
-    made.add_typer(show, name="show")
-    made.add_typer(options_group(), name="options")
-    return made
+    application.add_typer(show, name="show")
+    application.add_typer(options_group(), name="options")
+    return application
 
 
-app: Final = _made()
+app: Final = _make_app()

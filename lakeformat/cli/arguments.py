@@ -1,4 +1,4 @@
-"""Arguments that commands share, and the table that they name."""
+"""Arguments shared by commands, and opening the table that they name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Columns: TypeAlias = Annotated[str | None, typer.Option(help="Only these columns
 RowsFormat: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--format", "-f", help="Format of the rows: parquet, csv, json or arrow; by default, as the file ends."
+        "--format", "-f", help="Format of the rows: parquet, csv, json or arrow; by default, from the file's name."
     ),
 ]
 Given: TypeAlias = Annotated[
@@ -44,27 +44,27 @@ StorageGiven: TypeAlias = Annotated[
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
-    """``name=value`` texts as a dict.
+    """Parse ``name=value`` texts into a dict.
 
     Raises:
-        InvalidOptionError: a text without ``=``.
+        InvalidOptionError: a text has no ``=``.
     """
-    found = {}
+    values = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise InvalidOptionError(f"option {text!r} has no value; write name=value")
-        found[name.strip()] = value
-    return found
+        values[name.strip()] = value
+    return values
 
 
 def listed(text: str | None) -> list[str] | None:
-    """Names between commas; None of None."""
+    """Split names at commas; None for None."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def table_at(path: str, options: Sequence[str] | None = None, storage: Sequence[str] | None = None) -> Table:
-    """The table, opened. Raises as `lakeformat.open`."""
+    """Open the table. Raises the errors of `lakeformat.open`."""
     import lakeformat
 
     named: dict[str, Any] = pairs(options)

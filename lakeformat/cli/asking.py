@@ -1,4 +1,4 @@
-"""Commands that only look: describe, history, read, plan, show, layout-report."""
+"""Commands that only read: describe, history, read, plan, layout-report."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ from lakeformat.errors import InvalidInputError
 
 __all__ = ["describe", "history", "layout_report", "plan", "read"]
 
-#: Rows that people are shown unless they ask for another number.
+#: Rows that ``--format table`` shows by default.
 _SHOWN: Final = 20
 
 
 def describe(
     path: TablePath, as_json: AsJson = False, option: Given = None, storage_option: StorageGiven = None
 ) -> None:
-    """What a table is: kind, keys, rows, size, services, what to do next, columns.
+    """Describe a table: kind, keys, rows, size, services, what to do next, columns.
 
     [bold]lakeformat describe /data/flights[/bold]
     """
     table = table_at(path, option, storage_option)
-    said = table.describe()
+    description = table.describe()
     schema = [{"name": field.name, "type": str(field.type)} for field in table.snapshot().schema or ()]
     if as_json:
-        show_json({**plain(said), "log_share": said.log_share, "advice": said.advice, "columns": schema})
+        extra = {"log_share": description.log_share, "advice": description.advice, "columns": schema}
+        show_json({**plain(description), **extra})
         return
-    print(said, end="\n\n")
+    print(description, end="\n\n")
     show_rows(("column", "type"), [(each["name"], each["type"]) for each in schema])
 
 
@@ -54,7 +55,7 @@ def history(
     as_json: AsJson = False,
     storage_option: StorageGiven = None,
 ) -> None:
-    """What each commit, clean, rollback, restore and savepoint did, the newest first.
+    """List what each commit, clean, rollback, restore and savepoint did, the newest first.
 
     [bold]lakeformat history /data/flights --limit 5 --steps[/bold]
     """
@@ -76,7 +77,7 @@ def history(
 def _history_row(entry: Any) -> list[Any]:
     report = entry.report or {}
     counts = [report.get("rows", {}).get(name) for name in ("inserted", "updated", "deleted")]
-    said = " ".join((entry.statement or entry.detail).split())
+    text = " ".join((entry.statement or entry.detail).split())
     return [
         entry.instant_time,
         entry.operation,
@@ -84,7 +85,7 @@ def _history_row(entry: Any) -> list[Any]:
         *counts,
         entry.files_written if entry.is_commit else None,
         report.get("seconds"),
-        said if len(said) <= 80 else f"{said[:77]}...",
+        text if len(text) <= 80 else f"{text[:77]}...",
     ]
 
 
@@ -100,7 +101,7 @@ def read(
     ] = None,
     meta_columns: Annotated[bool, typer.Option("--meta-columns", help="Also Hudi's five meta columns.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
-    format: Annotated[  # noqa: A002  What people say.
+    format: Annotated[  # noqa: A002  The usual name of the option.
         str, typer.Option("--format", "-f", help="table, csv, json (lines), arrow (a stream) or parquet.")
     ] = "table",
     output: Annotated[str | None, typer.Option("--output", "-O", help="A file or URL instead of stdout.")] = None,
@@ -108,7 +109,7 @@ def read(
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Rows of a table, to look at or to hand on.
+    """Print rows of a table, or write them to a file.
 
     [bold]lakeformat read /data/flights --where "month = 3 and distance > 2000" --columns carrier,distance[/bold]
 
@@ -119,7 +120,7 @@ def read(
     kind = "json" if as_json else format
     table = table_at(path, option, storage_option)
     if since is not None and as_of is not None:
-        raise InvalidInputError("--since and --as-of are two questions; end a range with --until")
+        raise InvalidInputError("--since and --as-of exclude each other; end a range with --until")
     wanted, few = listed(columns), kind == "table" and limit is None
     how: dict[str, Any] = {"limit": _SHOWN + 1 if few else limit, "meta_columns": meta_columns}
     if count:
@@ -128,16 +129,16 @@ def read(
         show_json({"rows": rows}) if as_json else print(rows)
         return
     if since is not None:
-        scan = table.changes(since, until).scan(wanted, where, **how)
+        scan = table.changes(since, until).read(wanted, where=where, **how)
     else:
-        scan = table.scan(wanted, where, as_of=as_of, **how)
+        scan = table.read(wanted, where=where, as_of=as_of, **how)
     if few and output is None:
         rows_held = scan.to_arrow()
         show_table(rows_held.slice(0, _SHOWN))
         if rows_held.num_rows > _SHOWN:
-            remark(f"the first {_SHOWN} rows; --limit shows more, --count tells how many there are")
+            remark(f"the first {_SHOWN} rows; --limit shows more, --count counts all rows")
         return
-    # Rows that go to the terminal themselves show how far they have come.
+    # No progress display if the rows themselves go to the terminal.
     quiet = replace(scan, shows_progress=output is not None or not sys.stdout.isatty())
     write_rows(quiet.to_batches(), kind, output, pairs(storage_option))
 
@@ -155,7 +156,7 @@ def plan(
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """What a write of these rows, or a read with this condition, would touch. Nothing is written.
+    """Show what a write of these rows, or a read with this condition, would touch. Nothing is written.
 
     [bold]lakeformat plan /data/flights changes.parquet[/bold]
 
@@ -166,9 +167,9 @@ def plan(
 
     table = table_at(path, option, storage_option)
     if source is None:
-        found = table.scan(listed(columns), where).plan(count_row_groups=True)
-        counts = {name: getattr(found, name) for name in found.__slots__ if name != "splits"}
-        show_json({**counts, "splits": len(found.splits)}) if as_json else print(found.describe())
+        scan_plan = table.read(listed(columns), where=where).plan(count_row_groups=True)
+        counts = {name: getattr(scan_plan, name) for name in scan_plan.__slots__ if name != "splits"}
+        show_json({**counts, "splits": len(scan_plan.splits)}) if as_json else print(scan_plan.describe())
         return
     if operation not in {"upsert", "insert", "delete"}:
         raise InvalidInputError(f"--operation {operation} cannot be planned; give upsert, insert or delete")
@@ -186,7 +187,7 @@ def layout_report(
     as_json: AsJson = False,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Which share of the files filters skip now, and would in other layouts. Nothing is rewritten.
+    """Report the share of files that filters skip now and would skip in other layouts. Nothing is rewritten.
 
     [bold]lakeformat layout-report /data/flights --by distance,dep_delay --png layout.png[/bold]
     """

@@ -1,4 +1,4 @@
-"""Commands that look after a table: cluster, compact, clean, archive and upgrade."""
+"""Commands that run table services: cluster, compact, clean, archive, expire-partitions, upgrade."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakeformat.errors import InvalidInputError
 
 __all__ = ["archive", "clean", "cluster", "compact", "expire_partitions", "upgrade"]
 
-_Schedule = Annotated[bool, typer.Option("--schedule", help="Only plan it; the plan waits on the timeline.")]
+_Schedule = Annotated[bool, typer.Option("--schedule", help="Only make a plan; it waits on the timeline.")]
 _Run = Annotated[str | None, typer.Option("--run", help="Carry out the plan of this instant time.")]
 _Cancel = Annotated[str | None, typer.Option("--cancel", help="Remove the plan of this instant time.")]
 
@@ -42,12 +42,12 @@ def cluster(
         "partitions": listed(partitions),
         "target_file_bytes": target_file_bytes,
     }
-    _one_of(schedule=schedule, run=run, cancel=cancel)
+    _check_exclusive(schedule=schedule, run=run, cancel=cancel)
     if schedule:
-        _planned(table.schedule_clustering(listed(by), **how), as_json)
+        _show_planned(table.schedule_clustering(listed(by), **how), as_json)
     elif cancel is not None:
         table.cancel_clustering(cancel)
-        _cancelled(cancel, as_json)
+        _show_cancelled(cancel, as_json)
     else:
         result = table.run_clustering(run) if run is not None else table.cluster(listed(by), **how)
         show_result(result, as_json=as_json)
@@ -67,12 +67,12 @@ def compact(
     [bold]lakeformat compact /data/flights[/bold]
     """
     table = table_at(path, option, storage_option)
-    _one_of(schedule=schedule, run=run, cancel=cancel)
+    _check_exclusive(schedule=schedule, run=run, cancel=cancel)
     if schedule:
-        _planned(table.schedule_compaction(), as_json)
+        _show_planned(table.schedule_compaction(), as_json)
     elif cancel is not None:
         table.cancel_compaction(cancel)
-        _cancelled(cancel, as_json)
+        _show_cancelled(cancel, as_json)
     else:
         show_result(table.run_compaction(run) if run is not None else table.compact(), as_json=as_json)
 
@@ -120,7 +120,7 @@ def archive(
 
 def expire_partitions(
     path: TablePath,
-    days: Annotated[int | None, typer.Option(help="Age in days; by default, the options say it.")] = None,
+    days: Annotated[int | None, typer.Option(help="Age in days; by default, the one that the options set.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, list what would be deleted.")] = False,
     as_json: AsJson = False,
     option: Given = None,
@@ -150,13 +150,13 @@ def upgrade(
     show_json(result) if as_json else print(result)
 
 
-def _one_of(**said: Any) -> None:
-    given = [name for name, value in said.items() if value]
+def _check_exclusive(**actions: Any) -> None:
+    given = [name for name, value in actions.items() if value]
     if len(given) > 1:
-        raise InvalidInputError(f"--{' and --'.join(given)} are several things to do; give one")
+        raise InvalidInputError(f"--{' and --'.join(given)} exclude each other; give one")
 
 
-def _planned(instant_time: str | None, as_json: bool) -> None:
+def _show_planned(instant_time: str | None, as_json: bool) -> None:
     if as_json:
         show_json({"planned": plain(instant_time)})
     elif instant_time is None:
@@ -165,5 +165,5 @@ def _planned(instant_time: str | None, as_json: bool) -> None:
         print(instant_time)
 
 
-def _cancelled(instant_time: str, as_json: bool) -> None:
+def _show_cancelled(instant_time: str, as_json: bool) -> None:
     show_json({"gone": instant_time}) if as_json else print(f"{instant_time} is gone")

@@ -1,4 +1,4 @@
-"""Exit codes: one for each answer that a script can give."""
+"""Exit codes, one for each kind of result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["DUPLICATES", "EXITS", "STOPPED", "UNEXPECTED", "USAGE", "exit_code",
 
 UNEXPECTED: Final = 1
 USAGE: Final = 2
-#: Of ``check`` alone: keys come twice, which inserts allow, and nothing is damaged.
+#: Only from ``check``: keys occur twice, which inserts allow, and nothing is damaged.
 DUPLICATES: Final = 11
 STOPPED: Final = 130
 _CHANGE_THE_CALL: Final = "change the command, its options or the rows"
 
-#: Code -> the errors that end so, and what to do. The first class that fits counts.
+#: Code -> its error classes, and what to do. The first match counts.
 EXITS: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
     2: ((errors.InvalidOptionError, errors.InvalidInputError), _CHANGE_THE_CALL),
     3: ((errors.TableNotFoundError,), "there is no table: check the path, or create it"),
@@ -34,12 +34,12 @@ EXITS: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
 
 
 def exit_code(error: BaseException) -> int:
-    """The code for an error; 1 for what nobody expected."""
+    """Return the exit code of an error; 1 for an unexpected one."""
     return next((code for code, (kinds, _) in EXITS.items() if isinstance(error, kinds)), UNEXPECTED)
 
 
 def exits_text() -> str:
-    """For the help page."""
-    lines = [f"{code} {says}" for code, (_, says) in EXITS.items()]
+    """Return the list of exit codes for the help page."""
+    lines = [f"{code} {meaning}" for code, (_, meaning) in EXITS.items()]
     lines += [f"{DUPLICATES} check found keys that come twice, and no damage: lakeformat dedupe", f"{STOPPED} stopped"]
     return "Exit codes: 0 done; 1 unexpected; " + "; ".join(lines) + "."

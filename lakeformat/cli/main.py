@@ -1,4 +1,4 @@
-"""Where the program begins: commands are looked up, errors become one line and an exit code."""
+"""Entry point of the command line: it runs a command and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Set ``LAKEFORMAT_TRACEBACK=1`` to see where an error comes from."""
+    """Run one command. Return its exit code. ``LAKEFORMAT_TRACEBACK=1`` shows the traceback of an error."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         from lakeformat.cli.app import app
@@ -24,39 +24,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     try:
         return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)
-    except BrokenPipeError:  # Whoever read our answer has had enough.
+    except BrokenPipeError:  # The reader of stdout has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return _said("stopped", "KeyboardInterrupt", STOPPED, given)
+        return _print_error("stopped", "KeyboardInterrupt", STOPPED, given)
     except Exception as error:
         if os.environ.get("LAKEFORMAT_TRACEBACK"):
             raise
-        return _refused(error, given)
+        return _report_error(error, given)
 
 
-def _refused(error: Exception, given: Sequence[str]) -> int:
+def _report_error(error: Exception, given: Sequence[str]) -> int:
     kind = type(error).__name__
     if kind == "Abort":
-        return _said("stopped", kind, STOPPED, given)
+        return _print_error("stopped", kind, STOPPED, given)
     if kind == "NoArgsIsHelpError":
         print(getattr(error, "message", "") or "see lakeformat --help", file=sys.stderr)
         return USAGE
-    if hasattr(error, "format_message"):  # Of typer: the command was not understood.
-        said = error.format_message().rstrip(".?")
-        usage = f"{said}; see lakeformat {'' if said.startswith('No such command') else _command(given)}--help"
-        return _said(usage, "UsageError", USAGE, given)
+    if hasattr(error, "format_message"):  # A usage error of typer.
+        text = error.format_message().rstrip(".?")
+        usage = f"{text}; see lakeformat {'' if text.startswith('No such command') else _command(given)}--help"
+        return _print_error(usage, "UsageError", USAGE, given)
     code = exit_code(error)
     unexpected = f"{kind}: {error}; set LAKEFORMAT_TRACEBACK=1 to see where" if code == UNEXPECTED else str(error)
-    return _said(unexpected, kind, code, given)
+    return _print_error(unexpected, kind, code, given)
 
 
 def _command(given: Sequence[str]) -> str:
-    named = [word for word in given[:1] if not word.startswith("-")]
-    return "".join(f"{word} " for word in named)
+    words = [word for word in given[:1] if not word.startswith("-")]
+    return "".join(f"{word} " for word in words)
 
 
-def _said(message: str, kind: str, code: int, given: Sequence[str]) -> int:
+def _print_error(message: str, kind: str, code: int, given: Sequence[str]) -> int:
     line = " ".join(message.split())
     if "--json" in given:
         print(json.dumps({"error": kind, "message": line, "exit_code": code}), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Commands that keep a table, take it back and look it over: savepoint, restore, rollback, check, dedupe, repair."""
+"""Commands for savepoints, undoing commits, checks and repairs: savepoint, restore, rollback, check, dedupe, repair."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "dedupe", "repair", "restore", "rollback", "savepoint"]
 
-#: Rows that people are shown.
+#: Most rows that are printed.
 _SHOWN: Final = 40
 
 
@@ -31,7 +31,7 @@ def savepoint(
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Keep a commit, whatever is cleaned, until the savepoint is deleted.
+    """Keep a commit readable until the savepoint is deleted, whatever is cleaned.
 
     [bold]lakeformat savepoint /data/flights --comment "before the migration"[/bold]
     """
@@ -55,7 +55,7 @@ def restore(
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Go back to a commit: undo all that came after it, for good.
+    """Return to a commit: undo everything that came after it, for good.
 
     [bold]lakeformat restore /data/flights 20251120083000123 --yes[/bold]
     """
@@ -63,7 +63,7 @@ def restore(
     undone = () if yes else table.restore(to, dry_run=True).undone
     if undone:
         commits = f"{len(undone):,} commit{'s' * (len(undone) > 1)}"
-        _ask(f"undo {commits} of {path} ({_few(undone)}) for good, and go back to {to}?")
+        _ask(f"undo {commits} of {path} ({_first_times(undone)}) for good, and go back to {to}?")
     result = table.restore(to)
     show_json(result) if as_json else print(result)
 
@@ -89,12 +89,12 @@ def rollback(
 
 def check(
     path: TablePath,
-    contents: Annotated[bool, typer.Option(help="Read the files, too, not only their footers.")] = True,
+    contents: Annotated[bool, typer.Option(help="Also read the rows of the files.")] = True,
     as_json: AsJson = False,
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Look for damage: files, keys, statistics, timeline, archive, index.
+    """Check for damage: files, keys, statistics, timeline, archive, index.
 
     Exit code 5 if anything is wrong; 11 if only keys come twice, which inserts allow.
 
@@ -140,7 +140,7 @@ def repair(
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Mend what can be mended without a guess; without --yes only a list is printed.
+    """Repair what can be repaired without a guess; without --yes only a list is printed.
 
     [bold]lakeformat repair /data/flights --yes[/bold]
     """
@@ -149,7 +149,7 @@ def repair(
 
 
 def _ask(question: str) -> None:
-    """Ask on the terminal; go on only after a yes.
+    """Ask on the terminal. Return only if the answer is yes.
 
     Raises:
         InvalidInputError: there is no terminal to ask on.
@@ -160,10 +160,10 @@ def _ask(question: str) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def _few(times: tuple[str, ...]) -> str:
+def _first_times(times: tuple[str, ...]) -> str:
     return ", ".join(times[:3]) + (f" and {len(times) - 3:,} more" if len(times) > 3 else "")
 
 
 def _line(made: Savepoint) -> str:
-    said = " ".join(filter(None, (made.user, made.comment)))
-    return f"savepoint {made.instant_time}: {len(made.files):,} files{f' ({said})' if said else ''}"
+    notes = " ".join(filter(None, (made.user, made.comment)))
+    return f"savepoint {made.instant_time}: {len(made.files):,} files{f' ({notes})' if notes else ''}"

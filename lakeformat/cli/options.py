@@ -1,4 +1,4 @@
-"""``lakeformat options``: all options, and what becomes of a job's before it runs."""
+"""``lakeformat options``: lists all options, and judges a job's options before it runs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 __all__ = ["check", "options_group"]
 
 _STDIN: Final = "-"
-#: What a reader must act on comes last, next to the prompt.
+#: Order of the output: options that need action come last, next to the prompt.
 _ORDER: Final = ("obeyed", "ignored", "misspelt", "refused")
 
 
 def options_group() -> typer.Typer:
-    """Make the group of commands."""
-    group = typer.Typer(help="All options; what becomes of a job's options.", rich_markup_mode="rich")
+    """Make the group of the commands ``options`` and ``options check``."""
+    group = typer.Typer(help="List all options; check a job's options.", rich_markup_mode="rich")
     group.callback(invoke_without_command=True)(_options)
     group.command("check")(check)
     return group
 
 
 def _options(context: typer.Context, as_json: AsJson = False) -> None:
-    """List every option that is obeyed; options check says what becomes of a job's, also of Hudi's other ones."""
+    """List every option that is obeyed. For a job's options, Hudi's others included, use options check."""
     if context.invoked_subcommand is not None:
         return
     from lakeformat.config.registry import OPTIONS
@@ -59,7 +59,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say of each option of a job whether it is obeyed, ignored, refused or misspelt. Exit code 2 if any is refused.
+    """Tell for each option of a job if it is obeyed, ignored, refused or misspelt. Exit code 2 if any is refused.
 
     [bold]lakeformat options check job.properties hoodie.index.type=BUCKET[/bold]
     """
@@ -80,21 +80,21 @@ def check(
 
 
 def _pairs(given: Sequence[str]) -> dict[str, str]:
-    """Read names and values from texts, files and stdin; the later value of a name counts."""
+    """Read names and values from texts, files and stdin. A later value of a name replaces an earlier one."""
     from lakeformat.codec import properties
 
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in given:
         if text == _STDIN:
-            found |= properties.decode(sys.stdin.buffer.read(), name="stdin")
+            values |= properties.decode(sys.stdin.buffer.read(), name="stdin")
         elif Path(text).is_file():
-            found |= properties.decode(Path(text).read_bytes(), name=text)
+            values |= properties.decode(Path(text).read_bytes(), name=text)
         elif "=" in text:
             name, _, value = text.partition("=")
-            found[name.strip()] = value.strip()
+            values[name.strip()] = value.strip()
         else:
             raise InvalidInputError(f"there is no file {text}; give a properties file, name=value, or - for stdin")
-    return found
+    return values
 
 
 def _as_json(verdict: Verdict) -> dict[str, object]:

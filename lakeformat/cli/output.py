@@ -1,4 +1,4 @@
-"""How answers look: JSON for programs, tables for people. Answers go to stdout, remarks to stderr."""
+"""Output of results: JSON for programs, tables for people. Results go to stdout, remarks to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ __all__ = ["human_bytes", "plain", "remark", "show_json", "show_pairs", "show_re
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: of dataclasses their fields, of enums their name in small letters, else the text."""
+    """Convert a value to JSON types.
+
+    A dataclass becomes a dict of its fields, an enum its name in lower case, any other object its `str`.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -26,17 +29,17 @@ def plain(value: Any) -> Any:
 
 
 def show_json(value: Any) -> None:
-    """One document on stdout."""
+    """Print a value as one JSON document on stdout."""
     print(json.dumps(plain(value), indent=2, ensure_ascii=False))
 
 
 def remark(text: str) -> None:
-    """A line for people, out of the way of the answer."""
+    """Print a line for people on stderr, apart from the result."""
     print(text, file=sys.stderr)
 
 
 def show_pairs(pairs: Mapping[str, Any]) -> None:
-    """Names and values; what is None or empty is left out."""
+    """Print names and values. Values that are None or empty are left out."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -49,23 +52,23 @@ def show_pairs(pairs: Mapping[str, Any]) -> None:
 
 
 def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
-    """A table; numbers stand on the right."""
+    """Print a table. Numbers are right-aligned."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    held = [list(row) for row in rows]
+    cells = [list(row) for row in rows]
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", show_edge=False, pad_edge=False)
     for at, name in enumerate(names):
-        numbers = any(_is_number(row[at]) for row in held)
+        numbers = any(_is_number(row[at]) for row in cells)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
-    for row in held:
+    for row in cells:
         table.add_row(*(Text(_text(value)) for value in row))
     _print(table)
 
 
 def _print(table: Any) -> None:
-    """As wide as the terminal; of a pipe every line is as long as it must be."""
+    """Print a table as wide as the terminal; without a terminal, as wide as its contents."""
     from rich.console import Console
 
     wide = None if sys.stdout.isatty() else 1 << 12
@@ -79,7 +82,7 @@ def _print(table: Any) -> None:
 
 
 def show_result(result: Any, *, as_json: bool) -> None:
-    """What a write did."""
+    """Print what a write did."""
     if as_json:
         show_json(
             {
@@ -94,7 +97,7 @@ def show_result(result: Any, *, as_json: bool) -> None:
 
 
 def human_bytes(count: int | None) -> str | None:
-    """Bytes as people read them: 1,536 is 1.5 KiB."""
+    """Format a number of bytes: 1,536 is 1.5 KiB. Return None for None."""
     if count is None or count < 1024:
         return None if count is None else f"{count} B"
     size, unit = float(count), "B"

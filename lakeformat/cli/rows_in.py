@@ -1,4 +1,4 @@
-"""Rows from files: Parquet, CSV, JSON and Arrow, at any path or URL, as a stream with progress on a terminal."""
+"""Rows from files: Parquet, CSV, JSON and Arrow, at any path or URL, as a stream; progress is shown on a terminal."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
 def rows_from(
     source: str, like: pa.Schema | None, *, kind: str | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> pa.RecordBatchReader:
-    """The rows of a file as a stream, ``-`` for stdin.
+    """Open the rows of a file as a stream; ``-`` is stdin.
 
-    Memory: batches of a file's reader; JSON and stdin are gathered whole.
+    Memory: batches of the file's reader; JSON and stdin are read whole.
 
     Args:
-        like: the table's columns: CSV and JSON values are read as their types.
-        kind: the format; by default the file's ending tells.
+        like: the table's columns; values of CSV and JSON are read as their types.
+        kind: the format; by default from the file's ending.
 
     Raises:
-        InvalidInputError: no such file, an unknown format, or a file that is none of it.
-        SchemaMismatchError: a value that is none of its column's type.
+        InvalidInputError: the file does not exist, or the format is unknown or not the file's.
+        SchemaMismatchError: a value does not fit its column's type.
     """
     import pyarrow as pa
 
     kind = kind or _kind_of(source)
     if kind not in FORMATS:
         raise InvalidInputError(f"no format {kind!r} can be read; --format takes {', '.join(FORMATS)}")
-    file = _opened(source, storage_options or {})
+    file = _open(source, storage_options or {})
     try:
         reader, total = _READERS[kind](file, like)
     except (pa.ArrowException, InvalidOperation, ValueError, OSError) as error:
         if isinstance(error, InvalidInputError):
             raise
         raise _refusal(source, kind, error) from None
-    batches = _shown(_checked(reader, source), total, source)
+    batches = _read_shown(_translate_errors(reader, source), total, source)
     return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
 
 def _refusal(source: str, kind: str, error: Exception) -> InvalidInputError:
-    """Return what to say of a file that cannot be read: a value, a line or the whole file may be wrong."""
+    """Return the error for a file that cannot be read: a value, a line or the whole file is wrong."""
     text = str(error)
     if isinstance(error, InvalidOperation) or "onversion error" in text or "Failed to parse string" in text:
-        reason = "a value is no decimal number" if isinstance(error, InvalidOperation) else text
+        reason = "a value is not a decimal number" if isinstance(error, InvalidOperation) else text
         return SchemaMismatchError(f"{source}: {reason}; correct the value")
     if kind == "csv" and "CSV parse error" in text:
         return InvalidInputError(f"{source}: {text}; correct that line, or name another format with --format")
@@ -74,8 +74,8 @@ def _kind_of(source: str) -> str:
     raise InvalidInputError(f"the name {source!r} does not end in a known format; give --format {', '.join(FORMATS)}")
 
 
-def _opened(source: str, storage_options: Mapping[str, Any]) -> Any:
-    """A seekable file."""
+def _open(source: str, storage_options: Mapping[str, Any]) -> Any:
+    """Open a seekable file."""
     import pyarrow as pa
 
     from lakeformat.storage import open_storage
@@ -90,7 +90,7 @@ def _opened(source: str, storage_options: Mapping[str, Any]) -> Any:
         raise InvalidInputError(f"there is no file {source}; check the path") from None
 
 
-def _parquet(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+def _read_parquet(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -99,7 +99,7 @@ def _parquet(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, i
     return pa.RecordBatchReader.from_batches(parquet.schema_arrow, batches), parquet.metadata.num_rows
 
 
-def _csv(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+def _read_csv(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -113,7 +113,7 @@ def _csv(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int |
     return csv.open_csv(file, convert_options=convert), None
 
 
-def _json(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+def _read_json(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
     """One object a line, or one list of objects. Rows are Python's own on the way: large loads are for Parquet."""
     from lakeformat.write.rows.python_data import python_table
 
@@ -121,7 +121,7 @@ def _json(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int 
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8")
     rows = json.load(text) if data.lstrip()[:1] == b"[" else [json.loads(line) for line in text if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
-        raise InvalidInputError("a row of the JSON is no object; give one object a row")
+        raise InvalidInputError("a row of the JSON is not an object; give one object per row")
     names = dict.fromkeys(name for row in rows for name in row)
     known = {} if like is None else {field.name: field.type for field in like}
     columns = {name: _json_column([row.get(name) for row in rows], known.get(name)) for name in names}
@@ -130,7 +130,7 @@ def _json(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int 
 
 
 def _json_column(values: list[Any], kind: pa.DataType | None) -> Any:
-    """JSON has no dates and no decimals: texts and numbers are read as them where the table wants them."""
+    """Convert texts and numbers to dates and decimals if the column has such a type, since JSON has neither."""
     import pyarrow as pa
 
     if kind is not None and pa.types.is_decimal(kind):
@@ -141,7 +141,7 @@ def _json_column(values: list[Any], kind: pa.DataType | None) -> Any:
     return values
 
 
-def _arrow(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+def _read_arrow(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
     import pyarrow as pa
 
     try:
@@ -153,11 +153,11 @@ def _arrow(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int
     return pa.RecordBatchReader.from_batches(stored.schema, batches), None
 
 
-_READERS: Final = {"parquet": _parquet, "csv": _csv, "json": _json, "arrow": _arrow}
+_READERS: Final = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json, "arrow": _read_arrow}
 
 
-def _checked(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBatch]:
-    """The batches; a value further down that cannot be read is the input's fault, and is said so."""
+def _translate_errors(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches. A later value that cannot be read raises `SchemaMismatchError`."""
     import pyarrow as pa
 
     try:
@@ -166,7 +166,7 @@ def _checked(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBat
         raise SchemaMismatchError(f"{source}: {error}; correct the value, or convert the column first") from None
 
 
-def _shown(batches: Iterator[pa.RecordBatch], total: int | None, source: str) -> Iterator[pa.RecordBatch]:
+def _read_shown(batches: Iterator[pa.RecordBatch], total: int | None, source: str) -> Iterator[pa.RecordBatch]:
     """The same, with a line on stderr that tells how far reading has come; silent where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield from batches

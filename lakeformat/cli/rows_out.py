@@ -1,4 +1,4 @@
-"""Rows as an answer: a table for people, CSV, JSON lines, an Arrow stream or Parquet, batch by batch."""
+"""Rows as output: a table for people, CSV, JSON lines, an Arrow stream or Parquet, batch by batch."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _BINARY: Final = frozenset({"arrow", "parquet"})
 
 
 def write_rows(reader: pa.RecordBatchReader, kind: str, output: str | None, storage_options: dict[str, Any]) -> None:
-    """All rows of a stream. Memory: a batch; of ``table`` all rows.
+    """Write all rows of a stream. Memory: one batch; for ``table``, all rows.
 
     Args:
         kind: one of `OUTPUTS`.
         output: path or URL of a file; None for stdout.
 
     Raises:
-        InvalidInputError: an unknown format, or bytes for a terminal.
+        InvalidInputError: the format is unknown, or a binary format would go to a terminal.
     """
     if kind not in OUTPUTS:
-        raise InvalidInputError(f"--format {kind} is none; give one of {', '.join(OUTPUTS)}")
+        raise InvalidInputError(f"--format {kind} does not exist; give one of {', '.join(OUTPUTS)}")
     if kind in _BINARY and output is None and sys.stdout.isatty():
         raise InvalidInputError(f"{kind} is not for a terminal; give --output FILE, or send it into a pipe")
     if kind == "table":
@@ -46,15 +46,15 @@ def write_rows(reader: pa.RecordBatchReader, kind: str, output: str | None, stor
 
 
 def show_table(rows: pa.Table) -> None:
-    """Rows for people, all of them."""
+    """Print all rows as a table for people."""
     show_rows(rows.column_names, zip(*(_texts(column) for column in rows.columns), strict=True))
 
 
 def _texts(column: pa.ChunkedArray) -> list[Any]:
-    return [str(shown) if isinstance(shown := _shown(value), float) else shown for value in column.to_pylist()]
+    return [str(shown) if isinstance(shown := _write_shown(value), float) else shown for value in column.to_pylist()]
 
 
-def _shown(value: Any) -> Any:
+def _write_shown(value: Any) -> Any:
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
     if isinstance(value, int | float):
@@ -78,7 +78,7 @@ def _sink(output: str | None, storage_options: dict[str, Any]) -> Iterator[Any]:
         yield sink
 
 
-def _csv(reader: pa.RecordBatchReader, sink: Any) -> int:
+def _write_csv(reader: pa.RecordBatchReader, sink: Any) -> int:
     """What is nested is JSON text: CSV knows no such values."""
     import pyarrow as pa
     from pyarrow import csv
@@ -89,7 +89,7 @@ def _csv(reader: pa.RecordBatchReader, sink: Any) -> int:
     with csv.CSVWriter(sink, flat) as writer:
         for batch in reader:
             columns = [
-                pa.array([None if v is None else _shown(v) for v in column.to_pylist()], pa.string())
+                pa.array([None if v is None else _write_shown(v) for v in column.to_pylist()], pa.string())
                 if field.name in nested
                 else column
                 for field, column in zip(reader.schema, batch.columns, strict=True)
@@ -99,7 +99,7 @@ def _csv(reader: pa.RecordBatchReader, sink: Any) -> int:
     return rows
 
 
-def _json(reader: pa.RecordBatchReader, sink: Any) -> int:
+def _write_json(reader: pa.RecordBatchReader, sink: Any) -> int:
     """An object a line; what JSON has no form for is text."""
     rows = 0
     for batch in reader:
@@ -109,21 +109,21 @@ def _json(reader: pa.RecordBatchReader, sink: Any) -> int:
     return rows
 
 
-def _arrow(reader: pa.RecordBatchReader, sink: Any) -> int:
+def _write_arrow(reader: pa.RecordBatchReader, sink: Any) -> int:
     import pyarrow as pa
 
     with pa.ipc.new_stream(sink, reader.schema) as writer:
-        return _copied(reader, writer)
+        return _copy(reader, writer)
 
 
-def _parquet(reader: pa.RecordBatchReader, sink: Any) -> int:
+def _write_parquet(reader: pa.RecordBatchReader, sink: Any) -> int:
     import pyarrow.parquet as pq
 
     with pq.ParquetWriter(sink, reader.schema) as writer:
-        return _copied(reader, writer)
+        return _copy(reader, writer)
 
 
-def _copied(reader: pa.RecordBatchReader, writer: Any) -> int:
+def _copy(reader: pa.RecordBatchReader, writer: Any) -> int:
     rows = 0
     for batch in reader:
         writer.write_batch(batch)
@@ -131,4 +131,4 @@ def _copied(reader: pa.RecordBatchReader, writer: Any) -> int:
     return rows
 
 
-_WRITERS: Final = {"csv": _csv, "json": _json, "arrow": _arrow, "parquet": _parquet}
+_WRITERS: Final = {"csv": _write_csv, "json": _write_json, "arrow": _write_arrow, "parquet": _write_parquet}

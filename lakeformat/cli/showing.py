@@ -1,4 +1,4 @@
-"""``lakeformat show``: what lies on disk, for those who look after a table."""
+"""``lakeformat show``: what is stored of a table, for operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def slices(
     as_json: AsJson = False,
     storage_option: StorageGiven = None,
 ) -> None:
-    """The file slices that make up the table.
+    """List the file slices that make up the table.
 
     [bold]lakeformat show slices /data/flights --partition month=3[/bold]
     """
@@ -36,7 +36,7 @@ def slices(
         show_json(files.to_pylist())
         return
     names = ("partition_path", "file_id", "instant_time", "rows", "size_bytes")
-    logs = [len(found or ()) or None for found in files["log_files"].to_pylist()]
+    logs = [len(names_of or ()) or None for names_of in files["log_files"].to_pylist()]
     columns = [*(files[name].to_pylist() for name in names), logs]
     shown = ("partition", "file id", "instant", "rows", "bytes", "log files")
     wanted = [at for at, column in enumerate(columns) if any(value not in (None, "") for value in column)]
@@ -44,7 +44,7 @@ def slices(
 
 
 def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageGiven = None) -> None:
-    """All instants of the active timeline, the newest last; those that are not completed, too.
+    """List all instants of the active timeline, completed or not, the newest last.
 
     [bold]lakeformat show timeline /data/flights[/bold]
     """
@@ -63,7 +63,7 @@ def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageGi
 def commit(
     path: TablePath, instant_time: _InstantTime, as_json: AsJson = False, storage_option: StorageGiven = None
 ) -> None:
-    """One commit: the files it wrote, the groups it replaced, its extra metadata.
+    """Show one commit: the files it wrote, the groups it replaced, its extra metadata.
 
     [bold]lakeformat show commit /data/flights 20251120083000123[/bold]
     """
@@ -100,7 +100,7 @@ def commit(
 def plan(
     path: TablePath, instant_time: _InstantTime, as_json: AsJson = False, storage_option: StorageGiven = None
 ) -> None:
-    """What a clustering or compaction is going to rewrite.
+    """Show what a clustering or compaction is going to rewrite.
 
     [bold]lakeformat show plan /data/flights 20251120083000123[/bold]
     """
@@ -121,7 +121,7 @@ def plan(
 
 def _no_such(what: str, instant_time: str) -> InstantNotAvailableError:
     return InstantNotAvailableError(
-        f"there is no {what} {instant_time} on the active timeline; lakeformat show timeline lists what is there"
+        f"there is no {what} {instant_time} on the active timeline; lakeformat show timeline lists its instants"
     )
 
 

@@ -1,4 +1,4 @@
-"""Commands that write rows: create, insert, upsert, overwrite and delete."""
+"""Commands that write rows: create, convert, insert, upsert, overwrite and delete."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def convert(
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Make a table of a folder of plain Parquet files, in place. The files are put aside, not deleted.
+    """Make a table of a folder of plain Parquet files, in place. The files are moved aside, not deleted.
 
     [bold]lakeformat convert /data/flights --record-key id[/bold]
     """
@@ -79,13 +79,13 @@ def upsert(
     option: Given = None,
     storage_option: StorageGiven = None,
 ) -> None:
-    """Update the rows whose keys are there, insert the others.
+    """Update the rows whose keys exist, insert the others.
 
     [bold]lakeformat upsert /data/flights changes.parquet[/bold]
 
     [bold]zcat changes.csv.gz | lakeformat upsert /data/flights - --format csv[/bold]
     """
-    _written("upsert", path, source, format, as_json, option, storage_option)
+    _write("upsert", path, source, format, as_json, option, storage_option)
 
 
 def insert(
@@ -103,7 +103,7 @@ def insert(
 
     [bold]lakeformat insert /data/flights flights.parquet --bulk[/bold]
     """
-    _written("bulk_insert" if bulk else "insert", path, source, format, as_json, option, storage_option)
+    _write("bulk_insert" if bulk else "insert", path, source, format, as_json, option, storage_option)
 
 
 def overwrite(
@@ -121,7 +121,7 @@ def overwrite(
 
     [bold]lakeformat overwrite /data/flights march.parquet --partitions[/bold]
     """
-    _written("insert_overwrite" if partitions else "overwrite", path, source, format, as_json, option, storage_option)
+    _write("insert_overwrite" if partitions else "overwrite", path, source, format, as_json, option, storage_option)
 
 
 def delete(
@@ -142,12 +142,12 @@ def delete(
     if (source is None) == (where is None):
         raise InvalidInputError("delete takes keys or a condition: give a file, or --where '...'")
     if source is not None:
-        _written("delete", path, source, format, as_json, option, storage_option)
+        _write("delete", path, source, format, as_json, option, storage_option)
         return
     show_result(table_at(path, option, storage_option).delete(where=where), as_json=as_json)
 
 
-def _written(
+def _write(
     verb: str,
     path: str,
     source: str,

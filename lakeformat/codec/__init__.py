@@ -1,1 +1,1 @@
-"""Bytes and texts on disk to model values and back, without touching storage."""
+"""Conversion between bytes or texts on disk and model values, without access to storage."""

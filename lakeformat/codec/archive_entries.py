@@ -1,7 +1,8 @@
-"""What is archived of an instant, in the forms of both timeline layouts: the inverse of what `archive_log` reads.
+"""Encoding of archived instants, for both timeline layouts; `archive_log` reads the files of layout 1.
 
-Layout 1 keeps a record for each state of an instant; of those only the completed one is needed, and of a clustering the
-plan. Every text is marked as Java's own, without which Hudi 1.x cannot list the archive.
+The archive of layout 1 has a record for each state of an instant. Hudi needs only the completed record, and the
+requested record for the plan of a replacecommit or a clean. Every text type is marked as Java's ``String``; without the
+mark Hudi 1.x cannot list the archive.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ HISTORY: Final = pa.schema(
     ]
 )
 _COMMITS: Final = frozenset({"commit", "deltacommit"})
-#: Action -> field of the completed record, and its schema; so for the plan of a requested one.
+#: Action -> field of the completed record for the metadata, and its schema. `_PLANNED`: field of the requested record.
 _DONE: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "commit": ("hoodieCommitMetadata", COMMIT_METADATA),
     "deltacommit": ("hoodieCommitMetadata", COMMIT_METADATA),
@@ -58,13 +59,13 @@ _PLANNED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LeavingInstant:
-    """A completed instant that leaves the timeline.
+    """A completed instant that is moved from the active timeline to the archive.
 
     Attributes:
-        completion_time: in layout 1, when its file was made, as an instant time.
-        metadata: bytes of its completed file.
-        plan: bytes of its requested file; empty if it has none.
-        name: its path, for messages.
+        completion_time: When it completed, as an instant time; in layout 1, when its completed file was made.
+        metadata: Bytes of its completed file.
+        plan: Bytes of its requested file; empty if it has none.
+        name: Path of its completed file, for messages.
     """
 
     time: str
@@ -76,7 +77,7 @@ class LeavingInstant:
 
 
 def history_rows(instants: Sequence[LeavingInstant]) -> pa.Table:
-    """Rows of a history file, in the order given."""
+    """Make the rows of a history file of layout 2, in the given order."""
     return pa.table(
         [
             [each.time for each in instants],
@@ -91,16 +92,19 @@ def history_rows(instants: Sequence[LeavingInstant]) -> pa.Table:
 
 
 def encode_archive(instants: Sequence[LeavingInstant], *, per_block: int) -> bytes:
-    """A file of layout 1's archive, in the order given.
+    """Encode an archive file of layout 1, in the given order.
+
+    Args:
+        per_block: Number of instants in a log block.
 
     Raises:
-        CorruptTableError: a file on the timeline is damaged; names it.
+        CorruptTableError: A file of the timeline is damaged; the message names it.
     """
     schema, parsed = _entry_schema()
     text = json.dumps(schema, separators=(",", ":"))
     blocks = []
     for start in range(0, len(instants), per_block):
-        records = [record for each in instants[start : start + per_block] for record in _records(each)]
+        records = [record for each in instants[start : start + per_block] for record in _make_records(each)]
         packed = []
         for record in records:
             body = io.BytesIO()
@@ -127,24 +131,24 @@ def _entry_schema() -> tuple[dict[str, Any], Any]:
     return schema, fastavro.parse_schema(json.loads(json.dumps(schema)))
 
 
-def _records(instant: LeavingInstant) -> list[dict[str, Any]]:
-    said = {"commitTime": instant.time, "actionType": instant.action, "stateTransitionTime": instant.completion_time}
+def _make_records(instant: LeavingInstant) -> list[dict[str, Any]]:
+    common = {"commitTime": instant.time, "actionType": instant.action, "stateTransitionTime": instant.completion_time}
     records = []
     if instant.plan and instant.action in _PLANNED:
         field, avro = _PLANNED[instant.action]
         records.append(
-            {**said, "actionState": "REQUESTED", field: decode_record(instant.plan, avro, name=instant.name)}
+            {**common, "actionState": "REQUESTED", field: decode_record(instant.plan, avro, name=instant.name)}
         )
     field, avro = _DONE[instant.action]
     if instant.action in _COMMITS or instant.action == "replacecommit":
-        done = _commit_document(instant.metadata, avro, instant.name)
+        done = _decode_commit_document(instant.metadata, avro, instant.name)
     else:
         done = decode_record(instant.metadata, avro, name=instant.name)
-    return [*records, {**said, "actionState": "COMPLETED", field: done}]
+    return [*records, {**common, "actionState": "COMPLETED", field: done}]
 
 
-def _commit_document(data: bytes, avro: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """All that the file says, whatever we understand of it."""
+def _decode_commit_document(data: bytes, avro: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Decode a commit's file, Avro or JSON, with all its fields, so that fields unknown to lakeformat are archived."""
     if is_container(data):
         return decode_record(data, avro, name=name)
     document = decode_json(data, name=name)

@@ -1,4 +1,4 @@
-"""Files of timeline layout 1's archive: Hudi's log format, Avro blocks of ``HoodieArchivedMetaEntry``."""
+"""Archive files of timeline layout 1: Hudi's log format with Avro blocks of ``HoodieArchivedMetaEntry``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ __all__ = ["ArchivedEntry", "read_archive", "referring"]
 _LOG: Final = logging.getLogger("lakeformat.timeline")
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
-_COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived nothing else do not say so.
+_COMPLETED: Final = frozenset({None, "COMPLETED"})  # Releases that archived only completed instants store no state.
 
 _ENTRY_FIELDS: Final = (optional("commitTime", TEXT), optional("actionType", TEXT), optional("actionState", TEXT))
 
 
 def referring(schema: Any, defined: set[str]) -> Any:
-    """A schema whose records are defined once and then named, as Avro wants it."""
+    """Return the schema with each record defined once and then referenced by name, as Avro requires.
+
+    Args:
+        defined: Names of the records that are defined already; new names are added.
+    """
     match schema:
         case {"type": "record", "name": str(name)}:
             if name in defined:
@@ -59,8 +63,8 @@ class ArchivedEntry:
     """A completed instant of the archive.
 
     Attributes:
-        record: its fields by Hudi's names, commit metadata among them if it was asked for.
-        source: where it stands, for messages.
+        record: Its fields under Hudi's names, with commit metadata if that was requested.
+        source: Path of the file, for messages.
     """
 
     time: str
@@ -69,25 +73,25 @@ class ArchivedEntry:
     source: str
 
     def commit(self) -> CommitMetadata:
-        """The metadata of a commit. Raises `CorruptTableError` if the entry holds none."""
+        """Return the metadata of a commit. Raise `CorruptTableError` if the entry holds none."""
         found = self.record.get("hoodieReplaceCommitMetadata") or self.record.get("hoodieCommitMetadata")
         return commit_of(found or {}, name=f"{self.source} (instant {self.time})")
 
 
 def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:
-    """The completed instants of one archive file, in its order.
+    """Read the completed instants of one archive file, in the file's order.
 
-    What a crash left half written is skipped, with a warning: the instants of it were still active then, but damage to
-    the file looks the same. Memory: a block.
+    A block that is not complete is skipped with a warning. If a crash left the block, its instants are still on the
+    active timeline; but damage to the file looks the same. Memory: one block.
 
     Args:
-        source: a seekable ``pyarrow.NativeFile``.
-        name: the file's path, for messages.
-        with_commits: whether commit metadata is decoded, too.
+        source: A seekable ``pyarrow.NativeFile``.
+        name: The file's path, for messages.
+        with_commits: Whether to decode commit metadata too.
 
     Raises:
-        CorruptTableError: a whole block is none of an archive.
-        UnsupportedTableError: a block is of a kind or version that is not known.
+        CorruptTableError: A complete block is not a block of an archive.
+        UnsupportedTableError: The kind or version of a block is not known.
     """
     schema = _ENTRY_WITH_COMMIT if with_commits else _ENTRY
     rest = source.size()
@@ -95,21 +99,21 @@ def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Itera
         rest -= block.size_bytes
         source.seek(block.content_offset)
         try:
-            yield from _entries(block, source.read(block.content_bytes), schema)
+            yield from _decode_entries(block, source.read(block.content_bytes), schema)
         except (*DAMAGE, struct.error) as error:
             reason = str(error)[:300] or type(error).__name__
             raise CorruptTableError(f"{name} is not a readable archive: {reason}; restore it from a copy") from None
     if rest or not source.size():
         _LOG.warning(
-            "%d bytes of %s are no whole block, and the instants in them are not read: a crash left them, or the file "
+            "%d bytes of %s are not a whole block; instants in them are not read: a crash left them, or the file "
             "is damaged; if instants are missing, restore it from a copy",
             rest,
             name,
         )
 
 
-def _entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iterator[ArchivedEntry]:
-    """Version (4), number of records (4), then each record behind its length (4)."""
+def _decode_entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iterator[ArchivedEntry]:
+    """Decode a block's content: version (4 bytes), number of records (4), then each record after its length (4)."""
     version, records = _HEAD.unpack_from(content)
     if block.kind is not BlockKind.AVRO_DATA or version != AVRO_CONTENT_VERSION:
         raise ValueError(f"it holds a block of kind {block.kind.name}, version {version}")
@@ -120,6 +124,6 @@ def _entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) -> Iter
         record = reader.read(content[at - length : at])
         time, action = str(record["commitTime"]), record["actionType"]
         if not (time.isascii() and time.isdigit()) or action is None:
-            raise ValueError(f"it holds no instant, but {action} at {time!r}")
+            raise ValueError(f"{action} at {time!r} is not an instant")
         if record["actionState"] in _COMPLETED:
             yield ArchivedEntry(time, str(action), record, block.name)

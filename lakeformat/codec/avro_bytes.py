@@ -1,7 +1,7 @@
-"""What stands at many positions of Avro's bytes at once: numbers, lengths, texts.
+"""Vectorized decoding of Avro's primitive values: numbers, lengths and texts at many positions at once.
 
-Nothing is trusted: a position past the end is an ``IndexError``, a length that is none a ``ValueError``, and no answer
-is larger than the bytes themselves, but for a fixed number of bytes at each position.
+No input is trusted. A position past the end raises ``IndexError``, an impossible length raises ``ValueError``, and a
+result is not larger than the input plus a fixed number of bytes per position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _MOST_BYTES: Final = np.iinfo(np.int32).max
 _ONES: Final = np.uint64(0x0101010101010101)
 _LOW_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
-#: Groups of 7, 14, 28 bits, each pair of which becomes one: mask of the lower, mask of the upper, by how much it moves.
+#: Steps that join pairs of groups of 7, 14 and 28 bits: mask of the lower group, mask of the upper group, shift of the
+#: upper group.
 _JOINED: Final = tuple(
     (np.uint64(low), np.uint64(low << width), np.uint64(shift))
     for low, width, shift in (
@@ -34,7 +35,7 @@ _JOINED: Final = tuple(
 
 
 class AvroBytes:
-    """Bytes, asked at arrays of positions, none of which is negative."""
+    """Bytes from which values are decoded at arrays of positions. No position may be negative."""
 
     def __init__(self, data: npt.NDArray[np.uint8]) -> None:
         if len(data) > _MOST_BYTES:
@@ -48,11 +49,11 @@ class AvroBytes:
         self._words: Any = np.ndarray(self._last + 1, "<u8", padded, strides=(1,))
 
     def bytes_at(self, pos: Ints) -> npt.NDArray[np.uint8]:
-        """One byte at each position."""
+        """Return the byte at each position."""
         return self._data[pos]
 
     def varints(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Zigzag numbers, and the positions after them."""
+        """Decode a zigzag number at each position; return the numbers and the positions after them."""
         first = self._data[pos]
         if not (first & 0x80).any():
             return (first >> 1).astype(np.int64) ^ -(first & 1).astype(np.int64), pos + 1
@@ -70,7 +71,7 @@ class AvroBytes:
         return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), after
 
     def _long_varints(self, pos: Ints) -> tuple[_Words, Ints]:
-        """Of more than eight bytes, byte by byte."""
+        """Decode varints of more than eight bytes, byte by byte; return raw values and the positions after them."""
         value, after, open_ = np.zeros(len(pos), np.uint64), pos.copy(), np.arange(len(pos))
         for shift in range(0, 70, 7):
             byte = self._data[after[open_]]
@@ -82,30 +83,36 @@ class AvroBytes:
         raise ValueError("a number takes more than 64 bits")
 
     def lengths(self, pos: Ints) -> tuple[Ints, Ints]:
-        """Of texts that follow, and where these start: texts that are there, and not all of them more than there is."""
+        """Decode a text's length at each position; return the lengths and the positions where the texts start.
+
+        Raises:
+            ValueError: A length is negative or runs past the end, or all lengths together exceed the data.
+        """
         lengths, pos = self.varints(pos)
         if (lengths < 0).any() or (lengths > self.size - pos).any() or lengths.sum() > self.size:
             raise ValueError("a text is longer than what is there")
         return lengths, pos
 
     def texts(self, pos: Ints, lengths: Ints) -> pa.Array:
-        """The bytes of these lengths, a ``binary`` array of its own memory.
+        """Return the bytes of each length at each position, as a ``binary`` array with memory of its own.
 
-        The bytes lie between others, as values of an array of which every second one is meant.
+        The data is viewed as an array of texts and gaps in turn; the texts are every second value.
         """
-        ends = np.empty(2 * len(pos), np.int32)
-        ends[0::2], ends[1::2] = pos, pos + lengths
-        all_ = pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), self._buffer])
-        return all_.take(pa.array(np.arange(0, len(ends), 2)))
+        offsets = np.empty(2 * len(pos), np.int32)
+        offsets[0::2], offsets[1::2] = pos, pos + lengths
+        texts_and_gaps = pa.Array.from_buffers(
+            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), self._buffer]
+        )
+        return texts_and_gaps.take(pa.array(np.arange(0, len(offsets), 2)))
 
     def floats(self, pos: Ints, size: int) -> npt.NDArray[Any]:
-        """Numbers of 8 or 4 bytes."""
+        """Decode floating-point numbers of ``size`` 8 or 4 bytes."""
         self._check(pos, size)
         word = self._word_at(pos)
         return word.view(np.float64) if size == _WORD else word.astype(np.uint32).view(np.float32)
 
     def matrix(self, pos: Ints, size: int) -> npt.NDArray[np.uint8]:
-        """A row of ``size`` bytes for each position."""
+        """Return a row of ``size`` bytes for each position."""
         self._check(pos, size)
         if size * len(pos) > self.size:
             raise ValueError("a value runs past the end")
@@ -113,7 +120,7 @@ class AvroBytes:
         return rows
 
     def right_aligned(self, pos: Ints, lengths: Ints, size: int) -> npt.NDArray[np.uint8]:
-        """Big-endian numbers of one to ``size`` bytes, each made ``size`` bytes long."""
+        """Extend big-endian numbers of 1 to ``size`` bytes to ``size`` bytes each, with their sign."""
         if (lengths < 1).any() or (lengths > size).any():
             raise ValueError("a decimal has no digits, or more than its type")
         at = (pos + lengths)[:, None] + np.arange(-size, 0)
@@ -127,7 +134,7 @@ class AvroBytes:
             raise ValueError("a value runs past the end")
 
     def _word_at(self, pos: Ints) -> _Words:
-        """Eight bytes as a number, the first the lowest; zeros past the end."""
+        """Return the eight bytes at each position as a little-endian number, with zeros past the end."""
         at = pos if pos.max() <= self._last else np.minimum(pos, self._last)
         words: _Words = self._words[at]
         return words if at is pos else words >> (8 * (pos - at)).astype(np.uint64)

@@ -1,9 +1,9 @@
-"""Avro records to Arrow columns: one step for each field, for all records side by side.
+"""Decoding of Avro records into Arrow columns, field by field for all records at once.
 
-Where each record starts must be known; then the positions of all records move on together, field by field. Of texts no
-byte is touched but by Arrow's own copy.
+The start of each record must be known. The positions of all records then advance together, one field at a time. Only
+Arrow copies the bytes of texts.
 
-Memory: the columns that are asked for, and of the column at work about ten integers a record.
+Memory: the requested columns, and about ten integers per record for the column in progress.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lakeformat.codec.avro_types import AvroType
 
 __all__ = ["decode_columns"]
 
-#: Values at positions, and the positions after them. None: nobody wants the values.
+#: The decoded values, None if they are not wanted, and the positions after them.
 Step: TypeAlias = "tuple[pa.Array | None, Ints]"
 
-#: Rounds over the items of lists, beyond which each must on average meet so many items to be worth its cost.
+#: After `_MANY_ROUNDS` rounds over the items of lists, a round must decode `_FEW_ITEMS` items on average to pay off.
 _MANY_ROUNDS: Final = 1000
 _FEW_ITEMS: Final = 32
 
@@ -32,29 +32,31 @@ _FEW_ITEMS: Final = 32
 def decode_columns(
     data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, record: AvroType, wanted: Collection[str] | None = None
 ) -> pa.Table:
-    """The columns of records that lie between ``starts`` and ``ends``, exactly.
+    """Decode columns of the records whose bytes lie exactly between ``starts`` and ``ends``.
 
     Args:
-        data: bytes that hold the records.
-        record: the schema they were written with.
-        wanted: names of the columns to make, those not in the schema passed over; None for all.
+        data: Bytes that hold the records.
+        record: The schema that the records were written with.
+        wanted: Names of the columns to decode; names that are not in the schema are ignored. None for all columns.
 
     Raises:
-        ValueError: the bytes are not such records.
+        ValueError: The bytes are not records of this schema.
     """
     try:
         return _Lockstep(AvroBytes(data)).table(starts, ends, record, wanted)
     except _LongLists:
         return columns_of_rows(data, starts, ends, record, wanted)
     except (IndexError, pa.ArrowInvalid) as error:
-        raise ValueError(f"a value runs past the end, or is none of its type: {error}") from None
+        raise ValueError(f"a value runs past the end, or does not fit its type: {error}") from None
 
 
-class _LongLists(Exception):  # noqa: N818 (it tells of no error)
-    """A few records hold lists of very many items: side by side they are slower than one by one."""
+class _LongLists(Exception):  # noqa: N818 (a signal, not an error)
+    """A signal that a few records hold very long lists, which decode faster record by record."""
 
 
 class _Lockstep:
+    """A decoder that moves the positions of all records forward together."""
+
     def __init__(self, data: AvroBytes) -> None:
         self._data = data
         self._rounds = self._items = 0
@@ -79,20 +81,20 @@ class _Lockstep:
         if one.branch is None:
             return self._values(one, pos, want)
         branch, pos = self._data.bytes_at(pos), pos + 1
-        here = branch == 2 * one.branch
-        if here.all():
+        present = branch == 2 * one.branch
+        if present.all():
             return self._values(one, pos, want)
         if (branch & 1).any() or (branch >= 2 * one.branches).any():
             raise ValueError("a value is of a branch that its union does not have")
-        if not here.any():
+        if not present.any():
             return (pa.nulls(len(pos), one.arrow) if want else None), pos
-        values, pos[here] = self._values(one, pos[here], want)
+        values, pos[present] = self._values(one, pos[present], want)
         if values is None:
             return None, pos
-        return values.take(pa.array(np.cumsum(here) - 1, mask=~here)), pos
+        return values.take(pa.array(np.cumsum(present) - 1, mask=~present)), pos
 
     def _values(self, one: AvroType, pos: Ints, want: bool) -> Step:
-        """Values that are there: no null is among them."""
+        """Decode values none of which is null."""
         match one.kind:
             case "int" | "long":
                 values, pos = self._data.varints(pos)
@@ -112,14 +114,14 @@ class _Lockstep:
             case "enum":
                 places, pos = self._data.varints(pos)
                 if (places < 0).any() or (places >= len(one.symbols)).any():
-                    raise ValueError("a value is none of its enum's symbols")
+                    raise ValueError("a value is not a symbol of its enum")
                 return (pa.array(one.symbols, one.arrow).take(pa.array(places)) if want else None), pos
         return self._collection(one, pos, want)
 
     def _text(self, one: AvroType, pos: Ints, lengths: Ints) -> pa.Array:
         if pa.types.is_decimal(one.arrow):
             return _decimals(self._data.right_aligned(pos, lengths, 16), one.arrow)
-        return self._data.texts(pos, lengths).cast(one.arrow)  # Casting to text looks whether it is UTF-8.
+        return self._data.texts(pos, lengths).cast(one.arrow)  # The cast to text checks the UTF-8.
 
     def _fixed(self, one: AvroType, pos: Ints) -> pa.Array:
         raw = self._data.matrix(pos, one.size)
@@ -144,16 +146,19 @@ class _Lockstep:
         return pa.StructArray.from_arrays(arrays, fields=list(one.arrow)), pos
 
     def _collection(self, one: AvroType, pos: Ints, want: bool) -> Step:
-        """Blocks of items, up to one of no items: a round for each item's index, for all rows that have it."""
+        """Decode arrays or maps. Round n decodes the n-th item of a block for all rows whose block has one.
+
+        A value is a sequence of blocks and ends with an empty block.
+        """
         pos = pos.copy()
         rounds = _Rounds(len(pos))
-        live = np.arange(len(pos))
-        while live.size:
-            left, pos[live] = self._counts(pos[live])
-            live, left = live[left > 0], left[left > 0]
+        open_rows = np.arange(len(pos))
+        while open_rows.size:
+            left, pos[open_rows] = self._counts(pos[open_rows])
+            open_rows, left = open_rows[left > 0], left[left > 0]
             if left.sum() > self._data.size:
                 raise ValueError("a list has more items than bytes")
-            todo = live
+            todo = open_rows
             while todo.size:
                 self._count_round(len(todo))
                 key, at = self._map_key(pos[todo], want) if one.kind == "map" else (None, pos[todo])
@@ -173,7 +178,7 @@ class _Lockstep:
         return (self._data.texts(pos, lengths).cast(pa.string()) if want else None), pos + lengths
 
     def _counts(self, pos: Ints) -> tuple[Ints, Ints]:
-        """How many items come next. A negative number is followed by how many bytes they take."""
+        """Read the number of items in the next blocks. After a negative number comes the block's size in bytes."""
         counts, pos = self._data.varints(pos)
         sized = counts < 0
         if sized.any():
@@ -183,7 +188,7 @@ class _Lockstep:
 
 
 class _Rounds:
-    """The items of lists or maps as they come, the first of all rows before the second of any."""
+    """The items of lists or maps in order of decoding: the first items of all rows, then the second items."""
 
     def __init__(self, rows: int) -> None:
         self._counts = np.zeros(rows, np.int64)
@@ -232,7 +237,7 @@ def _booleans(values: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def _decimals(big_endian: npt.NDArray[np.uint8], kind: pa.DataType) -> pa.Array:
-    """Of sixteen bytes each."""
+    """Make decimals from big-endian numbers of 16 bytes each."""
     little = np.ascontiguousarray(big_endian[:, ::-1])
     array = pa.Array.from_buffers(kind, len(little), [None, pa.py_buffer(little)])
     array.validate(full=True)

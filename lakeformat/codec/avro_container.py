@@ -1,8 +1,8 @@
-"""Avro object containers of one record: the frame of most timeline files that are not JSON.
+"""Avro object containers with one record, the format of most timeline files that are not JSON.
 
-A reader must survive any bytes. fastavro decodes the record, but the frame is unpacked here, so that nothing
-inflates without bound, and the writer schema is copied first: only what decoding needs, and nothing that
-would unfold to more than its bytes (records inside themselves, arrays of nothing, chains of references).
+A reader must survive any bytes. fastavro decodes the record, but this module unpacks the frame, so that nothing
+inflates without bound. It also copies the writer schema first. The copy has only what decoding needs, and no type
+that can decode to much more than its bytes (a record inside itself, an array of empty items, a chain of references).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakeformat.errors import CorruptTableError
 
 __all__ = ["DAMAGE", "MAX_BYTES", "RecordReader", "decode_record", "encode_record", "is_container"]
 
-#: No file, and nothing a file unpacks to, may be larger.
+#: Greatest size of a file, packed or unpacked.
 MAX_BYTES: Final = 64 << 20
 
 _MAGIC: Final = b"Obj\x01"
@@ -41,7 +41,7 @@ _HEADER: Final = fastavro.parse_schema(
 )
 _MAX_NESTING: Final = 64
 _MAX_NODES: Final = 10_000
-#: Primitive type -> the fewest bytes a value takes.
+#: Primitive type -> least number of bytes of a value.
 _PRIMITIVES: Final[Mapping[str, int]] = {
     "null": 0,
     "boolean": 1,
@@ -52,7 +52,7 @@ _PRIMITIVES: Final[Mapping[str, int]] = {
     "bytes": 1,
     "string": 1,
 }
-#: What decoding damaged bytes, or bytes of another schema, is known to raise; none of it is our mistake.
+#: The exceptions that decoding damaged bytes, or bytes of another schema, is known to raise.
 DAMAGE: Final = (
     ArithmeticError,
     AttributeError,
@@ -69,7 +69,7 @@ DAMAGE: Final = (
 
 
 def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
-    """A container of one uncompressed record; equal arguments give equal bytes."""
+    """Encode a container with one uncompressed record. Equal arguments give equal bytes."""
     text = json.dumps(schema, separators=(",", ":")).encode()
     body, file = io.BytesIO(), io.BytesIO()
     fastavro.schemaless_writer(body, schema, record)
@@ -83,20 +83,20 @@ def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes
 
 
 def is_container(data: bytes) -> bool:
-    """Whether bytes begin as an object container does."""
+    """Tell whether bytes begin as an object container does."""
     return data.startswith(_MAGIC)
 
 
 def decode_record(data: bytes, *schemas: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The record of a container as a schema names its fields, whatever else the writer knew.
+    """Decode the record of a container with the fields of a reader schema; skip the writer's other fields.
 
     Args:
         data: The file's bytes.
-        schemas: The reader's: the one whose record has the name of the writer's is taken.
+        schemas: Reader schemas. The one whose record has the same name as the writer's record is used.
         name: The file's path, for messages.
 
     Raises:
-        CorruptTableError: ``data`` is no container of exactly one such record, is compressed by a codec other
+        CorruptTableError: ``data`` is not a container of exactly one such record, is compressed by a codec other
             than deflate or snappy, or is or unpacks to more than `MAX_BYTES`.
     """
     try:
@@ -122,26 +122,26 @@ def _decode(data: bytes, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     packed: Any = fastavro.schemaless_reader(file, "bytes", None)
     if count != 1 or file.read() != header["sync"]:
         raise ValueError("it does not hold exactly one record and its end mark")
-    return RecordReader(written, schema).read(_unpacked(packed, header["meta"].get("avro.codec", b"null").decode()))
+    return RecordReader(written, schema).read(_unpack(packed, header["meta"].get("avro.codec", b"null").decode()))
 
 
 class RecordReader:
-    """Decodes records that were written with one schema.
+    """A decoder of records that were written with one schema.
 
     Args:
-        written: the writer's schema, which may be anybody's.
-        schema: the reader's.
+        written: The writer's schema, which is not trusted.
+        schema: The reader's schema.
 
     Raises:
-        ValueError: ``written`` is no schema, or unfolds to too much.
+        ValueError: ``written`` is not a schema, or is too deep or too large.
     """
 
     def __init__(self, written: Any, schema: Mapping[str, Any]) -> None:
-        self._written = fastavro.parse_schema(_WriterSchema().copied(written))
+        self._written = fastavro.parse_schema(_WriterSchema().copy(written))
         self._schema = fastavro.parse_schema(dict(schema))
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """The record that the bytes are. Raises one of `DAMAGE` if they are none."""
+        """Decode one record. Raise one of `DAMAGE` if the bytes are not exactly one record."""
         block = io.BytesIO(data)
         record: Any = fastavro.schemaless_reader(block, self._written, self._schema)
         if block.read(1):
@@ -149,7 +149,7 @@ class RecordReader:
         return dict(record)
 
 
-def _unpacked(packed: bytes, codec: str) -> bytes:
+def _unpack(packed: bytes, codec: str) -> bytes:
     match codec:
         case "null":
             return packed
@@ -159,7 +159,7 @@ def _unpacked(packed: bytes, codec: str) -> bytes:
             if not inflater.eof:
                 raise ValueError(f"its block is cut off, or unpacks to over {MAX_BYTES} bytes")
             return plain
-        case "snappy":  # A CRC-32 of the plain bytes follows the compressed ones.
+        case "snappy":  # A CRC-32 of the plain bytes follows the compressed bytes.
             size = _snappy_size(packed)
             if size > MAX_BYTES:
                 raise ValueError(f"its block unpacks to {size} bytes, over the limit of {MAX_BYTES}")
@@ -171,7 +171,7 @@ def _unpacked(packed: bytes, codec: str) -> bytes:
 
 
 def _snappy_size(packed: bytes) -> int:
-    """The plain size that a snappy block starts with: seven bits a byte, lowest first."""
+    """Read the unpacked size from the start of a snappy block: seven bits per byte, lowest first."""
     size = 0
     for index, byte in enumerate(packed[:5]):
         size |= (byte & 0x7F) << (7 * index)
@@ -181,28 +181,31 @@ def _snappy_size(packed: bytes) -> int:
 
 
 class _WriterSchema:
-    """One copy of a writer's schema; remembers what each named type costs to unfold."""
+    """A copier of a writer's schema, which counts the types so that references cannot multiply them without bound.
+
+    For each named type it remembers the number of types inside and the least number of bytes of a value.
+    """
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[int, int]] = {}
         self._nodes = 0
 
-    def copied(self, avro: Any) -> Any:
-        """``avro`` without logical types, defaults, aliases and docs.
+    def copy(self, avro: Any) -> Any:
+        """Copy a schema without logical types, defaults, aliases and docs.
 
         Raises:
-            ValueError: It is no schema, or unfolds to too much.
+            ValueError: ``avro`` is not a schema, or is too deep or too large.
         """
         return self._copy(avro, "", 0)[0]
 
     def _copy(self, avro: Any, namespace: str, depth: int) -> tuple[Any, int]:
-        """The copy, and the fewest bytes a value of it takes."""
+        """Return the copy, and the least number of bytes of a value."""
         self._count(1, depth)
         match avro:
             case str() if avro in _PRIMITIVES:
                 return avro, _PRIMITIVES[avro]
             case str():
-                full = _qualified(avro, namespace)
+                full = _qualify(avro, namespace)
                 if full not in self._named:
                     raise ValueError(f"its schema uses {full!r} unknown, or within itself")
                 nodes, fewest = self._named[full]
@@ -211,7 +214,7 @@ class _WriterSchema:
             case list():
                 return [self._copy(branch, namespace, depth + 1)[0] for branch in avro], 1
             case {"type": "record", "name": str(name), "fields": list(fields)}:
-                return self._record(_qualified(name, avro.get("namespace", namespace)), fields, depth)
+                return self._record(_qualify(name, avro.get("namespace", namespace)), fields, depth)
             case {"type": "array", "items": items}:
                 copy, fewest = self._copy(items, namespace, depth + 1)
                 if not fewest:
@@ -220,10 +223,10 @@ class _WriterSchema:
             case {"type": "map", "values": values}:
                 return {"type": "map", "values": self._copy(values, namespace, depth + 1)[0]}, 1
             case {"type": "enum", "name": str(name), "symbols": list(symbols)}:
-                full = self._remember(_qualified(name, avro.get("namespace", namespace)), 1, 1)
+                full = self._remember(_qualify(name, avro.get("namespace", namespace)), 1, 1)
                 return {"type": "enum", "name": full, "symbols": symbols}, 1
             case {"type": "fixed", "name": str(name), "size": int(size)} if size >= 0:
-                full = self._remember(_qualified(name, avro.get("namespace", namespace)), 1, size)
+                full = self._remember(_qualify(name, avro.get("namespace", namespace)), 1, size)
                 return {"type": "fixed", "name": full, "size": size}, size
             case {"type": str(primitive)} if primitive in _PRIMITIVES:
                 return primitive, _PRIMITIVES[primitive]
@@ -248,5 +251,5 @@ class _WriterSchema:
             raise ValueError(f"its schema goes over {_MAX_NESTING} levels or {_MAX_NODES} types")
 
 
-def _qualified(name: str, namespace: str | None) -> str:
+def _qualify(name: str, namespace: str | None) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"

@@ -1,4 +1,4 @@
-"""Parts of Avro schemas as Hudi's timeline files have them."""
+"""Parts of Avro schemas in the form that Hudi's timeline files have."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ VERSION: Final = {"name": "version", "type": ["int", "null"], "default": 1}
 
 
 def record_of(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A record inside another."""
+    """Return the schema of a record inside another record."""
     return {"type": "record", "name": name, "fields": list(fields)}
 
 
 def file_of(name: str, *fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The record a file holds."""
+    """Return the schema of the record that a file holds."""
     return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": list(fields)}
 
 
 def required(name: str, avro: Any) -> dict[str, Any]:
-    """A field that is always there."""
+    """Return a field without a default."""
     return {"name": name, "type": avro}
 
 
 def optional(name: str, avro: Any) -> dict[str, Any]:
-    """A field that may be null, and is by default."""
+    """Return a field that may be null and is null by default."""
     return {"name": name, "type": ["null", avro], "default": None}
 
 
 def list_of(name: str, items: Any) -> dict[str, Any]:
-    """A field that is a list, empty by default."""
+    """Return a field that is a list, empty by default."""
     return {"name": name, "type": {"type": "array", "items": items, "default": []}, "default": []}
 
 
 def map_of(values: Any) -> dict[str, Any]:
-    """A map from text."""
+    """Return the schema of a map with text keys."""
     return {"type": "map", "values": values, "avro.java.string": "String"}
 
 
 def array_of(items: Any) -> dict[str, Any]:
-    """A list."""
+    """Return the schema of a list."""
     return {"type": "array", "items": items}

@@ -1,7 +1,7 @@
 """Timeline files that are Avro object containers: rollback, savepoint, restore.
 
-Written with the writer schemas of Hudi 0.15, one record a file and no compression, as Hudi does. Read by
-field name: unknown fields are skipped, missing ones take their default.
+Like Hudi, lakeformat writes one uncompressed record per file, with the schemas of Hudi 0.15. It reads by field name:
+unknown fields are skipped, and missing fields get their default.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ ROLLBACK_METADATA: Final = file_of(
     VERSION,
     list_of("instantsRollback", _INSTANT),
 )
-#: Of the files that lakeformat only reads: the fields it needs.
+#: Reader schemas with the fields that lakeformat needs.
 _SAVEPOINT_PARTITION: Final = record_of(
     "HoodieSavepointPartitionMetadata",
     required("partitionPath", TEXT),
@@ -109,20 +109,20 @@ _RESTORE_FIELDS: Final = file_of(
 
 @dataclass(frozen=True, slots=True)
 class RollbackRequest:
-    """What to undo in one file group, or (``file_id`` none or empty) in one partition."""
+    """The files to undo in one file group, or in one partition if ``file_id`` is None or empty."""
 
     partition_path: str
     file_id: str | None = None
     latest_base_instant: str | None = None
     #: Paths as the planner wrote them: Hudi's are absolute.
     files_to_delete: tuple[str, ...] = ()
-    #: Path of each log file to cancel by a rollback block -> its size in bytes.
+    #: Path of each log file that gets a rollback block -> its size in bytes.
     log_blocks_to_delete: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """``<instant>.rollback.requested``: the instant to undo and what that takes."""
+    """The contents of ``<instant>.rollback.requested``: the instant to undo, and the requests that undo it."""
 
     instant_time: str
     action: str
@@ -131,7 +131,7 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPartition:
-    """What a rollback did in one partition; log files, path -> bytes, only in merge-on-read tables."""
+    """The result of a rollback in one partition. Log files are path -> bytes, and only in merge-on-read tables."""
 
     partition_path: str
     deleted_files: tuple[str, ...] = ()
@@ -142,23 +142,23 @@ class RollbackPartition:
 
 @dataclass(frozen=True, slots=True)
 class RollbackMetadata:
-    """``<instant>.rollback``: a finished rollback."""
+    """The contents of ``<instant>.rollback``: a completed rollback."""
 
     start_time: str
     time_taken_ms: int
-    #: The instants undone, each as (instant time, action).
+    #: The undone instants as (instant time, action).
     instants: tuple[tuple[str, str], ...]
     partitions: tuple[RollbackPartition, ...] = ()
 
     @property
     def files_deleted(self) -> int:
-        """How many files are gone."""
+        """Return the number of deleted files."""
         return sum(len(partition.deleted_files) for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointMetadata:
-    """``<instant>.savepoint``: the files that no service may delete."""
+    """The contents of ``<instant>.savepoint``: the files that no service may delete."""
 
     saved_by: str
     #: Milliseconds since the epoch.
@@ -170,14 +170,14 @@ class SavepointMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RestoreMetadata:
-    """``<instant>.restore``: the instants that a restore has undone."""
+    """The contents of ``<instant>.restore``: the instants that a restore has undone."""
 
     start_time: str
     instants: tuple[str, ...]
 
 
 def encode_rollback_plan(plan: RollbackPlan) -> bytes:
-    """The bytes of ``<instant>.rollback.requested``."""
+    """Encode ``<instant>.rollback.requested``."""
     requests = [
         {
             "partitionPath": request.partition_path,
@@ -194,10 +194,10 @@ def encode_rollback_plan(plan: RollbackPlan) -> bytes:
 
 
 def decode_rollback_plan(data: bytes, *, name: str) -> RollbackPlan:
-    """Inverse of `encode_rollback_plan`.
+    """Decode ``<instant>.rollback.requested``.
 
     Raises:
-        CorruptTableError: ``data`` is not such a file; so for every ``decode`` here.
+        CorruptTableError: ``data`` is not such a file. The other ``decode`` functions of this module raise it too.
     """
     record = decode_record(data, ROLLBACK_PLAN, name=name)
     instant = record["instantToRollback"]
@@ -217,12 +217,12 @@ def decode_rollback_plan(data: bytes, *, name: str) -> RollbackPlan:
 
 
 def encode_rollback(metadata: RollbackMetadata) -> bytes:
-    """The bytes of ``<instant>.rollback``."""
+    """Encode ``<instant>.rollback``."""
     return encode_record(ROLLBACK_METADATA, rollback_record(metadata))
 
 
 def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
-    """The record that the file holds, and a restore's file for each instant."""
+    """Return the Avro record of a rollback, which a restore's file holds too, for each instant."""
     partitions = {
         partition.partition_path: {
             "partitionPath": partition.partition_path,
@@ -245,7 +245,7 @@ def rollback_record(metadata: RollbackMetadata) -> dict[str, Any]:
 
 
 def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:
-    """Inverse of `encode_rollback`; instants whose action an old writer did not note have the action ""."""
+    """Decode ``<instant>.rollback``. If an old writer did not store the action of an instant, the action is ""."""
     record = decode_record(data, ROLLBACK_METADATA, name=name)
     actions = {instant["commitTime"]: instant["action"] for instant in record["instantsRollback"]}
     partitions = tuple(
@@ -267,13 +267,13 @@ def decode_rollback(data: bytes, *, name: str) -> RollbackMetadata:
 
 
 def decode_savepoint(data: bytes, *, name: str) -> SavepointMetadata:
-    """Who saved which files, when and why."""
+    """Decode ``<instant>.savepoint``."""
     record = decode_record(data, _SAVEPOINT_FIELDS, name=name)
     files = {path: tuple(partition["savepointDataFile"]) for path, partition in record["partitionMetadata"].items()}
     return SavepointMetadata(record["savepointedBy"], record["savepointedAt"], record["comments"], files)
 
 
 def decode_restore(data: bytes, *, name: str) -> RestoreMetadata:
-    """When a restore started, and which instants it undid."""
+    """Decode the start time of ``<instant>.restore`` and the instants that the restore undid."""
     record = decode_record(data, _RESTORE_FIELDS, name=name)
     return RestoreMetadata(record["startRestoreTime"], tuple(record["instantsToRollback"]))

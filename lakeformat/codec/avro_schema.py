@@ -1,13 +1,13 @@
-"""Arrow schemas to and from the Avro schema text of a Hudi table.
+"""Conversion between Arrow schemas and the Avro schema text of a Hudi table.
 
-The text stands in commit metadata (``extraMetadata.schema``), in ``hoodie.table.create.schema`` and in the
-Parquet footer (``parquet.avro.schema``), laid out as Hudi's Spark ``SchemaConverters`` does: a struct is a
-record named after its field, a decimal a ``fixed``, each in a namespace made of the names that lead to it.
+The text is stored in commit metadata (``extraMetadata.schema``), in ``hoodie.table.create.schema`` and in Parquet
+footers (``parquet.avro.schema``). It has the form that Hudi's Spark ``SchemaConverters`` makes: a struct is a record
+named after its field, a decimal is a ``fixed``, and the namespace of each is made of the names that lead to it.
 
 ========================= ====================================================
 Arrow                     Avro
 ========================= ====================================================
-int8, int16, int32        int (wider integers, floats, boolean, string, bytes: as named)
+int8, int16, int32        int (int64, floats, boolean, string and bytes: the type of that name)
 date32                    int, logical type date
 timestamp[us or ms, zone] long, logical type timestamp-micros or -millis
 timestamp[us or ms]       long, logical type local-timestamp-micros or -millis
@@ -65,28 +65,28 @@ _TO_LOGICAL: Final = {arrow: avro for avro, arrow in _LOGICAL.items() if avro[1]
 
 
 def to_avro(schema: pa.Schema, *, table_name: str) -> str:
-    """The Avro text of ``schema`` as Hudi writes it: record ``<table>_record``, namespace ``hoodie.<table>``.
+    """Return the Avro text of ``schema`` as Hudi writes it: record ``<table>_record``, namespace ``hoodie.<table>``.
 
-    Nullable fields become ``["null", T]`` with default null; meta columns carry ``"doc":""`` as in Hudi's own
-    footers. A table name that Avro refuses is masked as Hudi masks it (``my-table`` -> ``my__table``).
+    Nullable fields become ``["null", T]`` with default null. Meta columns have ``"doc":""``, as in Hudi's own
+    footers. A table name that Avro does not allow is masked as Hudi masks it (``my-table`` -> ``my__table``).
 
     Raises:
-        SchemaMismatchError: A column's name or type has no place in an Avro schema; the message names it.
+        SchemaMismatchError: An Avro schema cannot hold a column's name or type; the message names the column.
     """
-    table = _sanitised(table_name)
+    table = _sanitise(table_name)
     record = _record(list(schema), f"{table}_record", f"hoodie.{table}", ROOT)
     return json.dumps(record, separators=(",", ":"))
 
 
 def from_avro(text: str, *, name: str) -> pa.Schema:
-    """The Arrow schema of an Avro record's text; meta columns, if any, stay (see `without_meta`).
+    """Return the Arrow schema of an Avro record's text, with its meta columns if it has any (see `without_meta`).
 
-    Each field, list element and map value is nullable exactly if its type is a union with null. List elements
-    are named ``element``, as Parquet names them; enums and uuids become strings.
+    A field, list element or map value is nullable exactly if its type is a union with null. List elements
+    are named ``element``, as Parquet names them. Enums and uuids become strings.
 
     Args:
         text: Avro schema, JSON.
-        name: Where the text was found (a file's path), for messages.
+        name: Path of the file that holds the text, for messages.
 
     Raises:
         CorruptTableError: ``text`` is not JSON, or not an Avro record.
@@ -97,7 +97,7 @@ def from_avro(text: str, *, name: str) -> pa.Schema:
         if not isinstance(tree, dict) or tree.get("type") != "record":
             raise CorruptTableError(f"the Avro schema in {name} is not a record; restore the file")
         root = _Parser(name).type_of(tree, ROOT)
-    except RecursionError:  # JSON nested by the thousand, or a caller that left us no stack.
+    except RecursionError:  # JSON nested a thousand levels deep, or a caller that left no stack.
         raise UnsupportedTableError(f"the schema in {name} is nested too deeply; flatten the table") from None
     except ValueError as error:
         raise CorruptTableError(f"the Avro schema in {name} is not JSON: {error}; restore the file") from None
@@ -105,17 +105,17 @@ def from_avro(text: str, *, name: str) -> pa.Schema:
 
 
 def without_meta(schema: pa.Schema) -> pa.Schema:
-    """``schema`` without Hudi's five meta columns, wherever they stand."""
+    """Return ``schema`` without Hudi's five meta columns."""
     return pa.schema([field for field in schema if field.name not in META_COLUMNS])
 
 
 def with_meta(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with Hudi's five meta columns, nullable strings, in front of all others."""
+    """Return ``schema`` with Hudi's five meta columns, nullable strings, before all other columns."""
     meta = [pa.field(column, pa.string()) for column in META_COLUMNS]
     return pa.schema([*meta, *without_meta(schema)])
 
 
-def _sanitised(table_name: str) -> str:
+def _sanitise(table_name: str) -> str:
     if not table_name:
         raise SchemaMismatchError("a table without a name has no Avro schema; set hoodie.table.name")
     first = table_name[0] if _NAME.fullmatch(table_name[0]) else _MASK
@@ -153,14 +153,14 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
     if primitive := _TO_PRIMITIVE.get(data_type):
         return primitive
     if pa.types.is_timestamp(data_type) and data_type.tz is not None:
-        data_type = pa.timestamp(data_type.unit, "UTC")  # Avro instants have no zone of their own.
+        data_type = pa.timestamp(data_type.unit, "UTC")  # An Avro timestamp has no zone.
     if logical := _TO_LOGICAL.get(data_type):
         return {"type": logical[0], "logicalType": logical[1]}
     fixed = {"type": "fixed", "name": "fixed", "namespace": f"{place.namespace}.{place.path[-1]}"}
     if pa.types.is_fixed_size_binary(data_type):
         return {**fixed, "size": data_type.byte_width}
     if pa.types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
-        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # One bit more for the sign.
+        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # One more bit, for the sign.
         decimal = {"logicalType": "decimal", "precision": data_type.precision, "scale": data_type.scale}
         return {**fixed, "size": size, **decimal}
     if pa.types.is_struct(data_type):
@@ -173,7 +173,7 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
 
 
 class _Parser:
-    """One reading of one schema text; remembers its named types and what each unfolds to."""
+    """A parser of one schema text. It remembers named types, and how many types each of them contains."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -181,7 +181,7 @@ class _Parser:
         self._nodes = 0
 
     def type_of(self, avro: Any, place: Place) -> pa.DataType:
-        """The Arrow type of any Avro type but a union."""
+        """Return the Arrow type of an Avro type that is not a union."""
         self._count(1, place)
         match avro:
             case str() if avro in _PRIMITIVES:
@@ -228,7 +228,7 @@ class _Parser:
         return self._remember(avro, place, pa.struct(fields), cost=self._nodes - before)
 
     def _field(self, name: str, avro: Any, place: Place) -> pa.Field:
-        """A union with null, in either order, is a nullable field; no other union has an Arrow type."""
+        """Return an Arrow field. A union with null, in either order, is a nullable field; other unions are refused."""
         if not isinstance(avro, list):
             return pa.field(name, self.type_of(avro, place), nullable=False)
         others = [branch for branch in avro if branch not in ("null", {"type": "null"})]
@@ -243,8 +243,8 @@ class _Parser:
         raise self._unsupported(avro, place)
 
     def _reference(self, name: str, place: Place) -> pa.DataType:
-        known = self._named.get(_qualified(name, place.namespace)) or self._named.get(name)
-        if known is None:  # Unknown, or not finished: a record inside itself.
+        known = self._named.get(_qualify(name, place.namespace)) or self._named.get(name)
+        if known is None:  # Unknown, or a record that contains itself.
             raise self._unsupported(name, place)
         self._count(known[1], place)
         return known[0]
@@ -256,11 +256,11 @@ class _Parser:
     def _full_name(self, avro: Any, place: Place) -> str:
         match avro.get("name"), avro.get("namespace", place.namespace):
             case str(name), str(namespace) if name:
-                return _qualified(name, namespace)
+                return _qualify(name, namespace)
         raise self._corrupt(place, f"has a named type without a name: {_brief(avro)}")
 
     def _count(self, nodes: int, place: Place) -> None:
-        """Bound what a few references to references may unfold to."""
+        """Count types and raise an error at the limit, because references to references multiply them."""
         self._nodes += nodes
         if place.depth > MAX_NESTING or self._nodes > _MAX_NODES:
             limits = f"{MAX_NESTING} levels or {_MAX_NODES} types"
@@ -279,7 +279,7 @@ class _Parser:
         return CorruptTableError(f"{where} in {self._source} {what}; restore the file")
 
 
-def _qualified(name: str, namespace: str) -> str:
+def _qualify(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 

@@ -1,4 +1,4 @@
-"""Avro schemas as trees that tell, of every type, how its bytes are walked and which Arrow type its values have."""
+"""Avro schemas as trees of types; each type knows the form of its bytes and the Arrow type of its values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakeformat.errors import CorruptTableError
 
 __all__ = ["AvroType", "record_type"]
 
-#: Primitive type -> the fewest bytes a value takes.
+#: Primitive type -> least number of bytes of a value.
 _FEWEST: Final[Mapping[str, int]] = {
     "boolean": 1,
     "int": 1,
@@ -31,14 +31,14 @@ class AvroType:
     """One type of a schema.
 
     Attributes:
-        kind: Avro's name of it, without logical type: ``int``, ``record``, ``array`` ...
-        arrow: the type of its values as columns; it knows the logical type.
-        branch: in a union, the place of this type; all other branches are null. None if it stands alone.
-        branches: how many branches the union has.
-        children: fields of a record, items of an array, values of a map.
-        size: bytes of a fixed.
-        symbols: of an enum.
-        fewest: bytes that a value takes at least.
+        kind: Avro's name without the logical type: ``int``, ``record``, ``array`` ...
+        arrow: Arrow type of the values, which includes the logical type.
+        branch: Position of this type in its union, whose other branches are null; None if the type is not in a union.
+        branches: Number of branches of the union.
+        children: Fields of a record, items of an array, values of a map.
+        size: Number of bytes of a fixed.
+        symbols: Symbols of an enum.
+        fewest: Least number of bytes of a value.
     """
 
     kind: str
@@ -52,40 +52,41 @@ class AvroType:
 
     @property
     def names(self) -> list[str]:
-        """Of a record's fields."""
+        """Return the names of a record's fields."""
         return [field.name for field in self.arrow]
 
 
 def record_type(text: str, *, name: str) -> AvroType:
-    """The tree of a record's schema; its ``arrow`` is the struct of what `from_avro` gives.
+    """Return the tree of a record's schema. Its ``arrow`` is a struct of the fields that `from_avro` returns.
 
     Args:
         text: Avro schema, JSON.
-        name: where the text was found, for messages.
+        name: Path of the file that holds the text, for messages.
 
     Raises:
-        CorruptTableError: ``text`` is no Avro record.
-        UnsupportedTableError: a field has a type that no column can hold; the message names field and type.
+        CorruptTableError: ``text`` is not an Avro record.
+        UnsupportedTableError: A field has a type that no column can hold; the message names field and type.
     """
     schema = from_avro(text, name=name)
     return _Tree(name).type_of(json.loads(text), pa.struct(list(schema)), "")
 
 
 class _Tree:
-    """One walk over a schema that `from_avro` has accepted; remembers named types."""
+    """A builder of the tree of one schema that `from_avro` has accepted. It remembers named types."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._named: dict[str, AvroType] = {}
 
     def type_of(self, avro: Any, arrow: pa.DataType, namespace: str) -> AvroType:
+        """Return the type of a part of the schema, whose values are of type ``arrow``."""
         match avro:
             case list():
                 return self._union(avro, arrow, namespace)
             case str() if avro in _FEWEST:
                 return AvroType(avro, arrow, fewest=_FEWEST[avro])
             case str():
-                return self._named.get(_qualified(avro, namespace)) or self._named[avro]
+                return self._named.get(_qualify(avro, namespace)) or self._named[avro]
             case {"type": "record"}:
                 return self._remember(avro, namespace, self._record(avro, arrow, _full_name(avro, namespace)))
             case {"type": "array", "items": items}:
@@ -122,14 +123,14 @@ class _Tree:
             )
         return AvroType(kind, arrow, children=(item,), fewest=1)
 
-    def _remember(self, avro: dict[str, Any], namespace: str, found: AvroType) -> AvroType:
-        self._named[_full_name(avro, namespace)] = found
-        return found
+    def _remember(self, avro: dict[str, Any], namespace: str, one: AvroType) -> AvroType:
+        self._named[_full_name(avro, namespace)] = one
+        return one
 
 
 def _full_name(avro: dict[str, Any], namespace: str) -> str:
-    return _qualified(avro["name"], avro.get("namespace", namespace))
+    return _qualify(avro["name"], avro.get("namespace", namespace))
 
 
-def _qualified(name: str, namespace: str) -> str:
+def _qualify(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"

@@ -1,7 +1,7 @@
-"""Columns as Avro binary, value by value: a column of the table becomes a column of bytes; no row is touched by itself.
+"""Encoding of Arrow columns as Avro binary: each column becomes a column of bytes, without a loop over rows.
 
-Types are those that `lakeformat.codec.avro_schema.to_avro` writes. Memory: the bytes, and while integers are made some
-eighty bytes a value.
+The Avro types are those that `lakeformat.codec.avro_schema.to_avro` writes. Memory: the bytes, and about eighty bytes
+per value while integers are encoded.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _INTEGERS: Final = frozenset({"int", "long"})
 
 
 class AvroEncoder:
-    """Encodes columns by an Avro type; remembers its named types, so that a later one may be a name."""
+    """An encoder of columns by Avro type. It remembers named types, because a later type may be only a name."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
     def encoded(self, column: pa.Array, avro: Any) -> pa.Array:
-        """Each value as bytes; null where the column is null and the type has no branch for it.
+        """Encode each value. A value is null if the column is null there and the type has no null branch.
 
         Args:
-            column: of the Arrow type that goes with the Avro type.
-            avro: JSON of the type; a union is one of null and another type.
+            column: Values of the Arrow type that belongs to the Avro type.
+            avro: JSON of the type. A union must consist of null and one other type.
         """
         if isinstance(avro, list):
             return self._union(column, avro)
@@ -55,7 +55,7 @@ class AvroEncoder:
         return sized(column) if kind in {"string", "bytes"} else self.encoded(column, self._named[kind])
 
     def record(self, columns: list[pa.Array], avro: Any) -> pa.Array:
-        """Records, from the columns of their fields."""
+        """Encode records, given the columns of their fields."""
         fields = zip(columns, avro["fields"], strict=True)
         return joined(b"", *(self.encoded(column, field["type"]) for column, field in fields))
 
@@ -66,25 +66,25 @@ class AvroEncoder:
 
 
 def joined(*parts: pa.Array | bytes) -> pa.Array:
-    """Values put behind one another, some of them the same everywhere; null where one is."""
+    """Concatenate the values of each row. A part of type ``bytes`` is the same in all rows; null if a part is null."""
     plain = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*plain, pa.scalar(b"", pa.binary()))
 
 
 def sized(texts: pa.Array) -> pa.Array:
-    """Each behind its length in bytes."""
+    """Put the length in bytes before each text."""
     return joined(integers(pc.binary_length(texts)), texts.cast(pa.binary()))
 
 
 def plain_bytes(column: pa.Array, form: str) -> pa.Array:
-    """Numbers and flags in their numpy form; null where the column is."""
+    """Encode numbers or booleans by a numpy dtype, such as ``<f8``; null if the column is null."""
     zero = False if column.type == pa.bool_() else 0.0
     values = column.fill_null(zero).to_numpy(zero_copy_only=False).astype(form)
-    return _where_known(_cells(values.view(np.uint8).reshape(len(values), values.itemsize)), column)
+    return _copy_nulls(_cells(values.view(np.uint8).reshape(len(values), values.itemsize)), column)
 
 
 def varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    """Avro's form of ints and longs."""
+    """Encode numbers as Avro ints or longs: zigzag, in groups of seven bits."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     groups = zigzag[:, None] >> np.arange(0, 70, 7, dtype=np.uint64)
     more = np.zeros(groups.shape, bool)
@@ -97,34 +97,34 @@ def varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def bytes_of(values: pa.Array) -> bytes:
-    """All of them, one behind the other."""
+    """Return all values as one byte string, without gaps."""
     ends = _ends(values)
     part: bytes = _data(values).slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
     return part
 
 
 def integers(column: pa.Array) -> pa.Array:
-    """Whole numbers, dates and timestamps in Avro's form; null where the column is."""
+    """Encode integers, dates and timestamps as Avro ints or longs; null if the column is null."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.view(pa.int64())
     elif pa.types.is_date32(kind):
         column = column.view(pa.int32())
-    return _where_known(varints(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), column)
+    return _copy_nulls(varints(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), column)
 
 
 def _fixed(column: pa.Array, size: int) -> pa.Array:
-    """Bytes of one length; a decimal's are the last of its unscaled value, most significant first."""
+    """Encode values of a fixed. A decimal becomes the last ``size`` bytes of its unscaled value, big-endian."""
     if not pa.types.is_decimal(column.type):
         return column.cast(pa.binary())
     width = column.type.byte_width
     raw = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
-    return _where_known(_cells(raw.reshape(-1, width)[:, size - 1 :: -1]), column)
+    return _copy_nulls(_cells(raw.reshape(-1, width)[:, size - 1 :: -1]), column)
 
 
 def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
-    """Lists or maps as one block of all their values: how many, the values, and a block of none."""
-    values = values.fill_null(b"")  # Those of lists that are null themselves.
+    """Encode lists or maps as one block with all values (their number, then the values) and an empty block."""
+    values = values.fill_null(b"")  # Null lists may lie over null values.
     starts = np.asarray(lists.offsets)
     ends = _ends(values)[starts]
     grouped = pa.Array.from_buffers(pa.binary(), len(lists), [None, pa.py_buffer(ends), _data(values)])
@@ -133,7 +133,7 @@ def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _cells(raw: npt.NDArray[np.uint8]) -> pa.Array:
-    """The rows of a matrix of bytes."""
+    """Make binary values of the rows of a matrix of bytes."""
     rows, width = raw.shape
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     data = pa.py_buffer(np.ascontiguousarray(raw))
@@ -148,5 +148,5 @@ def _data(values: pa.Array) -> pa.Buffer:
     return values.buffers()[2] or pa.py_buffer(b"")
 
 
-def _where_known(values: pa.Array, column: pa.Array) -> pa.Array:
+def _copy_nulls(values: pa.Array, column: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), values, _NULL)

@@ -1,8 +1,8 @@
-"""Hudi's Bloom filters, types ``SIMPLE`` and ``DYNAMIC_V0``, for whole Arrow columns of keys at a time.
+"""Hudi's Bloom filters of types ``SIMPLE`` and ``DYNAMIC_V0``, for whole Arrow columns of keys at a time.
 
-A key's bits follow from a chain of Hadoop's MurmurHash 2: round ``r`` is seeded with the hash of round
-``r - 1``, and its bit is ``|h_r| mod bits``. The chain knows nothing of the filter, so one chain per key
-serves every file, whatever the number of bits and hashes of each.
+The bits of a key follow from a chain of Hadoop's MurmurHash 2: round ``r`` is seeded with the hash of round
+``r - 1``, and its bit is ``|h_r| mod bits``. The chain does not depend on the filter, so one chain per key
+serves all files, although their filters differ in the number of bits and hashes.
 
 Layout, big-endian, then base64 (Hudi: ``InternalBloomFilter``, ``InternalDynamicBloomFilter``)::
 
@@ -34,9 +34,9 @@ __all__ = ["DYNAMIC_V0", "SIMPLE", "BloomFilter", "hash_chain", "hash_chain_bloc
 DYNAMIC_V0: Final = "DYNAMIC_V0"
 SIMPLE: Final = "SIMPLE"
 
-#: Keys hashed together: few enough that hashes and words stay in the processor's cache.
+#: Number of keys hashed together; small, so that hashes and words stay in the processor's cache.
 BLOCK_KEYS: Final = 16_384
-#: No rate worth having needs more; a larger number in a footer is damage.
+#: Greatest number of hashes. No useful rate needs more; a greater number in a footer is damage.
 MAX_HASHES: Final = 1_024
 
 _M: Final = np.uint32(0x5BD1E995)
@@ -52,10 +52,10 @@ Bools = npt.NDArray[np.bool_]
 
 
 def hash_chain(keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rounds: int) -> UInt32s:
-    """``|h_r|`` of every key for rounds ``1..rounds``: shape ``(rounds, len(keys))``, 4 bytes an entry.
+    """Return ``|h_r|`` of every key for rounds ``1..rounds``: shape ``(rounds, len(keys))``, 4 bytes per entry.
 
     Raises:
-        InvalidInputError: a key is null or empty, or ``keys`` is not a column of strings.
+        InvalidInputError: A key is null or empty, or ``keys`` is not a column of strings.
     """
     chain = np.empty((rounds, len(keys)), np.uint32)
     for start, block in hash_chain_blocks(keys, rounds):
@@ -66,9 +66,9 @@ def hash_chain(keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rou
 def hash_chain_blocks(
     keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray, rounds: int
 ) -> Iterator[tuple[int, UInt32s]]:
-    """`hash_chain` in pieces of at most 16,384 keys: ``(position of the first key, chain of the piece)``.
+    """Yield `hash_chain` in pieces of at most 16,384 keys: ``(position of the first key, chain of the piece)``.
 
-    The pieces share one buffer: each is overwritten by the next.
+    The pieces share one buffer: each piece overwrites the one before.
     """
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     buffer = np.empty((rounds, min(BLOCK_KEYS, max(map(len, chunks), default=0))), np.uint32)
@@ -91,7 +91,7 @@ def hash_chain_blocks(
 
 
 def _buffers(keys: pa.Array) -> tuple[npt.NDArray[np.signedinteger], UInt8s]:
-    """Offsets (one more than keys, the array's own offset applied) and bytes of a string array, uncopied."""
+    """Return a string array's offsets (one more than keys, from the array's own offset on) and bytes, uncopied."""
     if pa.types.is_string(keys.type):
         width: type[np.signedinteger] = np.int32
     elif pa.types.is_large_string(keys.type):
@@ -105,12 +105,12 @@ def _buffers(keys: pa.Array) -> tuple[npt.NDArray[np.signedinteger], UInt8s]:
         return np.zeros(1, width), np.empty(0, np.uint8)
     starts = np.frombuffer(offsets, width, len(keys) + 1, keys.offset * np.dtype(width).itemsize)
     content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    content.flags.writeable = False  # Arrow's buffers may be writable; hashing must never touch the keys.
+    content.flags.writeable = False  # Arrow's buffers may be writable; hashing must not change the keys.
     return starts, content
 
 
 def _mix(words: UInt32s) -> UInt32s:
-    """The part of MurmurHash 2 that depends on the key's words alone, in place."""
+    """Compute in place the part of MurmurHash 2 that depends only on the key's words."""
     words *= _M
     words ^= words >> np.uint32(24)
     words *= _M
@@ -118,7 +118,7 @@ def _mix(words: UInt32s) -> UInt32s:
 
 
 def _finish(h: UInt32s, scratch: UInt32s) -> None:
-    """MurmurHash 2's last avalanche, in place."""
+    """Apply the final mixing of MurmurHash 2 in place."""
     np.right_shift(h, np.uint32(13), out=scratch)
     h ^= scratch
     h *= _M
@@ -132,7 +132,7 @@ def _chain_of_equal_lengths(raw: UInt8s, chain: UInt32s) -> None:
     whole = length // 4
     words = _mix(np.ascontiguousarray(raw[:, : 4 * whole]).view("<u4").T.copy())
     tail = np.zeros(count, np.int32)
-    for column in range(4 * whole, length):  # Hadoop sign-extends tail bytes; the first is shifted most.
+    for column in range(4 * whole, length):  # Hadoop sign-extends tail bytes and shifts the first byte most.
         tail ^= raw[:, column].view(np.int8).astype(np.int32) << np.int32(8 * (length - 1 - column))
     h, scratch, seed = np.zeros(count, np.uint32), np.empty(count, np.uint32), np.uint32(length)
     for row in chain:
@@ -148,14 +148,15 @@ def _chain_of_equal_lengths(raw: UInt8s, chain: UInt32s) -> None:
 
 
 def _chain_of_any_lengths(data: UInt8s, starts: Int64s, lengths: Int64s, chain: UInt32s) -> None:
-    """As `_chain_of_equal_lengths`, for keys anywhere in ``data``: longest first, so that each word of the
-    keys that still have one is a prefix of the block.
+    """Fill ``chain`` (rounds, keys) for keys of any lengths in ``data``.
+
+    Keys are sorted by length, longest first, so that the keys with an n-th word are a prefix of the block.
     """
     whole = lengths // 4
     most = whole.max()
     order = np.argsort((most - whole).astype(np.min_scalar_type(most)), kind="stable")  # Narrow: radix sort.
     starts, lengths, whole = starts[order], lengths[order], whole[order]
-    # Every byte position as the start of a little-endian word; never read past the last whole word.
+    # A view of each byte position as the start of a little-endian word; no read passes the last whole word.
     at_byte = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
     words: list[UInt32s] = []
     longer = np.searchsorted(-whole, -np.arange(1, most + 1), side="right")  # Keys with at least b words.
@@ -163,7 +164,7 @@ def _chain_of_any_lengths(data: UInt8s, starts: Int64s, lengths: Int64s, chain: 
         words.append(_mix(at_byte[starts[:count] + 4 * index]))
     rest = lengths % 4
     tail = np.zeros(len(lengths), np.int32)
-    for back in range(1, 4):  # The byte `back` places before the end, where it belongs to the tail.
+    for back in range(1, 4):  # The byte `back` places before the key's end, for keys whose tail is that long.
         has = np.flatnonzero(rest >= back)
         byte = data[starts[has] + lengths[has] - back].view(np.int8)
         tail[has] ^= byte.astype(np.int32) << np.int32(8 * (back - 1))
@@ -183,30 +184,33 @@ def _chain_of_any_lengths(data: UInt8s, starts: Int64s, lengths: Int64s, chain: 
 
 
 class BloomFilter:
-    """A filter that grows in place: it never forgets a key, and takes few others for its own."""
+    """A Bloom filter that grows in place. It has no false negatives and few false positives."""
 
     __slots__ = ("bits", "hashes", "keys_per_row", "rows", "used")
 
     def __init__(
         self, *, bits: int, hashes: int, rows: list[UInt8s], keys_per_row: int | None = None, used: int = 0
     ) -> None:
-        """A filter of given bits; most callers want `sized` or `decode`.
+        """Make a filter of given bits; most callers want `sized` or `decode`.
 
         Args:
-            bits: bits of one row.
-            hashes: rounds of the hash chain a key sets.
-            rows: one array of ``ceil(bits / 8)`` writable bytes each.
-            keys_per_row: keys a row promises its rate for; None makes the filter a ``SIMPLE`` one.
-            used: keys in the last row.
+            bits: Number of bits of one row.
+            hashes: Number of rounds of the hash chain, each of which sets a bit of a key.
+            rows: One array of ``ceil(bits / 8)`` writable bytes for each row.
+            keys_per_row: Number of keys up to which a row keeps its rate; None makes the filter ``SIMPLE``.
+            used: Number of keys in the last row.
         """
         self.bits, self.hashes, self.rows = bits, hashes, rows
         self.keys_per_row, self.used = keys_per_row, used
 
     @classmethod
     def sized(cls, entries: int, fpp: float) -> BloomFilter:
-        """An empty ``DYNAMIC_V0`` filter of one row for ``entries`` keys at false-positive rate ``fpp``.
+        """Make an empty ``DYNAMIC_V0`` filter of one row for ``entries`` keys at false-positive rate ``fpp``.
 
-        The sizes are Hudi's (``BloomFilterUtils``); no entries is taken as one.
+        The sizes are Hudi's (``BloomFilterUtils``). ``entries`` below 1 counts as 1.
+
+        Raises:
+            InvalidInputError: ``fpp`` is not between 0 and 1, or the filter would have more than 2^31 - 1 bits.
         """
         if not 0 < fpp < 1:
             raise InvalidInputError(f"a false-positive rate lies between 0 and 1, not {fpp}")
@@ -219,14 +223,14 @@ class BloomFilter:
 
     @classmethod
     def decode(cls, text: str | bytes, type_code: str | None) -> BloomFilter:
-        """The filter in a footer's ``org.apache.hudi.bloomfilter``.
+        """Decode the filter in a footer's ``org.apache.hudi.bloomfilter``.
 
         Args:
-            text: base64.
-            type_code: ``hoodie_bloom_filter_type_code``; Hudi writes none (None) for ``SIMPLE``.
+            text: Base64.
+            type_code: ``hoodie_bloom_filter_type_code``; None, which Hudi means by no code, is ``SIMPLE``.
 
         Raises:
-            CorruptTableError: with the reason, but not the file's name: the caller knows that.
+            CorruptTableError: The text is not a filter. The message gives the reason; the caller adds the file's name.
         """
         if type_code not in {None, SIMPLE, DYNAMIC_V0}:
             raise CorruptTableError(f"bloom filter of unknown type {type_code!r}")
@@ -253,7 +257,7 @@ class BloomFilter:
         return cls(bits=bits, hashes=hashes, rows=rows, keys_per_row=keys_per_row, used=used)
 
     def encode(self) -> str:
-        """Base64 as it stands in the footer; inverse of `decode`."""
+        """Encode the filter as base64 for a footer."""
         head = _HEAD.pack(_VERSION, self.hashes, _MURMUR, self.bits)
         content = b"".join(head + row.tobytes() for row in self.rows)
         if self.keys_per_row is not None:
@@ -262,19 +266,19 @@ class BloomFilter:
 
     @property
     def type_code(self) -> str:
-        """``DYNAMIC_V0`` or ``SIMPLE``; for ``SIMPLE`` Hudi leaves the footer key out."""
+        """Return ``DYNAMIC_V0`` or ``SIMPLE``; for ``SIMPLE`` Hudi leaves the footer key out."""
         return SIMPLE if self.keys_per_row is None else DYNAMIC_V0
 
     @property
     def free(self) -> int:
-        """Keys the last row still takes before its promised rate breaks; 0 where nothing is promised."""
+        """Return how many more keys the last row takes without exceeding its rate; 0 for a ``SIMPLE`` filter."""
         return 0 if self.keys_per_row is None else max(self.keys_per_row - self.used, 0)
 
     def expected_rate(self, keys: int) -> float:
-        """The share of absent keys that are taken for present, on average.
+        """Return the expected false-positive rate, 0 to 1.
 
         Args:
-            keys: that it holds at least; a ``DYNAMIC_V0`` filter may know of more.
+            keys: Least number of keys in the filter; a ``DYNAMIC_V0`` filter may itself count more.
         """
         per_row = self.keys_per_row or keys
         counts = [*(per_row for _ in self.rows[1:]), self.used if self.keys_per_row else keys]
@@ -285,15 +289,15 @@ class BloomFilter:
         return 1 - missed
 
     def add(self, keys: pa.StringArray | pa.LargeStringArray | pa.ChunkedArray) -> None:
-        """Set the bits of all keys in the last row; beyond `free` keys the rate gets worse, never wrong.
+        """Add keys to the last row. Beyond `free` keys the false-positive rate gets worse.
 
-        Memory: a byte for each bit of the row; for fewer keys than need it, 4 bytes for each bit that they set.
+        Memory: one byte per bit of the row; for few keys, 4 bytes per bit that they set.
 
         Raises:
-            InvalidInputError: a key is null or empty. The filter is unchanged.
+            InvalidInputError: A key is null or empty. The filter is unchanged.
         """
         row = self.rows[-1]
-        if len(keys) * self.hashes < len(row):  # A flag per bit would cost more than setting these few.
+        if len(keys) * self.hashes < len(row):  # One flag per bit would cost more.
             found = [self._positions(hashes) for _, chain in hash_chain_blocks(keys, self.hashes) for hashes in chain]
             for positions in found:
                 np.bitwise_or.at(row, positions >> 3, np.uint8(1) << (positions & 7).astype(np.uint8))
@@ -301,17 +305,17 @@ class BloomFilter:
             flags = np.zeros(8 * len(row), np.bool_)
             for _, chain in hash_chain_blocks(keys, self.hashes):
                 for hashes in chain:
-                    flags[self._positions(hashes).astype(np.int64)] = True  # Numpy converts others value by value.
+                    flags[self._positions(hashes).astype(np.int64)] = True  # Other index types are converted one by one.
             row |= np.packbits(flags, bitorder="little")
         if self.keys_per_row is not None:
             self.used += len(keys)
 
     def might_contain(self, chain: UInt32s, among: Int64s | None = None) -> Bools:
-        """Which keys may be in the filter: False is certain.
+        """Test which keys may be in the filter. False is certain; True may be a false positive.
 
         Args:
             chain: `hash_chain` of the keys with at least ``self.hashes`` rounds, shape ``(rounds, keys)``.
-            among: positions in the chain to test, in place of all keys.
+            among: Positions of the keys to test; None for all keys.
 
         Returns:
             One flag per key, or per entry of ``among``.
@@ -332,7 +336,7 @@ class BloomFilter:
         return found
 
     def _positions(self, hashes: UInt32s) -> UInt32s:
-        """``hashes mod bits``; numpy divides by a constant much faster than it takes remainders."""
+        """Return ``hashes mod bits``. Numpy divides by a constant much faster than it computes remainders."""
         bits = np.uint32(self.bits)
         quotient = hashes // bits
         quotient *= bits
@@ -341,7 +345,7 @@ class BloomFilter:
 
 
 def _read_head(data: bytes, at: int) -> tuple[int, int]:
-    """(hashes, bits) of the header at byte ``at``."""
+    """Return (hashes, bits) of the header at byte ``at``."""
     _require_length(data, at + _HEAD.size, at_least=True)
     version, hashes, kind, bits = _HEAD.unpack_from(data, at)
     if version > 0 or kind == 0:

@@ -1,7 +1,7 @@
-"""Files of a clean: its plan (requested, and inflight in timeline layout 1) and what it did (completed).
+"""Files of a clean: its plan (requested, and inflight in timeline layout 1) and its result (completed).
 
-The same in every table version. Readers of other releases take fields by name, so all of Hudi's are written. A plan
-without ``version`` is of the old form, which names files in another field.
+They are the same in every table version. Readers of other releases look up fields by name, so lakeformat writes all
+fields that Hudi writes. A plan without ``version`` has the old form, which names files in another field.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "encode_clean_plan",
 ]
 
-#: The form that names files by URI, in `_PATHS`.
+#: Version of the form that names files by URI, in `_PATHS`.
 _FORM: Final = 2
 _PATHS: Final = "filePathsToBeDeletedPerPartition"
 _NAMES: Final = "filesToBeDeletedPerPartition"
@@ -92,13 +92,14 @@ CLEAN_METADATA: Final = file_of(
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What a clean is going to delete.
+    """The files and folders that a clean deletes.
 
     Attributes:
-        earliest: instant time and action of the oldest commit that is kept whole; None by file versions.
-        last_completed: time of the newest completed commit when it was planned.
-        files: partition path -> bare names.
-        partitions: those whose folders go.
+        earliest: Instant time and action of the oldest commit of which all files are kept; None if the policy is by
+            file versions.
+        last_completed: Time of the newest completed commit at the time of planning.
+        files: Partition path -> bare names of the files to delete.
+        partitions: Partition paths whose folders are deleted.
         extra: ``extraMetadata``.
     """
 
@@ -112,7 +113,7 @@ class CleanPlan:
 
 @dataclass(frozen=True, slots=True)
 class CleanPartition:
-    """What a clean did in one partition; bare names."""
+    """The result of a clean in one partition, with bare names of files. ``is_gone``: the folder was deleted."""
 
     path: str
     deleted: tuple[str, ...] = ()
@@ -122,11 +123,11 @@ class CleanPartition:
 
 @dataclass(frozen=True, slots=True)
 class CleanMetadata:
-    """``<instant>.clean``: no instant before ``earliest_commit_to_retain`` can be read.
+    """The contents of ``<instant>.clean``.
 
     Attributes:
-        earliest_commit_to_retain: "" by file versions, where nothing tells.
-        last_completed: time of the newest completed commit when it was planned; "" of old releases.
+        earliest_commit_to_retain: No instant before this one can be read; "" if the policy is by file versions.
+        last_completed: Time of the newest completed commit at the time of planning; "" in files of old releases.
     """
 
     start_time: str
@@ -139,10 +140,10 @@ class CleanMetadata:
 
 
 def encode_clean_plan(plan: CleanPlan, location: str) -> bytes:
-    """The bytes of ``<instant>.clean.requested``.
+    """Encode ``<instant>.clean.requested``.
 
     Args:
-        location: of the table; plans name files by their whole path.
+        location: Location of the table, because plans hold full paths.
     """
     root = f"file:{location}" if location.startswith("/") else location.rstrip("/")
     earliest = plan.earliest and {"timestamp": plan.earliest[0], "action": plan.earliest[1], "state": "COMPLETED"}
@@ -153,7 +154,7 @@ def encode_clean_plan(plan: CleanPlan, location: str) -> bytes:
         _NAMES: {},
         "version": _FORM,
         _PATHS: {
-            path: [{"filePath": _joined(root, path, name), "isBootstrapBaseFile": False} for name in names]
+            path: [{"filePath": _join_path(root, path, name), "isBootstrapBaseFile": False} for name in names]
             for path, names in plan.files.items()
         },
         "partitionsToBeDeleted": list(plan.partitions),
@@ -162,21 +163,21 @@ def encode_clean_plan(plan: CleanPlan, location: str) -> bytes:
     return encode_record(CLEAN_PLAN, record)
 
 
-def _joined(*parts: str) -> str:
+def _join_path(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
 def decode_clean_plan(data: bytes, *, name: str) -> CleanPlan:
-    """Inverse of `encode_clean_plan`. Of paths, which may be another machine's, the bare names are kept.
+    """Decode ``<instant>.clean.requested``. Keep only the bare names, since paths may be those of another machine.
 
     Raises:
-        CorruptTableError: ``data`` is not such a file; so for every ``decode`` here.
+        CorruptTableError: ``data`` is not such a file. `decode_clean` raises it too.
     """
     record = decode_record(data, CLEAN_PLAN, name=name)
     earliest = record["earliestInstantToRetain"]
-    files = {path: tuple(map(_bare, names)) for path, names in (record[_NAMES] or {}).items()}
+    files = {path: tuple(map(_base_name, names)) for path, names in (record[_NAMES] or {}).items()}
     for path, infos in (record[_PATHS] or {}).items():
-        files[path] = (*files.get(path, ()), *(_bare(info["filePath"]) for info in infos if info["filePath"]))
+        files[path] = (*files.get(path, ()), *(_base_name(info["filePath"]) for info in infos if info["filePath"]))
     return CleanPlan(
         record["policy"],
         earliest and (earliest["timestamp"], earliest["action"]),
@@ -187,12 +188,12 @@ def decode_clean_plan(data: bytes, *, name: str) -> CleanPlan:
     )
 
 
-def _bare(path: str) -> str:
+def _base_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
 def encode_clean(metadata: CleanMetadata) -> bytes:
-    """The bytes of ``<instant>.clean``."""
+    """Encode ``<instant>.clean``."""
     partitions: dict[str, dict[str, Any]] = {
         partition.path: {
             "partitionPath": partition.path,
@@ -219,24 +220,24 @@ def encode_clean(metadata: CleanMetadata) -> bytes:
 
 
 def decode_clean(data: bytes, *, name: str) -> CleanMetadata:
-    """Inverse of `encode_clean`."""
+    """Decode ``<instant>.clean``."""
     record = decode_record(data, CLEAN_METADATA, name=name)
-    found = record["partitionMetadata"].values()
+    records = record["partitionMetadata"].values()
     partitions = tuple(
         CleanPartition(
             one["partitionPath"],
-            tuple(map(_bare, one["successDeleteFiles"])),
-            tuple(map(_bare, one["failedDeleteFiles"])),
+            tuple(map(_base_name, one["successDeleteFiles"])),
+            tuple(map(_base_name, one["failedDeleteFiles"])),
             one["isPartitionDeleted"] is True,
         )
-        for one in found
+        for one in records
     )
     return CleanMetadata(
         start_time=record["startCleanTime"],
         earliest_commit_to_retain=record["earliestCommitToRetain"],
         last_completed=record["lastCompletedCommitTimestamp"],
         time_taken_ms=record["timeTakenInMillis"],
-        policy=next((one["policy"] for one in found), ""),
+        policy=next((one["policy"] for one in records), ""),
         partitions=partitions,
         extra=record["extraMetadata"] or {},
     )

@@ -1,4 +1,4 @@
-"""Commit metadata <-> Avro bytes, as timeline layout 2 keeps it (Hudi: ``CommitMetadataSerDeV2``)."""
+"""Commit metadata as Avro, the form of timeline layout 2 (Hudi: ``CommitMetadataSerDeV2``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakeformat.codec.avro_fields import TEXT, TEXTS, VERSION, array_of, file_of
 from lakeformat.codec.commit_json import commit_of, document_of
 from lakeformat.model.commit import CommitMetadata
 
-__all__ = ["COMMIT_METADATA", "COMMIT_READER", "REPLACE_METADATA", "REPLACE_READER", "decode_commit", "encode_commit"]
+__all__ = ["COMMIT_METADATA", "COMMIT_READER", "REPLACE_METADATA", "REPLACE_READER", "decode_commit_avro", "encode_commit_avro"]
 
 _TIMES: Final = record_of(
     "HoodieRuntimeStats",
@@ -18,7 +18,7 @@ _TIMES: Final = record_of(
     optional("totalCreateTime", "long"),
     optional("totalUpsertTime", "long"),
 )
-#: In Hudi's order.
+#: Fields of a write stat, in Hudi's order.
 _STAT: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("fileId", "path", "prevCommit"), TEXT),
     **dict.fromkeys(("numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "totalWriteErrors"), "long"),
@@ -37,9 +37,9 @@ _STAT: Final[Mapping[str, Any]] = {
     "tempPath": TEXT,
     "numUpdates": "long",
 }
-#: Counts that only this form has, as Hudi writes them; beside them the base file before.
+#: Counts that only the Avro form has, as Hudi writes them. The Avro form also has ``prevBaseFile``.
 _BEYOND_JSON: Final = {"totalLogReadTimeMs": 0, "numUpdates": 0}
-#: What `WriteStat` keeps. Of older releases more may be missing.
+#: The fields that `WriteStat` holds. Files of older releases may lack some of them.
 _READ: Final = (
     *("fileId", "path", "prevCommit", "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "partitionPath"),
     *("numInserts", "fileSizeInBytes", "baseFile", "logFiles", "cdcStats"),
@@ -48,7 +48,7 @@ _READ: Final = (
 
 def _metadata(name: str, stat_fields: tuple[str, ...], *more: Mapping[str, Any]) -> dict[str, Any]:
     stat = record_of("HoodieWriteStat", *(optional(field, _STAT[field]) for field in stat_fields))
-    extra = map_of(TEXT) if more else {**map_of(TEXT), "default": None}  # So different are Hudi's two.
+    extra = map_of(TEXT) if more else {**map_of(TEXT), "default": None}  # Hudi's two schemas differ in this default.
     return file_of(
         name,
         optional("partitionToWriteStats", map_of(array_of(stat))),
@@ -65,13 +65,13 @@ _REPLACED: Final = optional("partitionToReplaceFileIds", map_of(TEXTS))
 COMMIT_METADATA: Final = _metadata("HoodieCommitMetadata", tuple(_STAT))
 #: Writer schema of a completed replacecommit.
 REPLACE_METADATA: Final = _metadata("HoodieReplaceCommitMetadata", tuple(_STAT), _REPLACED)
-#: Reader schemas: only what `CommitMetadata` keeps is decoded.
+#: Reader schemas with only the fields that `CommitMetadata` holds.
 COMMIT_READER: Final = _metadata("HoodieCommitMetadata", _READ)
 REPLACE_READER: Final = _metadata("HoodieReplaceCommitMetadata", _READ, _REPLACED)
 
 
-def encode_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
-    """The bytes of a commit's inflight or completed file; ``replace`` makes it a replacecommit's."""
+def encode_commit_avro(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
+    """Encode a commit's inflight or completed file; with ``replace``, that of a replacecommit."""
     document = {**document_of(metadata, replace=replace), "version": None}
     for path, stats in metadata.stats.items():
         for record, stat in zip(document["partitionToWriteStats"][path], stats, strict=True):
@@ -79,10 +79,10 @@ def encode_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
     return encode_record(REPLACE_METADATA if replace else COMMIT_METADATA, document)
 
 
-def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
-    """Inverse of `encode_commit`, for files of any Hudi release.
+def decode_commit_avro(data: bytes, *, name: str) -> CommitMetadata:
+    """Decode a commit's file that any Hudi release wrote.
 
     Raises:
-        CorruptTableError: the file cannot be commit metadata; names the file.
+        CorruptTableError: The file is not commit metadata; the message names the file.
     """
     return commit_of(decode_record(data, COMMIT_READER, REPLACE_READER, name=name), name=name)

@@ -1,4 +1,4 @@
-"""Completed commits by what their bytes are: JSON of timeline layout 1, Avro of layout 2."""
+"""Decoding of completed commits in both forms: JSON of timeline layout 1 and Avro of layout 2."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["decode_commit"]
 
 
 def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
-    """The metadata of a commit, deltacommit or replacecommit, whatever its action and the timeline's layout are.
+    """Decode the file of a commit, deltacommit or replacecommit, in the form that its first bytes show.
 
     Raises:
-        CorruptTableError: the file cannot be commit metadata; names the file.
+        CorruptTableError: The file is not commit metadata; the message names the file.
     """
     if is_container(data):
-        return commit_avro.decode_commit(data, name=name)
-    return commit_json.decode_commit(data, name=name)
+        return commit_avro.decode_commit_avro(data, name=name)
+    return commit_json.decode_commit_json(data, name=name)

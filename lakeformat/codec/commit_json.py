@@ -1,4 +1,4 @@
-"""Commit metadata <-> JSON bytes (Hudi: ``HoodieCommitMetadata.toJsonString``)."""
+"""Commit metadata as JSON, the form of timeline layout 1 (Hudi: ``HoodieCommitMetadata.toJsonString``)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata, LogsMerged, WriteStat
 from lakeformat.model.files import LogFileName
 
-__all__ = ["MAX_BYTES", "commit_of", "decode_commit", "decode_json", "document_of", "encode_commit"]
+__all__ = ["MAX_BYTES", "commit_of", "decode_commit_json", "decode_json", "document_of", "encode_commit_json"]
 
-#: Larger timeline files are refused unread: nothing Hudi writes comes near.
+#: Greatest size of a timeline file that is parsed. Files of Hudi are far smaller.
 MAX_BYTES: Final = 64 << 20
 
-#: Deleting a damaged file of the timeline makes its commit pending: the next write rolls it back, rows and all.
+#: If a user deletes a damaged completed file, its commit is pending and the next write rolls it back.
 _BRING_BACK: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
 _NULL_COMMIT: Final = "null"
 _NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
 
 
-def encode_commit(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
-    """The bytes of a commit's inflight or completed file; ``replace`` adds ``partitionToReplaceFileIds``."""
+def encode_commit_json(metadata: CommitMetadata, *, replace: bool = False) -> bytes:
+    """Encode a commit's inflight or completed file; ``replace`` adds ``partitionToReplaceFileIds``."""
     document = document_of(metadata, replace=replace)
     return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
 
 
 def document_of(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any]:
-    """The fields of ``HoodieCommitMetadata``, or of ``HoodieReplaceCommitMetadata``, by Hudi's names."""
+    """Return the fields of ``HoodieCommitMetadata``, or with ``replace`` of ``HoodieReplaceCommitMetadata``."""
     document: dict[str, Any] = {
         "partitionToWriteStats": {
             partition: [_stat(stat) for stat in stats] for partition, stats in metadata.stats.items()
@@ -77,10 +77,11 @@ def _stat(stat: WriteStat) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, *, name: str) -> dict[str, Any]:
-    """A JSON object of a timeline file.
+    """Parse a timeline file as a JSON object.
 
     Raises:
-        CorruptTableError: empty, too large, no JSON, nested too deep or no object; names the file.
+        CorruptTableError: The file is empty, too large, not JSON, nested too deep or not an object; the message names
+            the file.
     """
     if not data:
         raise CorruptTableError(f"{name} is empty; {_BRING_BACK}")
@@ -96,23 +97,23 @@ def decode_json(data: bytes, *, name: str) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
-def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
-    """Inverse of `encode_commit`, for files of any Hudi release.
+def decode_commit_json(data: bytes, *, name: str) -> CommitMetadata:
+    """Decode a commit's file that any Hudi release wrote.
 
     Raises:
-        CorruptTableError: the file cannot be commit metadata; names the file.
+        CorruptTableError: The file is not commit metadata; the message names the file.
     """
     return commit_of(decode_json(data, name=name), name=name)
 
 
 def commit_of(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
-    """From the fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``, whatever they were encoded in.
+    """Make commit metadata of the fields of ``HoodieCommitMetadata`` or ``HoodieReplaceCommitMetadata``.
 
     Raises:
-        CorruptTableError: a field is missing, or of another kind; names the file.
+        CorruptTableError: A field is missing or has a wrong type; the message names the file.
     """
     try:
         stats = {
@@ -128,18 +129,18 @@ def commit_of(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
         compacted = document.get("compacted") is True
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptTableError(
-            f"{name} is no commit metadata ({type(error).__name__}: {error}); restore it from a copy"
+            f"{name} is not commit metadata ({type(error).__name__}: {error}); restore it from a copy"
         ) from None
     return CommitMetadata(operation, stats, extra, replaced, compacted)
 
 
 def _read_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
     previous, logs, cdc = stat.get("prevCommit"), stat.get("logFiles"), stat.get("cdcStats")
-    said = stat.get("partitionPath")
+    stored = stat.get("partitionPath")
     return WriteStat(
         file_id=str(stat["fileId"]),
         path=str(stat.get("path") or ""),
-        partition_path=partition if said is None or said == partition else str(said),  # One text for all.
+        partition_path=partition if stored is None or stored == partition else str(stored),  # Shares the key's text.
         prev_commit=None if previous in (None, _NULL_COMMIT, "") else str(previous),
         num_writes=int(stat.get("numWrites") or 0),
         num_deletes=int(stat.get("numDeletes") or 0),

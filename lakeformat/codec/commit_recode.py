@@ -1,4 +1,4 @@
-"""Commit metadata from JSON to Avro and back, field by field: nothing that both forms have is lost."""
+"""Conversion of commit metadata between JSON and Avro. Every field that both forms have is kept."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from lakeformat.errors import CorruptTableError
 __all__ = ["avro_of", "json_of"]
 
 _STATS: Final = "partitionToWriteStats"
-_REPLACED: Final = "partitionToReplaceFileIds"
-#: Fields of a file's statistics that JSON has for log files alone, and those that it does not have.
+_REPLACED_FIELD: Final = "partitionToReplaceFileIds"
+#: Fields of a write stat that JSON has only for log files, and fields that JSON lacks.
 _OF_LOGS: Final = frozenset({"logVersion", "logOffset", "baseFile", "logFiles"})
 _AVRO_ALONE: Final = frozenset({"numUpdates", "totalLogReadTimeMs", "prevBaseFile", "totalLogFiles"})
 
 
 def avro_of(data: bytes, *, replace: bool, name: str) -> bytes:
-    """The Avro form of a commit file, which may have it already; empty files stay so.
+    """Convert a commit file to Avro. Return it unchanged if it is Avro already or empty.
 
     Args:
-        replace: whether it is a completed replacecommit's.
+        replace: Whether the file is that of a completed replacecommit.
 
     Raises:
-        CorruptTableError: the file is no commit metadata; names it.
+        CorruptTableError: The file is not commit metadata; the message names the file.
     """
     if not data or is_container(data):
         return data
@@ -39,12 +39,12 @@ def avro_of(data: bytes, *, replace: bool, name: str) -> bytes:
             "extraMetadata": {k: str(v) for k, v in _map(document, "extraMetadata").items() if v is not None},
             "version": None,
             "operationType": document.get("operationType"),
-            _REPLACED: _map(document, _REPLACED),
+            _REPLACED_FIELD: _map(document, _REPLACED_FIELD),
         }
         return encode_record(REPLACE_METADATA if replace else COMMIT_METADATA, record)
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"[:300]
-        raise CorruptTableError(f"{name} is no commit metadata ({reason}); restore it from a copy") from None
+        raise CorruptTableError(f"{name} is not commit metadata ({reason}); restore it from a copy") from None
 
 
 def _map(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -56,7 +56,7 @@ def _without_nulls(stat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_of(data: bytes, *, replace: bool, name: str) -> bytes:
-    """The JSON form of a commit file: inverse of `avro_of`."""
+    """Convert a commit file to JSON. Return it unchanged if it is JSON already or empty."""
     if not data or not is_container(data):
         return data
     record = decode_record(data, COMMIT_METADATA, REPLACE_METADATA, name=name)
@@ -67,7 +67,7 @@ def json_of(data: bytes, *, replace: bool, name: str) -> bytes:
         "operationType": record["operationType"],
     }
     if replace:
-        document[_REPLACED] = record.get(_REPLACED) or {}
+        document[_REPLACED_FIELD] = record.get(_REPLACED_FIELD) or {}
     return json.dumps(document, indent=1, ensure_ascii=False, separators=(",", " : ")).encode()
 
 

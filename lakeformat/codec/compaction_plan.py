@@ -1,4 +1,4 @@
-"""``<instant>.compaction.requested`` and ``<instant>.logcompaction.requested``: the slices to compact."""
+"""Compaction plans, the files ``<instant>.compaction.requested`` and ``<instant>.logcompaction.requested``."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ _FIELDS: Final = (
     optional("strategy", _STRATEGY),
     {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
 )
-#: Writer schemas, in Hudi's order: of timeline layout 1, and of layout 2, which has one field more.
+#: Writer schemas, in Hudi's order: for timeline layout 1, and for layout 2, which has one more field.
 COMPACTION_PLAN: Final = file_of("HoodieCompactionPlan", *_FIELDS)
 _PLAN_2: Final = file_of("HoodieCompactionPlan", *_FIELDS, optional("missingSchedulePartitions", TEXTS))
-#: Of the plan: files are named by bare names (Hudi: ``CompactionUtils.LATEST_COMPACTION_METADATA_VERSION``).
+#: Version of plans that hold bare names (Hudi: ``CompactionUtils.LATEST_COMPACTION_METADATA_VERSION``).
 _NAMES_VERSION: Final = 2
-#: Key of ``extraMetadata``: slices made the plan by themselves.
+#: Key of ``extraMetadata`` for `CompactionPlan.is_auto`.
 _AUTO: Final = "lakeformat.compact.auto"
 
 
 def encode_compaction_plan(plan: CompactionPlan, *, missing_partitions: bool) -> bytes:
-    """The bytes of ``<instant>.compaction.requested``.
+    """Encode ``<instant>.compaction.requested``.
 
     Args:
-        missing_partitions: with the field that releases from 1.1 on have: timeline layout 2.
+        missing_partitions: Whether to write the field ``missingSchedulePartitions``, which Hudi has from 1.1 on. Set it
+            for timeline layout 2.
     """
     record = {
         "operations": [_record(operation) for operation in plan.operations],
@@ -75,10 +76,10 @@ def _record(operation: CompactionOperation) -> dict[str, Any]:
 
 
 def decode_compaction_plan(data: bytes, *, name: str) -> CompactionPlan:
-    """The plan. Plans of the first version name files by absolute paths: the bare names are kept.
+    """Decode a plan. Plans of version 1 hold absolute paths, of which only the bare names are kept.
 
     Raises:
-        CorruptTableError: the bytes are no such file, or a slice is named by nothing.
+        CorruptTableError: The bytes are not such a file, or a slice has no file id or no instant.
     """
     record = decode_record(data, COMPACTION_PLAN, name=name)
     is_auto = (record["extraMetadata"] or {}).get(_AUTO) == "true"
@@ -93,11 +94,11 @@ def _operation(record: Mapping[str, Any], name: str) -> CompactionOperation:
         record["partitionPath"] or "",
         file_id,
         base_instant,
-        _bare(record["dataFilePath"] or ""),
-        tuple(map(_bare, record["deltaFilePaths"] or ())),
+        _base_name(record["dataFilePath"] or ""),
+        tuple(map(_base_name, record["deltaFilePaths"] or ())),
         record["metrics"] or {},
     )
 
 
-def _bare(path: str) -> str:
+def _base_name(path: str) -> str:
     return path.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Bring Arrow data to a wanted schema: by name, nested included, never losing a value."""
+"""Conversion of Arrow data to a requested schema, by column name, with nested fields and without loss of values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lakeformat.errors import SchemaMismatchError
 
 __all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "read_schema"]
 
-#: Of which Arrow takes no value by index, and what holds the same.
+#: View types, whose dictionaries Arrow cannot decode -> the type with the same values.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def read_schema(schema: pa.Schema) -> pa.Schema:
-    """What readers get for a stored schema: the same names, every field nullable, timestamps in microseconds."""
+    """Return the schema that readers get for a stored schema: all fields nullable, timestamps in microseconds."""
     return pa.schema([pa.field(field.name, _read_type(field.type)) for field in schema])
 
 
@@ -33,10 +33,10 @@ def _read_type(kind: pa.DataType) -> pa.DataType:
 
 
 def conform(rows: Any, schema: pa.Schema) -> Any:
-    """A table or batch with exactly the schema's columns; what it lacks is null.
+    """Return a table or batch with exactly the schema's columns. Columns that the input lacks are null.
 
     Raises:
-        SchemaMismatchError: a value does not fit its column; names the column.
+        SchemaMismatchError: A value does not fit its column; the message names the column.
     """
     if rows.schema.equals(schema):
         return rows
@@ -68,45 +68,46 @@ def _column(values: Any, field: pa.Field) -> Any:
 
 
 def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """One array as another type. Raises ``pa.ArrowInvalid`` where a value would be lost."""
+    """Convert an array to another type. Raise ``pa.ArrowInvalid`` if a value would be lost."""
     if values.type.equals(kind):
         return values
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
     if pa.types.is_dictionary(values.type):
-        return conform_array(_decoded(values), kind)
+        return conform_array(_decode_dictionary(values), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         return _struct(values, kind)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
-        values = _rebased(values)
+        values = _rebase(values)
         parts = [conform_array(values.keys, kind.key_type), conform_array(values.items, kind.item_type)]
         entries = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
-        return _relisted(values, entries, kind)
+        return _replace_children(values, entries, kind)
     if pa.types.is_list(kind) and is_any_list(values.type):
-        values = _rebased(values)
-        return _relisted(values, conform_array(values.values, kind.value_type), _as_long(kind, values.type)).cast(kind)
+        values = _rebase(values)
+        elements = conform_array(values.values, kind.value_type)
+        return _replace_children(values, elements, _with_layout(kind, values.type)).cast(kind)
     return values.cast(kind, safe=True)
 
 
-def _decoded(values: pa.DictionaryArray) -> pa.Array:
+def _decode_dictionary(values: pa.DictionaryArray) -> pa.Array:
     plain = VIEWS.get(values.type.value_type)
     if plain is not None:
         values = pa.DictionaryArray.from_arrays(values.indices, values.dictionary.cast(plain))
-    # One value throughout, as commit times and file names often are, is laid out without looking at indices.
+    # Columns of commit times and file names often hold one value; repeating it is faster than decoding.
     constant = len(values.dictionary) == 1 and not values.null_count
     return pa.repeat(values.dictionary[0], len(values)) if constant else values.dictionary_decode()
 
 
 def is_any_list(kind: pa.DataType) -> bool:
-    """Whether the type is a list, however its lengths are kept."""
+    """Tell whether the type is a list, a large list or a fixed-size list."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _as_long(kind: pa.ListType, as_: pa.DataType) -> pa.DataType:
-    """A list of the first's elements whose lengths are kept as in the second."""
-    if pa.types.is_large_list(as_):
+def _with_layout(kind: pa.ListType, layout: pa.DataType) -> pa.DataType:
+    """Return a list type with the elements of ``kind`` and the layout (list, large, fixed-size) of ``layout``."""
+    if pa.types.is_large_list(layout):
         return pa.large_list(kind.value_field)
-    return pa.list_(kind.value_field, as_.list_size) if pa.types.is_fixed_size_list(as_) else kind
+    return pa.list_(kind.value_field, layout.list_size) if pa.types.is_fixed_size_list(layout) else kind
 
 
 def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
@@ -120,12 +121,12 @@ def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
 
-def _rebased(values: pa.Array) -> pa.Array:
-    """The same array with its first offset at zero, so that offsets and values can be taken apart."""
+def _rebase(values: pa.Array) -> pa.Array:
+    """Return the same array with offset zero, so that its offsets and values can be used separately."""
     return pa.concat_arrays([values, values.slice(0, 0)]) if values.offset else values
 
 
-def _relisted(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists or maps over other children. Validity and offsets stay: a null list may lie over values."""
-    own = 1 if pa.types.is_fixed_size_list(kind) else 2
-    return pa.Array.from_buffers(kind, len(values), values.buffers()[:own], children=[children])
+def _replace_children(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return lists or maps with other children. Validity and offsets are kept, since a null list may have values."""
+    buffer_count = 1 if pa.types.is_fixed_size_list(kind) else 2
+    return pa.Array.from_buffers(kind, len(values), values.buffers()[:buffer_count], children=[children])

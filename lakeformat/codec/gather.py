@@ -1,6 +1,7 @@
-"""Rows by position. Arrow gathers text value by value; keys mostly have one length, and go as fixed-width values.
+"""Gathering of rows by position, faster than Arrow for texts of one length.
 
-An array of text holds 2 GiB at most, and so do lists of text: what is more comes in several chunks.
+Arrow gathers texts value by value. Keys mostly have one length, so they are gathered as fixed-width values. An array of
+texts, or of lists of texts, holds at most 2 GiB; a greater result has several chunks.
 """
 
 from __future__ import annotations
@@ -27,69 +28,69 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 
-#: Fewer values are not worth a look at their lengths.
+#: Arrays with fewer values are gathered without a check of their lengths.
 _FEW: Final = 64
 _MOST_BYTES: Final = np.iinfo(np.int32).max
-#: Bytes of a value on average, from which on a column costs by its bytes, whatever the number of its chunks.
+#: Average bytes per value from which the bytes, not the number of chunks, decide the cost of gathering.
 _LARGE_VALUE: Final = 1024
 
 
 def gather(rows: pa.Table, at: Ints) -> pa.Table:
-    """The rows at these positions, as `pa.Table.take` gives them; columns that share their memory go on sharing it.
+    """Return the rows at the positions ``at``, like `pa.Table.take`. Columns that share memory share it in the result.
 
-    Columns of one chunk are gathered several times faster than others. Memory: the result, twice where it comes
-    from several chunks out of order; never the source.
+    Columns of one chunk are gathered several times faster than others. Memory: the result, or twice the result if
+    the rows come from several chunks out of order; never the source.
     """
     spots: dict[tuple[int, ...], _Spots] = {}
-    found: dict[Any, pa.ChunkedArray] = {}
+    cache: dict[Any, pa.ChunkedArray] = {}
     columns = []
     for column in rows.columns:
-        place = str(column.type), *map(_place, column.chunks)
-        if place not in found:
-            found[place] = _gathered(column, at, spots)
-        columns.append(found[place])
+        identity = str(column.type), *map(_memory_identity, column.chunks)
+        if identity not in cache:
+            cache[identity] = _gather_column(column, at, spots)
+        columns.append(cache[identity])
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 def gather_column(column: pa.ChunkedArray, at: Ints) -> pa.ChunkedArray:
-    """The column's values at these positions."""
-    return _gathered(column, at, {})
+    """Return the column's values at the positions ``at``."""
+    return _gather_column(column, at, {})
 
 
 def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.ChunkedArray]:
-    """Take the rows at these positions, and empty the list: what is taken from is let go of early.
+    """Return the columns with only the rows at the positions ``at``, and empty the list ``columns`` to free memory.
 
-    Columns come in one chunk; those of large values keep their chunks, and a chunk that is kept whole is not copied.
-    Columns that share their memory go on sharing it.
+    The new columns have one chunk. A column of large values keeps its chunks, and a chunk whose rows are all kept is not
+    copied. Columns that share memory share it in the result.
 
-    Memory: the columns, and a second time the column at work; of a column of large values one chunk of it.
+    Memory: the columns, and a copy of the column in progress; of a column of large values a copy of one chunk.
 
     Args:
-        columns: emptied from its end.
-        at: ascending; None: all rows.
+        columns: The columns of a table; the list is emptied from its end.
+        at: Ascending positions; None for all rows.
     """
     spots: dict[tuple[int, ...], _Spots] = {}
-    found: dict[Any, pa.ChunkedArray] = {}
-    taken = []
+    cache: dict[Any, pa.ChunkedArray] = {}
+    results = []
     while columns:
         column = columns.pop()
-        place = str(column.type), *map(_place, column.chunks)
-        if place not in found:
+        identity = str(column.type), *map(_memory_identity, column.chunks)
+        if identity not in cache:
             kind, large = column.type, column.nbytes >= _LARGE_VALUE * max(len(column), 1)
             if at is None:
-                found[place] = column if large else joined(column)
+                cache[identity] = column if large else joined(column)
             elif large:
                 chunks = column.chunks
                 del column
-                found[place] = pa.chunked_array(_kept(chunks, at), kind)
+                cache[identity] = pa.chunked_array(_gather_chunks(chunks, at), kind)
             else:
-                found[place] = joined(_gathered(column, at, spots))
-        taken.append(found[place])
-    return taken[::-1]
+                cache[identity] = joined(_gather_column(column, at, spots))
+        results.append(cache[identity])
+    return results[::-1]
 
 
-def _kept(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
-    """Yield what is left of each chunk, and let go of the chunk."""
+def _gather_chunks(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
+    """Yield the kept rows of each chunk, and drop each chunk after use."""
     first, chunks = 0, chunks[::-1]
     while chunks:
         chunk = chunks.pop()
@@ -103,10 +104,11 @@ def _kept(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
 
 @dataclass(frozen=True)
 class _Spots:
-    """Positions by chunk: which chunks are met, in order, and where in them.
+    """Positions in a column, split by chunk.
 
     Attributes:
-        back: puts what the chunks give in the order that was asked for; None if it is.
+        parts: (index of a chunk, positions in that chunk), in the order of the chunks.
+        back: Positions that restore the requested order from the concatenated parts; None if they are in that order.
     """
 
     parts: Sequence[tuple[int, pa.Array]]
@@ -114,6 +116,7 @@ class _Spots:
 
     @classmethod
     def of(cls, lengths: Sequence[int], at: Ints) -> _Spots:
+        """Split positions of a column whose chunks have these lengths."""
         ends = np.cumsum(lengths)
         owners = np.searchsorted(ends, at, side="right")
         back = None
@@ -131,28 +134,28 @@ class _Spots:
         return cls(parts, back)
 
 
-def _gathered(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _Spots]) -> pa.ChunkedArray:
+def _gather_column(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _Spots]) -> pa.ChunkedArray:
     try:
-        return pa.chunked_array(_taken(column, at, spots), column.type)
+        return pa.chunked_array(_gather_parts(column, at, spots), column.type)
     except (pa.ArrowInvalid, pa.ArrowCapacityError):  # More than an array can hold.
         if len(at) < 2:
             raise
-        halves = [_gathered(column, part, {}) for part in np.array_split(at, 2)]
+        halves = [_gather_column(column, part, {}) for part in np.array_split(at, 2)]
         return pa.chunked_array([chunk for half in halves for chunk in half.chunks], column.type)
 
 
-def _taken(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _Spots]) -> list[pa.Array]:
+def _gather_parts(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _Spots]) -> list[pa.Array]:
     lengths = tuple(map(len, column.chunks))
     if lengths not in spots:
         spots[lengths] = _Spots.of(lengths, at) if len(lengths) != 1 else _Spots([(0, pa.array(at))], None)
-    found = spots[lengths]
-    parts = [gather_array(column.chunk(owner), places) for owner, places in found.parts]
-    if found.back is None:
+    split = spots[lengths]
+    parts = [gather_array(column.chunk(owner), places) for owner, places in split.parts]
+    if split.back is None:
         return parts
-    return [gather_array(pa.concat_arrays(_of_one_dictionary(parts)), found.back)]
+    return [gather_array(pa.concat_arrays(_unify_dictionaries(parts)), split.back)]
 
 
-def _of_one_dictionary(parts: list[pa.Array]) -> list[pa.Array]:
+def _unify_dictionaries(parts: list[pa.Array]) -> list[pa.Array]:
     if not pa.types.is_dictionary(parts[0].type):
         return parts
     unified: list[pa.Array] = pa.chunked_array(parts).unify_dictionaries().chunks
@@ -160,22 +163,22 @@ def _of_one_dictionary(parts: list[pa.Array]) -> list[pa.Array]:
 
 
 def one_chunk(rows: pa.Table) -> pa.Table:
-    """As `pa.Table.combine_chunks`, but columns that share their memory go on sharing it.
+    """Combine the chunks of each column, like `pa.Table.combine_chunks`. Columns that share memory share it afterwards.
 
-    A column of more than an array can hold stays in its chunks.
+    A column that is too large for one array keeps its chunks.
     """
-    found: dict[Any, pa.ChunkedArray] = {}
+    cache: dict[Any, pa.ChunkedArray] = {}
     columns = []
     for column in rows.columns:
-        place = str(column.type), *map(_place, column.chunks)
-        if place not in found:
-            found[place] = joined(column)
-        columns.append(found[place])
+        identity = str(column.type), *map(_memory_identity, column.chunks)
+        if identity not in cache:
+            cache[identity] = joined(column)
+        columns.append(cache[identity])
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 def joined(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in one chunk, if an array can hold it; a single chunk is not copied."""
+    """Combine the chunks of a column if one array can hold them. A single chunk is not copied."""
     if column.num_chunks == 1:
         return column
     try:
@@ -185,7 +188,7 @@ def joined(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def gather_array(values: pa.Array, places: pa.Array) -> pa.Array:
-    """The values at these positions, as `pa.Array.take` gives them."""
+    """Return the values at the positions ``places``, like `pa.Array.take`."""
     width = _width(values)
     if not width or places.null_count or len(places) * width > _MOST_BYTES:
         return values.take(places)
@@ -193,7 +196,7 @@ def gather_array(values: pa.Array, places: pa.Array) -> pa.Array:
 
 
 def replaced(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
-    """The old values, in order with the new ones where the mask is true, as `pc.replace_with_mask` gives them."""
+    """Replace the values for which the mask is true by ``new``, in order, like `pc.replace_with_mask`."""
     if pa.types.is_primitive(old.type):
         return pc.replace_with_mask(old, mask, new)
     width = _width(old)
@@ -202,16 +205,16 @@ def replaced(old: pa.Array, mask: pa.Array, new: pa.Array) -> pa.Array:
     hit = np.asarray(mask)
     place = np.arange(len(hit))
     place[hit] = len(hit) + np.arange(len(new))
-    return pa.concat_arrays([old, new]).take(pa.array(place))  # Three times faster than replacing text.
+    return pa.concat_arrays([old, new]).take(pa.array(place))  # Three times faster than replace_with_mask on texts.
 
 
 def replaced_among(old: pa.Array, at: Ints, new: pa.Array, left: pa.Array, among: Ints) -> pa.Array:
-    """The old values at some positions, in order with the new ones in place of those at others.
+    """Return the values at the positions ``left``, with those at the positions ``at`` replaced by ``new`` in order.
 
     Args:
-        at: positions that are replaced, ascending, all of them among ``left``.
-        left: positions that are left, ascending.
-        among: where in ``left`` those of ``at`` stand.
+        at: Ascending positions to replace, all of them in ``left``.
+        left: Ascending positions to return.
+        among: Index in ``left`` of each position in ``at``.
     """
     width = old.type.bit_width // 8 if pa.types.is_primitive(old.type) else _width(old)
     text = not pa.types.is_primitive(old.type)
@@ -219,18 +222,18 @@ def replaced_among(old: pa.Array, at: Ints, new: pa.Array, left: pa.Array, among
         mask = np.zeros(len(old), bool)
         mask[at] = True
         return replaced(old, pa.array(mask), new).take(left)
-    found = (_as_fixed(old, width) if text else old).take(left)
-    values, others = (_raw(values, width) for values in (found, _as_fixed(new, width) if text else new))
-    values[among] = others  # What was taken is nobody else's yet.
-    return _as_text(found, old.type, width) if text else found
+    result = (_as_fixed(old, width) if text else old).take(left)
+    values, others = (_raw(values, width) for values in (result, _as_fixed(new, width) if text else new))
+    values[among] = others  # In place: no other code has a reference to the result yet.
+    return _as_text(result, old.type, width) if text else result
 
 
 def _raw(values: pa.Array, width: int) -> npt.NDArray[np.void]:
     return np.frombuffer(values.buffers()[1], f"V{width}", len(values), width * values.offset)
 
 
-def _place(values: pa.Array) -> Any:
-    """Equal for arrays of the same memory. Of nested ones and dictionaries none is taken for another."""
+def _memory_identity(values: pa.Array) -> Any:
+    """Return a value that is equal for arrays of the same memory, and unique for nested and dictionary arrays."""
     if pa.types.is_nested(values.type) or pa.types.is_dictionary(values.type):
         return object()
     addresses = [0 if buffer is None else buffer.address for buffer in values.buffers()]
@@ -238,7 +241,10 @@ def _place(values: pa.Array) -> Any:
 
 
 def _width(values: pa.Array) -> int:
-    """The length in bytes of all values; 0 where they differ, are null, or are no text."""
+    """Return the common length of all values in bytes; 0 if lengths differ, a value is null or the type is not text.
+
+    For fewer than `_FEW` values also return 0.
+    """
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return 0
     if len(values) < _FEW or values.null_count:

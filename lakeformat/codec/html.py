@@ -1,4 +1,4 @@
-"""Small tables as HTML, for notebooks: what ``_repr_html_`` methods hand out. All text is escaped."""
+"""Small HTML tables for the ``_repr_html_`` methods that notebooks call. All text is escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RIGHT: Final = "text-align:right;padding:2px 12px 2px 0;font-variant-numeric:ta
 
 
 def html_text(value: Any) -> str:
-    """A value as people read it, escaped: thousands apart, lists with commas, nothing for None."""
+    """Format a value as escaped HTML: numbers with thousands separators, lists with commas, "" for None."""
     if value is None:
         return ""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -24,7 +24,7 @@ def html_text(value: Any) -> str:
 
 
 def html_rows(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "", note: str = "") -> str:
-    """A table with a line of headings; numbers stand on the right.
+    """Return an HTML table with a heading row; numbers are aligned to the right.
 
     >>> html_rows(["file", "rows"], [["a<b", 1200]]).count("<td")
     2
@@ -38,10 +38,10 @@ def html_rows(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: st
 
 
 def html_pairs(pairs: Mapping[str, Any], *, caption: str = "", more: str = "") -> str:
-    """Names and values, one below the other; what is None is left out.
+    """Return an HTML table with a name and its value in each row; values of None are left out.
 
     Args:
-        more: HTML to stand below, as it is.
+        more: HTML to put below the table, not escaped.
     """
     lines = [
         f"<tr><th style='{_LEFT}'>{escape(name)}</th><td style='{_LEFT}'>{html_text(value)}</td></tr>"

@@ -1,4 +1,4 @@
-"""Schemas whose columns have ids, as Hudi's schema on read stores them (Hudi: ``SerDeHelper``, ``InternalSchema``)."""
+"""Schemas with column ids, as Hudi's schema on read stores them (Hudi: ``SerDeHelper``, ``InternalSchema``)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class SchemaColumn:
     """A column of the table.
 
     Attributes:
-        id: stays, whatever the column is named.
-        type: as it is written there; of a record, list or map that word.
-        inner: path of a field below, to its id and type.
+        id: Number that stays the same if the column is renamed.
+        type: Type as stored; for a nested type only its kind, such as ``record``, ``array`` or ``map``.
+        inner: Path of each nested field (``.a.b``, ``.element``, ``.value``) -> its id and type.
     """
 
     id: int
@@ -34,10 +34,10 @@ class SchemaColumn:
 
 @dataclass(frozen=True, slots=True)
 class InternalSchema:
-    """The columns as a commit left them, without meta columns.
+    """The columns after a commit, without meta columns.
 
     Attributes:
-        version: instant of the commit, as a number.
+        version: Instant time of the commit, as a number.
     """
 
     version: int
@@ -45,20 +45,20 @@ class InternalSchema:
 
 
 def decode_internal_schema(data: bytes, *, name: str) -> InternalSchema | None:
-    """One schema; None where the text holds none.
+    """Decode one schema; return None if the text has no fields.
 
     Raises:
-        CorruptTableError: it cannot be a schema; names where it was found.
+        CorruptTableError: The text is not a schema; the message names its file.
     """
     return _schema(decode_json(data, name=name), name)
 
 
 def decode_history(data: bytes, *, name: str) -> tuple[InternalSchema, ...]:
-    """All schemas of a ``.schemacommit`` file; raises as `decode_internal_schema`."""
+    """Decode all schemas of a ``.schemacommit`` file. Raise the errors of `decode_internal_schema`."""
     schemas = decode_json(data, name=name).get("schemas")
     if not isinstance(schemas, list):
-        raise _damaged(name, "no list of schemas")
-    return tuple(found for each in schemas if (found := _schema(each, name)) is not None)
+        raise _corrupt(name, "no list of schemas")
+    return tuple(schema for each in schemas if (schema := _schema(each, name)) is not None)
 
 
 def _schema(document: Any, name: str) -> InternalSchema | None:
@@ -68,34 +68,35 @@ def _schema(document: Any, name: str) -> InternalSchema | None:
         columns = tuple(_column(field) for field in document["fields"] if field["name"] not in META_COLUMNS)
         return InternalSchema(int(document["version_id"]), columns)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(name, repr(error)) from None
+        raise _corrupt(name, repr(error)) from None
 
 
 def _column(field: Mapping[str, Any]) -> SchemaColumn:
-    return SchemaColumn(int(field["id"]), str(field["name"]), _bare(field["type"]), dict(_inner(field["type"], "")))
+    kind = field["type"]
+    return SchemaColumn(int(field["id"]), str(field["name"]), _type_name(kind), dict(_inner(kind, "")))
 
 
 def _inner(kind: Any, path: str) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Ids and types below a type: of a record's fields, of a list's elements, of a map's values."""
+    """Yield path, id and type of all nested fields: fields of records, elements of lists, values of maps."""
     if not isinstance(kind, dict):
         return
     match kind["type"]:
         case "record":
             for field in kind["fields"]:
                 below = f"{path}.{field['name']}"
-                yield below, (int(field["id"]), _bare(field["type"]))
+                yield below, (int(field["id"]), _type_name(field["type"]))
                 yield from _inner(field["type"], below)
         case "array":
-            yield f"{path}.element", (int(kind["element_id"]), _bare(kind["element"]))
+            yield f"{path}.element", (int(kind["element_id"]), _type_name(kind["element"]))
             yield from _inner(kind["element"], f"{path}.element")
         case "map":
-            yield f"{path}.value", (int(kind["value_id"]), _bare(kind["value"]))
+            yield f"{path}.value", (int(kind["value_id"]), _type_name(kind["value"]))
             yield from _inner(kind["value"], f"{path}.value")
 
 
-def _bare(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     return kind if isinstance(kind, str) else str(kind["type"])
 
 
-def _damaged(name: str, why: str) -> CorruptTableError:
+def _corrupt(name: str, why: str) -> CorruptTableError:
     return CorruptTableError(f"{name} holds no schema with column ids ({why}); restore it from a copy")

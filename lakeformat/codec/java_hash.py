@@ -1,10 +1,10 @@
 """Java's ``hashCode`` of the fields of record keys, for whole Arrow columns of keys at a time.
 
-``String.hashCode`` is a polynomial in 31 over UTF-16 units, ``List.hashCode`` one over its items' hashes, both
-modulo 2^32. With prefix sums weighted by powers of 31 the hash of any stretch of text takes two look-ups, so
-keys, the fields within them and lists of fields are all hashed without a loop over keys.
+``String.hashCode`` is a polynomial in 31 over UTF-16 units. ``List.hashCode`` is one over the hashes of its items. Both
+are modulo 2^32. With prefix sums weighted by powers of 31, the hash of any range of text takes two look-ups. So keys,
+the fields within them and lists of fields are hashed without a loop over keys.
 
-Memory: some 30 bytes per byte of a block of 16,384 keys.
+Memory: about 30 bytes per byte of a block of 16,384 keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOCK_KEYS: Final = 16_384
 _BASE: Final = 31
 _INVERSE: Final = pow(_BASE, -1, 1 << 32)
 _COMMA, _COLON = b",:"
-#: Hudi's ``KeyGenUtils``: how null and empty values stand in a key; both hash to 0.
+#: Texts for null and empty values in a key (Hudi: ``KeyGenUtils``); both hash to 0.
 _PLACEHOLDERS: Final = ("__null__", "__empty__")
 
 UInt8s = npt.NDArray[np.uint8]
@@ -35,22 +35,25 @@ Bools = npt.NDArray[np.bool_]
 
 
 class FieldRule(enum.Enum):
-    """How the values of the wanted fields are found in a record key (Hudi: ``extractRecordKeysByFields``).
+    """A rule for finding the values of fields in a record key (Hudi: ``extractRecordKeysByFields``).
 
     The rules differ only for keys with ``:`` or ``,`` within values, and for ``field:value`` keys of one field.
     """
 
-    #: Up to 0.15: a key with ``:`` is cut at every comma; pieces without ``:`` count as values.
+    #: Hudi up to 0.15: a key with ``:`` is cut at every comma; pieces without ``:`` count as values.
     HUDI_0 = "0.15"
-    #: From 1.0 on: a key with ``:`` and ``,`` is cut at the last comma before each next field's ``:``.
+    #: Hudi from 1.0 on: a key with ``:`` and ``,`` is cut at the last comma before the ``:`` of each next field.
     HUDI_1 = "1.1"
 
 
 def field_list_hashes(keys: pa.ChunkedArray, fields: Sequence[str], rule: FieldRule) -> UInt32s:
-    """``List.hashCode`` of the values of ``fields`` within each key, in the key's order, as unsigned.
+    """Return the ``List.hashCode`` of the values of ``fields`` in each key, in the key's order, as unsigned.
 
     Args:
-        keys: record keys, none of them null.
+        keys: Record keys as text.
+
+    Raises:
+        InvalidInputError: A key is null.
     """
     hashes = [np.empty(0, np.uint32)]
     for chunk in keys.chunks:
@@ -67,7 +70,7 @@ def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRul
     offsets = np.frombuffer(buffer, np.int64, len(keys) + 1, keys.offset * 8)
     data = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]] if content else np.empty(0, np.uint8)
     bounds = offsets - offsets[0]
-    owners, starts, ends = _values(data, bounds, [field.encode() for field in fields], rule)
+    owners, starts, ends = _find_values(data, bounds, [field.encode() for field in fields], rule)
     hashes = _Texts(data).hashes(starts, ends)
     firsts = np.searchsorted(owners, np.arange(len(keys) + 1))
     return (
@@ -77,7 +80,7 @@ def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRul
 
 
 class _Sums:
-    """Prefix sums of units, weighted so that any stretch of them gives its polynomial."""
+    """Weighted prefix sums of units, which give the polynomial of any range of them."""
 
     def __init__(self, units: UInt32s) -> None:
         self._sums = np.zeros(len(units) + 1, np.uint32)
@@ -85,40 +88,40 @@ class _Sums:
         self._powers = _powers(_BASE, len(units))
 
     def polynomials(self, starts: Ints, ends: Ints) -> UInt32s:
-        """Of units ``starts`` to ``ends``; 0 for none."""
-        found: UInt32s = (self._sums[ends] - self._sums[starts]) * self._powers[np.maximum(ends - 1, 0)]
-        return found
+        """Return the polynomial of the units from each start to its end; 0 for an empty range."""
+        values: UInt32s = (self._sums[ends] - self._sums[starts]) * self._powers[np.maximum(ends - 1, 0)]
+        return values
 
 
 class _Texts:
-    """``String.hashCode`` of stretches of UTF-8."""
+    """UTF-8 data whose ranges are hashed by ``String.hashCode``."""
 
     def __init__(self, data: UInt8s) -> None:
         self._places: Ints | None = None
         units: npt.NDArray[np.unsignedinteger] = data
         if (data >= 0x80).any():
             units = np.frombuffer(data.tobytes().decode().encode("utf-16-le"), "<u2")
-            # A UTF-16 unit for each character, two for those of four bytes.
-            made = ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
-            self._places = np.concatenate([[0], np.cumsum(made)])
+            # A character is one UTF-16 unit, or two if it has four bytes in UTF-8.
+            unit_counts = ((data & 0xC0) != 0x80).astype(np.int64) + (data >= 0xF0)
+            self._places = np.concatenate([[0], np.cumsum(unit_counts)])
         self._sums = _Sums(units.astype(np.uint32))
 
     def hashes(self, starts: Ints, ends: Ints) -> UInt32s:
-        """Of bytes ``starts`` to ``ends``."""
+        """Return the hash of the bytes from each start to its end."""
         if self._places is not None:
             starts, ends = self._places[starts], self._places[ends]
         return self._sums.polynomials(starts, ends)
 
 
 def _powers(base: int, count: int) -> UInt32s:
-    """``base`` to the powers 0 to ``count``, modulo 2^32."""
+    """Return ``base`` to the powers 0 to ``count``, modulo 2^32."""
     factors = np.full(count + 1, base, np.uint32)
     factors[0] = 1
     return np.cumprod(factors, dtype=np.uint32)
 
 
-def _values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule) -> tuple[Ints, Ints, Ints]:
-    """Owning key, start and end of every value, keys and values in order."""
+def _find_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule) -> tuple[Ints, Ints, Ints]:
+    """Return the owning key, the start and the end of every value, in the order of keys and of values in a key."""
     every = np.arange(len(bounds) - 1)
     colons, commas = np.flatnonzero(data == _COLON), np.flatnonzero(data == _COMMA)
     is_cut = np.diff(np.searchsorted(colons, bounds)) > 0
@@ -147,7 +150,7 @@ def _values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule
 
 
 def _pieces(bounds: Ints, commas: Ints, colons: Ints, is_cut: Bools) -> tuple[Ints, Ints, Ints, Ints]:
-    """Owner, start, end and first colon (-1 for none) of what stands between the commas of the keys to cut."""
+    """Cut keys at commas; return the owning key, start, end and first colon (-1 for none) of each piece."""
     comma_owners = np.searchsorted(bounds, commas, side="right") - 1
     inner = is_cut[comma_owners]
     owners = np.concatenate([np.flatnonzero(is_cut), comma_owners[inner]])
@@ -163,29 +166,29 @@ def _pieces(bounds: Ints, commas: Ints, colons: Ints, is_cut: Bools) -> tuple[In
 
 
 def _cut_at_commas(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """All pieces but the empty ones at a key's end, which ``String.split`` drops."""
+    """Return all pieces except the empty pieces at a key's end, which ``String.split`` drops."""
     filled = np.flatnonzero(ends > starts)
     last = np.full(int(owners.max()) + 1, -1)
     last[owners[filled]] = filled
-    kept = np.arange(len(owners)) <= last[owners]
-    return owners[kept], starts[kept], ends[kept], names_end[kept]
+    is_kept = np.arange(len(owners)) <= last[owners]
+    return owners[is_kept], starts[is_kept], ends[is_kept], names_end[is_kept]
 
 
 def _cut_before_names(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Pieces with a colon, each with the ones behind it that have none; the first has those before it, too."""
+    """Join each piece without a colon to the piece with a colon before it, or after it at the start of a key."""
     named = np.flatnonzero(names_end >= 0)
-    whose = owners[named]
-    is_first = np.append(True, whose[1:] != whose[:-1])
-    is_last = np.append(whose[1:] != whose[:-1], True)
-    begins = np.where(is_first, np.searchsorted(owners, whose), named)
-    stops = np.where(is_last, np.searchsorted(owners, whose, side="right"), np.append(named[1:], 0)) - 1
-    return whose, starts[begins], ends[stops], names_end[named]
+    named_owners = owners[named]
+    is_first = np.append(True, named_owners[1:] != named_owners[:-1])
+    is_last = np.append(named_owners[1:] != named_owners[:-1], True)
+    begins = np.where(is_first, np.searchsorted(owners, named_owners), named)
+    stops = np.where(is_last, np.searchsorted(owners, named_owners, side="right"), np.append(named[1:], 0)) - 1
+    return named_owners, starts[begins], ends[stops], names_end[named]
 
 
 def _is_one_of(data: UInt8s, starts: Ints, ends: Ints, texts: Sequence[bytes]) -> Bools:
-    found = np.zeros(len(starts), bool)
+    matches = np.zeros(len(starts), bool)
     for text in texts:
         at = np.flatnonzero(ends - starts == len(text))
         letters = data[starts[at][:, None] + np.arange(len(text))]
-        found[at[(letters == np.frombuffer(text, np.uint8)).all(axis=1)]] = True
-    return found
+        matches[at[(letters == np.frombuffer(text, np.uint8)).all(axis=1)]] = True
+    return matches

@@ -1,7 +1,7 @@
-"""Java's date patterns over whole columns: the subset partition paths need.
+"""Formatting and parsing of whole columns by Java's date patterns, limited to what partition paths need.
 
-Letters ``yyyy MM dd HH mm ss SSS``, quoted literals (``'T'``, ``''``) and any separators; every other letter
-is refused by name. Hudi reads and writes these with Joda-Time.
+A pattern may have the letters ``yyyy MM dd HH mm ss SSS``, quoted literals (``'T'``, ``''``) and any separators. Every
+other letter is refused by name. Hudi uses Joda-Time for these patterns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["END_MILLI", "FIRST_MILLI", "JavaPattern", "arrow_zone", "format_mill
 
 Int64s = npt.NDArray[np.int64]
 
-#: Milliseconds below which a field does not look.
+#: Milliseconds of each unit, and the step of each pattern field: moments within a step have the same text.
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
@@ -36,7 +36,7 @@ _LIMITS: Final = {"yyyy": 9999, "MM": 12, "dd": 31, "HH": 23, "mm": 59, "ss": 59
 _TOKEN: Final = re.compile(r"(?P<field>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<literal>[^A-Za-z'])")
 _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?")
 
-#: Wall-clock time: zones are applied to whole columns before.
+#: In wall-clock time, because zones are applied to whole columns first.
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 #: Milliseconds of 0001-01-01 and 10000-01-01.
 FIRST_MILLI: Final = -62_135_596_800_000
@@ -45,18 +45,18 @@ END_MILLI: Final = 253_402_300_800_000
 
 @dataclass(frozen=True, slots=True)
 class JavaPattern:
-    """A parsed pattern: fields and literals in turn."""
+    """A parsed pattern: a sequence of fields and literals."""
 
     text: str
-    #: ``(is a field, its letters or the literal text)``.
+    #: Each is ``(whether it is a field, its letters or the literal text)``.
     tokens: tuple[tuple[bool, str], ...]
 
     @classmethod
     def parse(cls, text: str) -> JavaPattern:
-        """Read a pattern such as ``yyyy-MM-dd'T'HH``.
+        """Parse a pattern such as ``yyyy-MM-dd'T'HH``.
 
         Raises:
-            InvalidOptionError: a letter is not supported, a quote is not closed, or there is no field.
+            InvalidOptionError: A letter is not supported, a quote is not closed, or there is no field.
         """
         tokens, at = [], 0
         while at < len(text):
@@ -80,16 +80,16 @@ class JavaPattern:
 
     @property
     def step_millis(self) -> int:
-        """Moments of one such step (counted in wall-clock milliseconds) have one text."""
+        """Return the step of the finest field, in wall-clock milliseconds. Moments within a step have the same text."""
         return min(_STEP[part] for is_field, part in self.tokens if is_field)
 
     @property
     def slashes(self) -> int:
-        """How many ``/`` every text of the pattern has."""
+        """Return the number of ``/`` in every text of the pattern."""
         return sum(part.count("/") for is_field, part in self.tokens if not is_field)
 
     def format(self, moment: dt.datetime) -> str:
-        """The text of one wall-clock moment."""
+        """Return the text of one wall-clock moment."""
         values = {
             "yyyy": f"{moment.year:04}",
             "MM": f"{moment.month:02}",
@@ -103,24 +103,24 @@ class JavaPattern:
 
     @property
     def regex(self) -> str:
-        """Matches the texts Joda reads by the pattern; groups are named ``f0``, ``f1`` ... by token."""
+        """Return a regex that matches the texts that Joda parses by the pattern, with groups ``f0``, ``f1`` ... by token."""
         pieces = ["^"]
         for index, (is_field, part) in enumerate(self.tokens):
             if not is_field:
                 pieces.append(re.escape(part))
                 continue
             before_digits = index + 1 < len(self.tokens) and self.tokens[index + 1][0]
-            # Joda takes fewer digits than letters, except where another number follows at once.
+            # Joda accepts fewer digits than letters, except directly before another number.
             fewest = len(part) if before_digits or part == "yyyy" else 1
             pieces.append(f"(?P<f{index}>[0-9]{{{fewest},{len(part)}}})")
         return "".join([*pieces, "$"])
 
 
 def arrow_zone(name: str) -> str:
-    """A Java zone id (``UTC``, ``America/New_York``, ``GMT+8:00``) as Arrow knows it.
+    """Return Arrow's name for a Java zone id (``UTC``, ``America/New_York``, ``GMT+8:00``).
 
     Raises:
-        InvalidOptionError: no such zone. (Java would silently take GMT.)
+        InvalidOptionError: The zone is unknown. (Java would silently use GMT.)
     """
     name = name.strip()
     if name in {"UTC", "GMT", "Z"}:
@@ -129,18 +129,21 @@ def arrow_zone(name: str) -> str:
         return f"{offset[1]}{int(offset[2]):02}:{offset[3] or '00'}"
     try:
         zoneinfo.ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # zoneinfo's "not found" is a KeyError.
+    except (KeyError, ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError.
         raise InvalidOptionError(f"no time zone {name!r}; use such as UTC, Europe/Paris or GMT+8:00") from None
     return name
 
 
 def format_millis(millis: Int64s, pattern: JavaPattern, zone: str) -> tuple[Int64s, list[str]]:
-    """The text of every moment: ``(code of each, text by code)``; texts may repeat.
+    """Format moments; return ``(code of each moment, text of each code)``. Different codes may have the same text.
 
     Args:
-        millis: milliseconds since the epoch, all within the years 1 to 9999.
-        pattern: what to write.
-        zone: from `arrow_zone`.
+        millis: Milliseconds since the epoch, all within the years 1 to 9999.
+        pattern: The pattern of the texts.
+        zone: A zone from `arrow_zone`.
+
+    Raises:
+        InvalidInputError: A moment lies outside the years 1 to 9999 in the zone.
     """
     if zone != "UTC":
         moments = pa.array(millis).cast(pa.timestamp("ms", zone))
@@ -154,12 +157,12 @@ def format_millis(millis: Int64s, pattern: JavaPattern, zone: str) -> tuple[Int6
 
 
 def parse_millis(texts: pa.StringArray, patterns: Sequence[JavaPattern], zone: str) -> Int64s:
-    """Milliseconds since the epoch of texts without nulls, each by the first pattern that fits it whole.
+    """Parse texts without nulls as milliseconds since the epoch, each by the first pattern that matches all of it.
 
-    A wall-clock time that a zone has twice is the earlier one, as in Joda-Time.
+    A wall-clock time that occurs twice in the zone means the earlier moment, as in Joda-Time.
 
     Raises:
-        InvalidInputError: a text fits no pattern, is no date, or is a time the zone leaves out.
+        InvalidInputError: A text matches no pattern, is not a date, or is a time that does not exist in the zone.
     """
     millis = np.zeros(len(texts), np.int64)
     pending = np.arange(len(texts))
@@ -188,7 +191,7 @@ def _wall_clock(groups: pa.StructArray, pattern: JavaPattern, texts: pa.StringAr
     for index, (is_field, part) in enumerate(pattern.tokens):
         if is_field:
             digits = pc.struct_field(groups, f"f{index}")
-            if part == "SSS":  # A fraction: ".5" is half a second.
+            if part == "SSS":  # The digits are a fraction: "5" is 500 ms.
                 digits = pc.ascii_rpad(digits, 3, "0")
             fields[part] = digits.cast(pa.int64()).to_numpy()
     part_of = {part: fields.get(part, np.full(len(texts), value, np.int64)) for part, value in _DEFAULTS.items()}

@@ -12,7 +12,7 @@ __all__ = [
     "COMPACTION_OPTIONS",
     "DAYS",
     "INLINE",
-    "INLINE_COMMITS",
+    "COMPACTION_COMMITS",
     "INLINE_SECONDS",
     "LOG_COUNT",
     "LOG_SIZE",
@@ -31,7 +31,7 @@ _AUTO: Final = "lakeformat.compact.auto"
 _AUTO_LOG_FILES: Final = "lakeformat.compact.auto.log.files"
 _AUTO_MEGABYTES: Final = "lakeformat.compact.auto.megabytes"
 INLINE: Final = "hoodie.compact.inline"
-INLINE_COMMITS: Final = "hoodie.compact.inline.max.delta.commits"
+COMPACTION_COMMITS: Final = "hoodie.compact.inline.max.delta.commits"
 INLINE_SECONDS: Final = "hoodie.compact.inline.max.delta.seconds"
 TRIGGER: Final = "hoodie.compact.inline.trigger.strategy"
 SCHEDULE_INLINE: Final = "hoodie.compact.schedule.inline"
@@ -69,7 +69,7 @@ def _strategy(text: str) -> str:
 
 
 #: Hudi's options that say when to compact: whoever sets one of them decides by Hudi's rule.
-_HUDIS_RULE: Final = (INLINE, SCHEDULE_INLINE, TRIGGER, INLINE_COMMITS, INLINE_SECONDS)
+_HUDIS_RULE: Final = (INLINE, SCHEDULE_INLINE, TRIGGER, COMPACTION_COMMITS, INLINE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
         one_of("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"),
         "NUM_COMMITS",
     ),
-    Option(INLINE_COMMITS, "Deltacommits from one compaction to the next.", Effect.WRITE, positive, 5),
+    Option(COMPACTION_COMMITS, "Deltacommits from one compaction to the next.", Effect.WRITE, positive, 5),
     Option(INLINE_SECONDS, "Seconds from one compaction to the next.", Effect.WRITE, positive, 3600),
     Option(
         STRATEGY,

@@ -16,7 +16,7 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 #: Of delta-rs, pyiceberg, polars and pandas -> ours, where a method has it.
-_OURS: Final[Mapping[str, str]] = {
+_OUR_ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("condition", "expr", "filter", "filters", "predicate", "query", "row_filter"), "where"),
     **dict.fromkeys(("fields", "projection", "select", "selected_fields", "usecols"), "columns"),
     **dict.fromkeys(("datetime", "instant", "snapshot_id", "timestamp", "version"), "as_of"),
@@ -57,7 +57,7 @@ def check_arguments(
     """
     for name in given:
         if name not in known:
-            ours = _OURS.get(name.lower())
+            ours = _OUR_ARGUMENTS.get(name.lower())
             hint = f"; did you mean {ours!r}?" if ours in known else nearest(name, known)
             there = f"; there are {', '.join(known)}" if known else ""
             cure = f"; {said[name.lower()]}" if said and name.lower() in said else hint or there + otherwise

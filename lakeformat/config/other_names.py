@@ -28,7 +28,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 
 #: Verbs of delta-rs, pyiceberg, hudi-rs, polars, pandas and Delta's Python -> how the same is said here.
-_OURS: Final[Mapping[str, str]] = {
+_OUR_CALLS: Final[Mapping[str, str]] = {
     "append": "insert(rows)",
     "cleanup_metadata": "archive()",
     "collect": "to_arrow()",
@@ -150,7 +150,7 @@ def unknown_name(kind: type, name: str) -> str:
         return f"{said}; {_INSTEAD[name]}"
     if name.lower().startswith("when") and (clause := _clause(name)):
         return f"{said}; {clause}" if clause is _NO_SOURCE else f"{said}; write merge(rows), and then {clause}"
-    ours = (_UNDER_SPARK.get(name) if "toDF" in known else None) or _OURS.get(name)
+    ours = (_UNDER_SPARK.get(name) if "toDF" in known else None) or _OUR_CALLS.get(name)
     return said + (f"; here it is called {ours}" if ours else nearest(name, known))
 
 

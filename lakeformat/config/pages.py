@@ -41,16 +41,16 @@ def hudi_page() -> str:
     releases = sorted({option.release for option, _ in options}, key=lambda text: [*map(int, text.split("."))])
     lines = [
         _PREFACE.format(newest=releases[-1], oldest=releases[0], **kinds),
-        *_table("option | older names | Hudi's default | answer", (_row(*row) for row in options)),
+        *_table_page("option | older names | Hudi's default | answer", (_row(*row) for row in options)),
         "",
         "Names beginning so that are not in that list, of Hudi's other bundles or of releases between:",
         "",
-        *_table("options | answer", (f"`{name}` | {_answered(None, answer)}" for name, answer in open_families())),
+        *_table_page("options | answer", (f"`{name}` | {_answered(None, answer)}" for name, answer in open_families())),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _table(head: str, rows: Iterator[str]) -> Iterator[str]:
+def _table_page(head: str, rows: Iterator[str]) -> Iterator[str]:
     yield f"| {head} |"
     yield "|---" * len(head.split("|")) + "|"
     yield from (f"| {row} |" for row in rows)

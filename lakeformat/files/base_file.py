@@ -1,4 +1,4 @@
-"""One base file on its way to disk: meta columns, filter and footer (Hudi: ``HoodieSparkParquetWriter``)."""
+"""The writer of one base file: meta columns, filter and footer (Hudi: ``HoodieSparkParquetWriter``)."""
 
 from __future__ import annotations
 
@@ -42,39 +42,39 @@ __all__ = [
 
 #: Rows of a row group; also the unit in which files are read and merged.
 ROW_GROUP_ROWS: Final = 131_072
-#: Bytes of a row group in memory, unless an option says otherwise; Hudi's default for what Parquet buffers of one.
+#: Default for the bytes of a row group in memory; Hudi's default for the rows that Parquet buffers.
 ROW_GROUP_BYTES: Final = 125_829_120
 
-#: Text whose values repeat, as it is handed to Parquet without hashing it again.
+#: The type of text whose values repeat: Parquet takes it without hashing the values again.
 ENCODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 #: Made from a buffer: `pa.array` would import pandas, half a second in every new process.
 _ZEROS: Final = pa.Array.from_buffers(pa.int32(), ROW_GROUP_ROWS, [None, pa.py_buffer(bytes(4 * ROW_GROUP_ROWS))])
 #: Meta columns with a handful of values each: handed to Parquet as dictionaries, never hashed.
 _REPEATED: Final = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _SAMPLE_BYTES: Final = 4 << 20
-#: A page of values longer than usual is finished after this many bytes: Parquet looks at its size now and then.
+#: A page of long values ends after about this many bytes. Parquet checks the size only after each batch of values.
 _PAGE_BYTES: Final = 1 << 20
 _PAGE_LOOKS: Final = 1024
 _HEADROOM: Final = 1.2
-#: What the footer says of one column of one row group, about: offsets, encodings, least and greatest value.
+#: Footer bytes for one column of one row group, about: offsets, encodings, least and greatest value.
 _COLUMN_FOOTER_BYTES: Final = 160
-#: Share of its size that a column must shrink to, to be compressed by a codec that nobody asked for.
+#: A column is compressed by the default codec only if it shrinks to this share of its size.
 _WORTH_COMPRESSING: Final = 0.9
-#: The same for record keys, which tagging and merging read again and again.
+#: The same for record keys, which tagging and merging read often.
 _WORTH_COMPRESSING_KEYS: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """What all files of one write share.
+    """Settings that all files of one write share.
 
     Attributes:
         spares: whether columns that hardly shrink stay uncompressed.
-        key_texts: the record key and the column it is a copy of, if there is one.
+        key_texts: the record key, and the column of which it is a copy, if there is one.
         fpp: false-positive rate of the filter.
         indexed: paths of the leaf columns whose statistics the file index keeps.
         row_group_rows: most rows of a row group.
-        row_group_bytes: most bytes of its rows in memory, without dictionaries; a larger row comes alone.
+        row_group_bytes: most bytes of its rows in memory, without dictionaries; a larger row gets its own row group.
     """
 
     schema: pa.Schema
@@ -90,7 +90,7 @@ class FileSettings:
 
 
 def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema:
-    """The table's columns behind the five meta columns, as they are handed to the Parquet writer.
+    """Return the schema for the Parquet writer: the five meta columns, then the table's columns.
 
     Args:
         encoded: text columns that come as dictionaries.
@@ -100,34 +100,34 @@ def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema
 
 
 def constant(value: str, rows: int) -> pa.DictionaryArray:
-    """One text, many times, as a dictionary column."""
+    """Make a dictionary column that holds one text in every row."""
     indices = _ZEROS.slice(0, rows) if rows <= len(_ZEROS) else np.zeros(rows, np.int32)
     return pa.DictionaryArray.from_arrays(indices, pa.array([value]))
 
 
 @dataclass(frozen=True)
 class KeyFacts:
-    """What a footer tells of the keys, while it grows."""
+    """The filter and key range of a footer, while the file grows."""
 
     bloom: BloomFilter
     range: KeyRange = dataclasses.field(default_factory=KeyRange)
 
 
 class BaseFileWriter:
-    """Streams row groups into one base file.
+    """A writer that streams row groups into one base file.
 
-    A merge's rows wait until they make half a row group, so that files that are often topped up have no splinters.
+    Rows of a merge wait until they fill half a row group, so that a file that often grows has no tiny row groups.
 
     Attributes:
-        decoded_bytes: what the rows written so far took in memory, without dictionaries.
-        facts: what the closed file tells of itself; there after `close`.
+        decoded_bytes: size of the rows written so far in memory, without dictionaries.
+        facts: statistics of the closed file; set by `close`.
 
     Args:
-        sink: where the bytes go.
+        sink: the output stream.
         name: the file's name, written into every row.
-        known: filter and range that may already hold (some of) the keys; None collects all keys and sizes a filter
-            at the end, at the cost of keeping the keys of this file in memory.
-        encoded: text columns that come as dictionaries, most of them at least.
+        known: filter and range that may already hold (some of) the keys. None collects all keys in memory and sizes a
+            filter at the end.
+        encoded: text columns that (mostly) come as dictionaries.
     """
 
     def __init__(
@@ -157,12 +157,12 @@ class BaseFileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes written so far."""
+        """Return the bytes written so far."""
         return int(self.sink.tell()) if self._closed_bytes is None else self._closed_bytes
 
     @property
     def expected_bytes(self) -> int:
-        """Bytes of the file if it were closed now: what is written, and a footer with filter, schema and statistics."""
+        """Return the file's bytes if it were closed now: the bytes written, and a footer with filter and statistics."""
         if self._closed_bytes is not None:
             return self._closed_bytes
         keys = filter_bytes(self.rows, self.settings.fpp)
@@ -174,7 +174,7 @@ class BaseFileWriter:
 
         Args:
             rows: commit time (dictionary), seqno, record key and the table's columns, by name.
-            new_keys: those keys the given filter and range lack; None means all of them.
+            new_keys: the keys that the given filter and range lack; None means all keys.
         """
         if not rows.num_rows:
             return
@@ -193,7 +193,7 @@ class BaseFileWriter:
         self._nans.add(rows)
         size = decoded_bytes(rows)
         self.decoded_bytes += size
-        # Rows that are many at once are not put together with others: that would be a copy of them.
+        # Large tables are not joined with others: joining copies them.
         if self._held and self._held_bytes + size > self.settings.row_group_bytes:
             self._flush()
         self._held.append(pa.Table.from_arrays(arrays, schema=self._schema))
@@ -217,7 +217,7 @@ class BaseFileWriter:
         return self._writer
 
     def close(self) -> None:
-        """Write filter and footer."""
+        """Write the filter and the footer."""
         self._flush()
         writer = self._open(None)
         bloom = self._bloom
@@ -239,7 +239,7 @@ class BaseFileWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """After a failure let go of the sink; the file is thrown away by whoever opened it."""
+        """Release the Parquet writer after a failure. The caller that opened the file deletes it."""
         if self._closed_bytes is None and self._writer is not None:
             with suppress(pa.ArrowException, OSError):
                 self._writer.close()
@@ -254,23 +254,23 @@ def parquet_writer(
     joins: bool = False,
     looks_at: int = SAMPLE_ROWS,
 ) -> pq.ParquetWriter:
-    """Writes rows of a table's files.
+    """Make a Parquet writer for a file of the table.
 
     Args:
         schema: as `stored_schema` makes it.
-        sample: rows that tell what compresses, and which values repeat; None where there are none.
-        joins: whether the sample may end with rows that join others.
-        looks_at: so many rows of the sample tell, where none join.
+        sample: rows that show which columns compress and which values repeat; None if there are no rows.
+        joins: whether the sample may end with rows that were added to existing ones.
+        looks_at: number of rows of the sample to check if ``joins`` is false.
     """
-    some = sample if sample is None or joins else sample.slice(0, looks_at)
+    checked = sample if sample is None or joins else sample.slice(0, looks_at)
     leaves = [path for field in schema for path in leaf_columns(field, field.name)]
     plain = [field for field in schema if not pa.types.is_dictionary(field.type)]
     encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     return pq.ParquetWriter(
         sink,
         schema,
-        compression=_codecs(leaves, plain, some, settings),
-        use_dictionary=[*encoded, *dictionary_columns(plain, some, joins)],
+        compression=_choose_codecs(leaves, plain, checked, settings),
+        use_dictionary=[*encoded, *dictionary_columns(plain, checked, joins)],
         write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
         store_schema=False,
         write_page_checksum=True,
@@ -278,22 +278,22 @@ def parquet_writer(
     )
 
 
-def _codecs(
+def _choose_codecs(
     leaves: Sequence[str], plain: Iterable[pa.Field], sample: pa.Table | None, settings: FileSettings
 ) -> dict[str, str]:
-    """Codec by leaf column; columns that shrink too little to be worth the time stay as they are."""
+    """Choose the codec of each leaf column. A column that hardly shrinks stays uncompressed."""
     codecs = dict.fromkeys(leaves, settings.codec)
     if not settings.spares or sample is None:
         return codecs
     for field in plain:
         least = _WORTH_COMPRESSING_KEYS if field.name in settings.key_texts else _WORTH_COMPRESSING
-        if field.name in codecs and _share_left(sample.column(field.name), settings.codec) > least:
+        if field.name in codecs and _measure_compression(sample.column(field.name), settings.codec) > least:
             codecs[field.name] = "none"
     return codecs
 
 
 def stamped(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, first: int) -> pa.Table:
-    """Prepared rows as rows of this instant: commit time, seqno and record key before the table's columns.
+    """Add this instant's meta columns to prepared rows: commit time, seqno and record key before the table's columns.
 
     Args:
         first: counter of the first row's seqno.
@@ -302,7 +302,7 @@ def stamped(rows: pa.Table, schema: pa.Schema, instant_time: str, task: int, fir
 
 
 def stamped_with(rows: pa.Table, schema: pa.Schema, instant_time: str, numbers: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """The same with these sequence numbers."""
+    """Add the meta columns of this instant, as `stamped`, with the given sequence numbers."""
     data = conform(rows, schema)
     meta = pa.table({
         COMMIT_TIME: constant(instant_time, rows.num_rows),
@@ -313,12 +313,12 @@ def stamped_with(rows: pa.Table, schema: pa.Schema, instant_time: str, numbers: 
 
 
 def roomy_filter(rows: int, fpp: float) -> BloomFilter:
-    """A filter with room for some more keys than there are, so that the next merges only add to it."""
+    """Make a filter with room for more keys than ``rows``, so that the next merges can add to it."""
     return BloomFilter.sized(int(rows * _HEADROOM), fpp)
 
 
 def filter_bytes(rows: int, fpp: float) -> int:
-    """About as many bytes as `roomy_filter` takes in a footer, as text."""
+    """Estimate the bytes that `roomy_filter` takes in a footer, as text."""
     return int(rows * _HEADROOM * -math.log(fpp) / math.log(2) ** 2 / 8 * 4 / 3)
 
 
@@ -327,13 +327,13 @@ def _as_type(column: Any, kind: pa.DataType) -> Any:
 
 
 def _values_at_a_time(sample: pa.Table | None) -> int:
-    """Values after which Parquet looks at the size of a page."""
+    """Return the number of values after which Parquet checks the size of a page."""
     widest = max((column.nbytes // sample.num_rows for column in sample.columns), default=1) if sample else 1
     return max(1, min(_PAGE_LOOKS, _PAGE_BYTES // max(widest, 1)))
 
 
-def _share_left(column: pa.ChunkedArray, codec: str) -> float:
-    """What a sample of a column shrinks to, as a share of its size."""
-    some = next(pieces(pa.table([column.slice(0, SAMPLE_ROWS)], ["sample"]), SAMPLE_ROWS, _SAMPLE_BYTES))
-    some = pa.record_batch([some.column(0).combine_chunks()], ["sample"]).serialize()
-    return len(pa.Codec(codec).compress(some)) / len(some)
+def _measure_compression(column: pa.ChunkedArray, codec: str) -> float:
+    """Return the compressed size of a sample of a column, as a share of its size."""
+    sample = next(pieces(pa.table([column.slice(0, SAMPLE_ROWS)], ["sample"]), SAMPLE_ROWS, _SAMPLE_BYTES))
+    data = pa.record_batch([sample.column(0).combine_chunks()], ["sample"]).serialize()
+    return len(pa.Codec(codec).compress(data)) / len(data)

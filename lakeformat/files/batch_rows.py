@@ -1,10 +1,10 @@
-"""How many rows of a row group are decoded at a time, so that a batch stays small in bytes.
+"""The number of rows of a row group that are decoded at a time, so that a batch stays small in bytes.
 
-A footer tells what plain pages hold, but of dictionaries, and of texts that share their beginnings, only the encoded
-size: ten pages may hold a gigabyte of text. Such a column is asked: a dictionary for its longest value, and where that
-may be too much, the column alone is decoded once and measured.
+A footer gives the decoded size of plain pages. Of dictionaries, and of texts with common prefixes, it gives only the
+encoded size: ten pages may hold a gigabyte of text. For such a column, the longest value of its dictionary is measured.
+If the batch may still be too large, the column alone is decoded once and measured.
 
-Memory: of a column that is measured its dictionary and places, or `_WINDOW` values.
+Memory: the dictionary and indices of a column that is measured, or `_WINDOW` values.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8,
 _DENSE: Final = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"})
 #: Rows measured together.
 _WINDOW: Final = 64
-#: A row group of this many batches may hold most of its bytes in a few rows: it is read in shorter ones.
+#: A row group of more batches than this is read in shorter batches: most of its bytes may be in a few rows.
 _LARGE: Final = 8
 _SHORT_ROWS: Final = 1024
 
 
 class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
-    """A Parquet file that knows where it came from, so that it can be opened once more with other options."""
+    """A Parquet file that keeps its source, so that it can be opened again with other options."""
 
     def __init__(self, source: Any, **options: Any) -> None:
         super().__init__(source, page_checksum_verification=True, **options)
@@ -44,19 +44,19 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
         self.as_dictionaries = frozenset(options.get("read_dictionary") or ())
 
     def with_dictionary(self, path: str) -> OpenParquet:
-        """The same file; the column at this path comes as a dictionary."""
+        """Open the same file again and read the column at this path as a dictionary."""
         return OpenParquet(self.from_source, metadata=self.metadata, read_dictionary=[path])
 
 
 def leaves_of(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[int]:
-    """Positions of the leaf columns below these columns."""
+    """Return the positions of the leaf columns of these columns."""
     schema, wanted = parquet.metadata.schema, set(columns)
     paths = [schema.column(at).path for at in range(len(schema))]
     return [at for at, path in enumerate(paths) if path in wanted or path.partition(".")[0] in wanted]
 
 
 def rows_at_a_time(parquet: OpenParquet, group: int, leaves: Sequence[int], rows: int, most_bytes: int) -> int:
-    """Rows of a batch of this row group: ``rows``, or as many as take ``most_bytes`` decoded, at least one.
+    """Return the number of rows of a batch: ``rows``, or fewer that take ``most_bytes`` decoded, at least one.
 
     Args:
         leaves: positions of the leaf columns that are read.
@@ -78,47 +78,47 @@ def rows_at_a_time(parquet: OpenParquet, group: int, leaves: Sequence[int], rows
     windows = -(-found.num_rows // _WINDOW)
     measured = np.zeros(windows, np.int64)
     for path in dense:
-        longest = _longest(parquet, group, path)
+        longest = _measure_longest(parquet, group, path)
         if longest is not None and known + longest * found.num_rows <= most_bytes:
             known += longest * found.num_rows
         else:
-            measured += _measured(parquet, group, path, windows, is_dictionary=longest is not None)
+            measured += _measure_windows(parquet, group, path, windows, is_dictionary=longest is not None)
     if known + int(measured.sum()) <= most_bytes:
         return rows
     short = min(rows, _SHORT_ROWS) if known > _LARGE * most_bytes else rows
-    return _step(measured + known // windows, found.num_rows, short, most_bytes)
+    return _fit_rows(measured + known // windows, found.num_rows, short, most_bytes)
 
 
-def _longest(parquet: OpenParquet, group: int, path: str) -> int | None:
-    """Bytes of the longest value in the dictionary; None where there is no dictionary to be had."""
-    values = _first_column(parquet.with_dictionary(path), group, path, 1)
+def _measure_longest(parquet: OpenParquet, group: int, path: str) -> int | None:
+    """Return the bytes of the longest value in the column's dictionary, or None if there is no dictionary to read."""
+    values = _read_first(parquet.with_dictionary(path), group, path, 1)
     if values is None or not pa.types.is_dictionary(values.type):
         return None
     return int(np.diff(value_ends(values.dictionary)).max(initial=0))
 
 
-def _first_column(parquet: OpenParquet, group: int, path: str, rows: int) -> pa.Array | None:
-    if "." in path or "DELTA_BYTE_ARRAY" in _encodings(parquet, group, path):
-        return None  # Of lists, and of such texts, Arrow makes no dictionaries.
+def _read_first(parquet: OpenParquet, group: int, path: str, rows: int) -> pa.Array | None:
+    if "." in path or "DELTA_BYTE_ARRAY" in _find_encodings(parquet, group, path):
+        return None  # Arrow cannot read lists and such texts as dictionaries.
     batch = next(parquet.iter_batches(rows, row_groups=[group], columns=[path], use_threads=False), None)
     return None if batch is None else batch.column(0)
 
 
-def _encodings(parquet: OpenParquet, group: int, path: str) -> Sequence[str]:
+def _find_encodings(parquet: OpenParquet, group: int, path: str) -> Sequence[str]:
     found = parquet.metadata.row_group(group)
     chunks = (found.column(at) for at in range(found.num_columns))
     return next(chunk.encodings for chunk in chunks if chunk.path_in_schema == path)
 
 
-def _measured(
+def _measure_windows(
     parquet: OpenParquet, group: int, path: str, windows: int, *, is_dictionary: bool
 ) -> npt.NDArray[np.int64]:
-    """Decoded bytes of a column, window by window."""
+    """Measure the decoded bytes of a column, one number for each window of `_WINDOW` rows."""
     found = np.zeros(windows, np.int64)
     rows = 1024 * _WINDOW if is_dictionary else _WINDOW
-    again = parquet.with_dictionary(path) if is_dictionary else parquet
+    source = parquet.with_dictionary(path) if is_dictionary else parquet
     first = 0
-    for batch in again.iter_batches(rows, row_groups=[group], columns=[path], use_threads=False):
+    for batch in source.iter_batches(rows, row_groups=[group], columns=[path], use_threads=False):
         if is_dictionary:
             starts = np.arange(0, batch.num_rows, _WINDOW)
             ends = value_ends(batch.column(0))
@@ -130,8 +130,8 @@ def _measured(
     return found
 
 
-def _step(windows: npt.NDArray[np.int64], group_rows: int, rows: int, most_bytes: int) -> int:
-    """The most rows, by halves, of which no batch takes more."""
+def _fit_rows(windows: npt.NDArray[np.int64], group_rows: int, rows: int, most_bytes: int) -> int:
+    """Return the greatest number of rows, found by halving, with which no batch takes more than ``most_bytes``."""
     count = max(1, min(rows, group_rows) // _WINDOW)
     while count > 1 and int(np.add.reduceat(windows, np.arange(0, len(windows), count)).max()) > most_bytes:
         count //= 2

@@ -1,4 +1,4 @@
-"""Which blocks of a slice's log files count, and in which order: blocks in, blocks out."""
+"""The choice and order of the blocks of a slice's log files that are merged. Pure: blocks in, blocks out."""
 
 from __future__ import annotations
 
@@ -9,60 +9,60 @@ from lakeformat.errors import UnsupportedTableError
 
 __all__ = ["blocks_to_merge"]
 
-#: ``COMMAND_BLOCK_TYPE`` of the one command there is (Hudi: ``HoodieCommandBlockTypeEnum``, by ordinal).
+#: ``COMMAND_BLOCK_TYPE`` of the only command (Hudi: ``HoodieCommandBlockTypeEnum``, by ordinal).
 _ROLLBACK = "0"
 
 
 def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bool]) -> tuple[LogBlock, ...]:
-    """The data and delete blocks that make a snapshot, the later written ones last.
+    """Return the data and delete blocks that make a snapshot, in the order of their writes.
 
-    Hudi: ``BaseHoodieLogRecordReader.scanInternal``. Left out are
+    Hudi: ``BaseHoodieLogRecordReader.scanInternal``. These blocks are left out:
 
-    - blocks of an instant that is not committed; others may follow,
-    - blocks whose instant a rollback block names that stands behind them, committed or not: the instant may be so old
-      that its absence from the timeline tells nothing,
-    - blocks that a compacted block (log compaction) stands for. It takes the place of the newest of them,
+    - blocks of an instant that is not committed; visible blocks may follow them,
+    - blocks whose instant is named by a later rollback block, committed or not: the instant may be so old that it is
+      no longer in the timeline,
+    - blocks that a compacted block (log compaction) replaces. It takes the place of the newest of them,
     - change data.
 
-    Blocks of tasks that were tried twice (``BLOCK_IDENTIFIER``) are merged twice, as 0.15.0 and 1.2.0 do.
+    Blocks of retried tasks (``BLOCK_IDENTIFIER``) are merged twice, as 0.15.0 and 1.2.0 do.
 
     Args:
-        blocks: of all log files of a slice, in the order of the files.
+        blocks: blocks of all log files of a slice, in the order of the files.
         is_committed: whether an instant is visible in the snapshot.
 
     Raises:
-        UnsupportedTableError: a block that counts is an HFile, or a command is no rollback.
+        UnsupportedTableError: a block is an HFile, or a command is not a rollback.
     """
     kept: list[LogBlock] = []
     for block in blocks:
         if block.kind is BlockKind.COMMAND:
-            target = _rolled_back(block)
+            target = _rollback_target(block)
             kept = [one for one in kept if one.instant_time != target]
-        elif _says_something(block) and is_committed(block.instant_time):
+        elif _is_merged(block) and is_committed(block.instant_time):
             kept.append(block)
-    return _compacted(kept)
+    return _apply_compaction(kept)
 
 
-def _says_something(block: LogBlock) -> bool:
+def _is_merged(block: LogBlock) -> bool:
     if block.kind is BlockKind.HFILE_DATA:
         raise UnsupportedTableError(f"{block.name} is an HFile, which is not supported; use Apache Hudi")
     return block.kind.is_data_or_delete
 
 
-def _rolled_back(block: LogBlock) -> str:
+def _rollback_target(block: LogBlock) -> str:
     command = block.told(HeaderKey.COMMAND_BLOCK_TYPE)
     if command != _ROLLBACK:
         raise UnsupportedTableError(f"{block.name} is the unknown command {command!r}; compact the table first")
     return block.told(HeaderKey.TARGET_INSTANT_TIME)
 
 
-def _compacted(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:
-    """Without the blocks that others stand for, each of these others in the place of the newest of them.
+def _apply_compaction(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:
+    """Drop the blocks that compacted blocks replace. A compacted block takes the place of the newest block it replaces.
 
-    A compacted block may itself be compacted: the last one stands for all. One whose originals are not there stays
-    where it is.
+    A compacted block may itself be compacted: the last one replaces all. A compacted block whose originals are missing
+    keeps its place.
     """
-    final = _stands_for(blocks)
+    final = _map_replaced(blocks)
     if not final:
         return tuple(blocks)
     by_instant: dict[str, list[LogBlock]] = {}
@@ -72,14 +72,14 @@ def _compacted(blocks: list[LogBlock]) -> tuple[LogBlock, ...]:
     place = {final[time]: time for time in by_instant if time in final and time not in compacted}
     ordered: list[LogBlock] = []
     for time in by_instant:
-        stands = final.get(time, time)
-        if place.get(stands, stands) == time:
-            ordered += by_instant[stands]
+        last_time = final.get(time, time)
+        if place.get(last_time, last_time) == time:
+            ordered += by_instant[last_time]
     return tuple(ordered)
 
 
-def _stands_for(blocks: list[LogBlock]) -> dict[str, str]:
-    """Instant of blocks that are left out -> instant of those that stand for them in the end."""
+def _map_replaced(blocks: list[LogBlock]) -> dict[str, str]:
+    """Map the instant of each replaced block to the instant of the block that finally replaces it."""
     final: dict[str, str] = {}
     for block in reversed(blocks):
         last = final.get(block.instant_time, block.instant_time)

@@ -25,23 +25,23 @@ __all__ = ["avro_rows", "damaged_content", "parquet_rows"]
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
-#: A Parquet block of more decoded bytes comes in chunks of so many.
+#: A Parquet block with more decoded bytes is read in chunks of this size.
 _CHUNK_BYTES: Final = 16 << 20
 
 
 def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
-    """The rows of an Avro data block, typed as base files of its schema are (`from_avro`).
+    """Decode the rows of an Avro data block, with the types of base files of its schema (`from_avro`).
 
-    The content is a version (4 bytes), the number of records (4), and each record behind its length (4).
+    The content is a version (4 bytes), the number of records (4), and each record after its length (4).
 
     Args:
         content: bytes, or a ``pyarrow.Buffer`` of them.
-        columns: names of those to make, in whatever order; names that the block does not have are passed over. None
-            for all. They come in the order of the block's schema.
+        columns: names of the columns to decode, in any order; None for all. Names that the block does not have are
+            skipped. The result has the order of the block's schema.
 
     Raises:
-        CorruptTableError: the content is not what the header says.
-        UnsupportedTableError: a column's type, or the version of the content, is not known.
+        CorruptTableError: the content does not match its header.
+        UnsupportedTableError: a column's type, or the version of the content, is unknown.
     """
     try:
         data = np.frombuffer(content, np.uint8)
@@ -51,8 +51,8 @@ def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = N
                 f"{block.name} holds Avro records of version {version}, which old releases of Hudi wrote; compact the "
                 "table with Apache Hudi"
             )
-        record = _record(block)
-        starts, ends = _record_places(data, count)
+        record = _record_type(block)
+        starts, ends = _locate_records(data, count)
         rows = decode_columns(data, starts, ends, record, columns)
     except LakeformatError:
         raise
@@ -61,35 +61,35 @@ def avro_rows(block: LogBlock, content: Any, columns: Collection[str] | None = N
     return LogRows(block.instant_time, rows, block.is_partial)
 
 
-def _record(block: LogBlock) -> AvroType:
+def _record_type(block: LogBlock) -> AvroType:
     text = block.told(HeaderKey.SCHEMA)
     try:
-        return _known_record(text)
-    except LakeformatError:  # Say of which file.
+        return _parse_record(text)
+    except LakeformatError:  # Parse again with the block's name in the error.
         return record_type(text, name=block.name)
 
 
 def _schema(block: LogBlock) -> pa.Schema:
     text = block.told(HeaderKey.SCHEMA)
     try:
-        return _known_schema(text)
-    except LakeformatError:  # Say of which file.
+        return _parse_schema(text)
+    except LakeformatError:  # Parse again with the block's name in the error.
         return from_avro(text, name=block.name)
 
 
 @lru_cache(maxsize=64)
-def _known_schema(text: str) -> pa.Schema:
+def _parse_schema(text: str) -> pa.Schema:
     return from_avro(text, name="a log block")
 
 
 @lru_cache(maxsize=64)
-def _known_record(text: str) -> AvroType:
-    """Of many small blocks with one schema, reading it would be half the work."""
+def _parse_record(text: str) -> AvroType:
+    """Parse a schema, cached: parsing takes half the time if many small blocks share one schema."""
     return record_type(text, name="a log block")
 
 
-def _record_places(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where each record starts and ends. Only a record tells where the next one is: the one loop over records."""
+def _locate_records(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Find the start and end of each record, in the only loop over records: each length gives the start of the next."""
     if not 0 <= count <= len(data) // _LENGTH.size:
         raise ValueError(f"{count} records in {len(data)} bytes")
     bounds, at, length_at, buffer = array("q", [_HEAD.size]), _HEAD.size, _LENGTH.unpack_from, data.data
@@ -106,7 +106,7 @@ def _record_places(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArray
 
 
 def parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None = None) -> LogRows:
-    """The rows of a Parquet data block, whose content is a Parquet file; see `avro_rows`."""
+    """Decode the rows of a Parquet data block, whose content is a Parquet file; see `avro_rows`."""
     schema = _schema(block)
     try:
         with OpenParquet(pa.BufferReader(content)) as parquet:
@@ -121,7 +121,7 @@ def parquet_rows(block: LogBlock, content: Any, columns: Collection[str] | None 
 
 
 def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
-    """Read the columns, large ones in several chunks: the merge lets go of them one by one."""
+    """Read the columns, large ones in several chunks: the merge frees them one by one."""
     leaves = leaves_of(parquet, columns)
     counts = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
     steps = [rows_at_a_time(parquet, at, leaves, max(count, 1), _CHUNK_BYTES) for at, count in enumerate(counts)]
@@ -136,6 +136,6 @@ def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
 
 
 def damaged_content(block: LogBlock, error: Exception) -> CorruptTableError:
-    """What is said of a block whose content cannot be decoded."""
+    """Make the error for a block whose content cannot be decoded."""
     reason = (str(error) or type(error).__name__)[:300]
     return CorruptTableError(f"{block.name} cannot be read: {reason}; restore the file")

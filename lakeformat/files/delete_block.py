@@ -1,7 +1,8 @@
 """The content of a delete block: keys and ordering values as columns.
 
-An Avro record without a header, ``HoodieDeleteRecordList``: an array of record key, partition path and ordering value.
-The last is a union of a record for each Java type, so that values of several types may stand in one block.
+The content is an Avro record without a header, ``HoodieDeleteRecordList``: an array of record key, partition path and
+ordering value. The ordering value is a union with one record for each Java type, so a block may hold values of several
+types.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 _HEAD: Final = struct.Struct(">ii")
 _DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
-#: The union of an ordering value: null, then one wrapper each of these, of which the last stands within arrays alone:
-#: in its place the outer union has the array (Hudi: ``HoodieDeleteRecord.avsc``).
+#: The union of an ordering value is null, then one wrapper for each of these types (Hudi: ``HoodieDeleteRecord.avsc``).
+#: The last wrapper occurs only inside arrays: the outer union has the array at its place.
 _WRAPPED: Final[tuple[Any, ...]] = (
     "boolean",
     "int",
@@ -45,23 +46,24 @@ _WRAPPED: Final[tuple[Any, ...]] = (
     _DECIMAL,
     "long",  # Microseconds of a day.
     {"type": "long", "logicalType": "timestamp-micros"},
-    {"type": "int", "logicalType": "date"},  # Within an array of values only: alone, this branch is the array.
+    {"type": "int", "logicalType": "date"},  # Only inside an array of values.
 )
 _NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
-#: Of a record: start and end of its key, branch of its value, start and end of that.
+#: Numbers for each record: start and end of its key, branch of its ordering value, start and end of this value.
 _PLACES: Final = 5
-#: Looking for records alike costs as much as to read some; where fewer are found it is left for so many records.
+#: A search for equal layouts costs as much as reading several records. If it finds fewer than this many ...
 _FEW_ALIKE: Final = 16
-_HOPS_BETWEEN: Final = 128
+#: ... then this many records are read before the next search.
+_RECORDS_BETWEEN: Final = 128
 
 
-def _wrapper(avro: Any) -> AvroType:
+def _make_wrapper(avro: Any) -> AvroType:
     return record_type(
         json.dumps({"type": "record", "name": "w", "fields": [{"name": "value", "type": avro}]}), name="delete blocks"
     )
 
 
-_WRAPPERS: Final = (None, *map(_wrapper, _WRAPPED))
+_WRAPPERS: Final = (None, *map(_make_wrapper, _WRAPPED))
 _KEYS: Final = record_type(
     json.dumps({"type": "record", "name": "k", "fields": [{"name": "recordKey", "type": ["null", "string"]}]}),
     name="delete blocks",
@@ -70,7 +72,7 @@ _KEYS: Final = record_type(
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Ordering values: of which branch of the union each is, and where its wrapper starts and ends."""
+    """Ordering values: the union branch of each one, and the start and end of its wrapper."""
 
     branches: Ints
     starts: Ints
@@ -78,18 +80,18 @@ class _Values:
 
 
 def deletes(block: LogBlock, content: Any) -> LogDeletes:
-    """The keys of a block, and a column of ordering values for each ordering field.
+    """Decode the keys of a delete block, and one column of ordering values for each ordering field.
 
-    An ordering value that is null, or the int 0 standing alone (Hudi: ``OrderingValues.getDefault``), is null: such a
-    delete deletes whatever is there. Where all are, there is no column. Types are those of the wrappers; a timestamp
-    column's values may come as microseconds or milliseconds in a long.
+    An ordering value that is null, or a single int 0 (Hudi: ``OrderingValues.getDefault``), becomes null: such a delete
+    always deletes its record. If all ordering values are null, there is no column. The column types are those of the
+    wrappers; the values of a timestamp column may come as microseconds or milliseconds in a long.
 
     Args:
-        content: its bytes, or a ``pyarrow.Buffer`` of them.
+        content: the bytes of the content, or a ``pyarrow.Buffer`` of them.
 
     Raises:
-        CorruptTableError: the content is not what it should be.
-        UnsupportedTableError: the version of the content is not known, or ordering values have types that cannot be
+        CorruptTableError: the content is damaged.
+        UnsupportedTableError: the version of the content is unknown, or ordering values have types that cannot be
             compared.
     """
     try:
@@ -102,112 +104,113 @@ def deletes(block: LogBlock, content: Any) -> LogDeletes:
             )
         if length != len(data) - _HEAD.size:
             raise ValueError(f"{len(data) - _HEAD.size} bytes of deletes, not {length}")
-        keys, values = _hopped(data.data, _HEAD.size)
-        return LogDeletes(block.instant_time, _texts(data, keys), _ordering(data, values, block))
+        keys, values = _find_records(data.data, _HEAD.size)
+        return LogDeletes(block.instant_time, _decode_keys(data, keys), _decode_ordering(data, values, block))
     except LakeformatError:
         raise
     except (ValueError, IndexError, struct.error) as error:
         raise damaged_content(block, error) from None
 
 
-def _texts(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Array:
+def _decode_keys(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Array:
     found = decode_columns(data, *keys, _KEYS).column(0).combine_chunks()
     if found.null_count:
         raise ValueError("a record key is null")
     return found
 
 
-def _hopped(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
-    """Where keys start and end, and where values do.
+def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
+    """Find the start and end of all record keys and ordering values.
 
-    Only a record tells where the next one is. But where keys are of one length, and values take as many bytes, records
-    follow one another in steps; whether they do is seen of many at once.
+    The length of a record is known only after reading it. But records with keys of one length and values of one length
+    follow one another at equal steps; many such records are checked at once.
     """
     parts: list[Ints] = []
-    hopped = array("q")
-    count, at = _count(data, at)
+    places_read = array("q")
+    count, at = _read_count(data, at)
     while count:
-        hops = 0
+        until_search = 0
         while count:
-            places, branch_at = _record(data, at)
-            hopped.extend(places)
-            at, count, hops = places[-1], count - 1, hops - 1
-            if hops < 0 and count:
-                alike = _alike(data, places, branch_at, count)
+            places, branch_at = _locate_record(data, at)
+            places_read.extend(places)
+            at, count, until_search = places[-1], count - 1, until_search - 1
+            if until_search < 0 and count:
+                alike = _count_alike(data, places, branch_at, count)
                 if alike:
-                    parts += [_ints(hopped).reshape(-1, _PLACES), _repeated(places, alike)]
-                    del hopped[:]
+                    parts += [_ints(places_read).reshape(-1, _PLACES), _repeat_places(places, alike)]
+                    del places_read[:]
                 at, count = at + alike * (places[-1] - places[0]), count - alike
-                hops = 0 if alike >= _FEW_ALIKE else _HOPS_BETWEEN
-        count, at = _count(data, at)
+                until_search = 0 if alike >= _FEW_ALIKE else _RECORDS_BETWEEN
+        count, at = _read_count(data, at)
     if at != len(data):
         raise ValueError(f"its records end at byte {at} of {len(data)}")
-    parts.append(_ints(hopped).reshape(-1, _PLACES))
+    parts.append(_ints(places_read).reshape(-1, _PLACES))
     key_starts, key_ends, branches, starts, ends = np.concatenate(parts).T.copy()
     return (key_starts, key_ends), _Values(branches, starts, ends)
 
 
-def _record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
-    """Where its key starts and ends, the branch of its value, where that starts and ends; and where the branch is."""
-    key_end = _after_optional_text(data, at)
-    branch_at = _after_optional_text(data, key_end)
-    branch, start = _varint(data, branch_at)
-    end = _wrapped(data, start)[1] if branch == _ARRAY else _after_value(data, branch, start)
+def _locate_record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
+    """Return the places of one record (see `_PLACES`), and the position of its branch number."""
+    key_end = _skip_optional_text(data, at)
+    branch_at = _skip_optional_text(data, key_end)
+    branch, start = _read_varint(data, branch_at)
+    end = _locate_array(data, start)[1] if branch == _ARRAY else _skip_value(data, branch, start)
     return (at, key_end, branch, start, end), branch_at
 
 
-def _alike(data: memoryview, places: tuple[int, ...], branch_at: int, most: int) -> int:
-    """How many records behind this one, of so many, have their key and value at the same distances.
+def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most: int) -> int:
+    """Count the records after this one, up to ``most``, that have the same layout.
 
-    They do if the bytes that tell lengths and branches are the same, and numbers end at the same byte.
+    Records have the same layout if their bytes for lengths and branches are equal, and their numbers end at the same
+    byte.
     """
     begin, key_end, branch, start, end = places
     if branch == _ARRAY:
         return 0
-    step, told = end - begin, np.zeros(end - begin, np.uint8)
-    told[: _text_at(data, begin) - begin] = 0xFF
-    told[key_end - begin : _text_at(data, key_end) - begin] = 0xFF
-    told[branch_at - begin : start - begin] = 0xFF
-    if _HOPS[branch] is _after_varint:
-        told[start - begin :] = 0x80
-    elif _HOPS[branch] is _after_text:
-        told[start - begin : _varint(data, start)[1] - begin] = 0xFF
-    at, whole = np.flatnonzero(told), np.frombuffer(data, np.uint8)
-    told = told[at]
-    here = whole[begin + at] & told
+    step, mask = end - begin, np.zeros(end - begin, np.uint8)
+    mask[: _find_text_start(data, begin) - begin] = 0xFF
+    mask[key_end - begin : _find_text_start(data, key_end) - begin] = 0xFF
+    mask[branch_at - begin : start - begin] = 0xFF
+    if _VALUE_ENDS[branch] is _skip_varint:
+        mask[start - begin :] = 0x80
+    elif _VALUE_ENDS[branch] is _skip_text:
+        mask[start - begin : _read_varint(data, start)[1] - begin] = 0xFF
+    at, whole = np.flatnonzero(mask), np.frombuffer(data, np.uint8)
+    mask = mask[at]
+    pattern = whole[begin + at] & mask
     most, found, window = min(most, (len(data) - end) // step), 0, _FEW_ALIKE
     while found < most:
         rows = min(window, most - found)
         first = end + found * step
-        there = whole[first : first + rows * step].reshape(rows, step)[:, at] & told
-        same = (there == here).all(axis=1)
+        bits = whole[first : first + rows * step].reshape(rows, step)[:, at] & mask
+        same = (bits == pattern).all(axis=1)
         if not same.all():
             return found + int(np.argmin(same))
         found, window = found + rows, 4 * window
     return found
 
 
-def _repeated(places: tuple[int, ...], times: int) -> Ints:
-    """The places of so many records behind one, laid out as it is."""
+def _repeat_places(places: tuple[int, ...], times: int) -> Ints:
+    """Return the places of the next ``times`` records, which have the same layout as this one."""
     step = places[-1] - places[0]
     moved = np.array([step, step, 0, step, step], np.int64)
     return np.array(places, np.int64) + moved * np.arange(1, times + 1)[:, None]
 
 
-def _text_at(data: memoryview, at: int) -> int:
-    """Where an optional text starts, or ends if it is null."""
-    return _varint(data, at + 1)[1] if data[at] else at + 1
+def _find_text_start(data: memoryview, at: int) -> int:
+    """Return the start of an optional text, or its end if it is null."""
+    return _read_varint(data, at + 1)[1] if data[at] else at + 1
 
 
-def _ordering(data: npt.NDArray[np.uint8], values: _Values, block: LogBlock) -> tuple[pa.Array, ...]:
+def _decode_ordering(data: npt.NDArray[np.uint8], values: _Values, block: LogBlock) -> tuple[pa.Array, ...]:
     several = np.flatnonzero(values.branches == _ARRAY)
     if not several.size:
-        column = _column(data, values, block, zero_is_null=True)
+        column = _decode_column(data, values, block, zero_is_null=True)
         return () if column is None else (column,)
     alone = _Values(np.where(values.branches == _ARRAY, _NULL, values.branches), values.starts, values.ends)
-    if _column(data, alone, block, zero_is_null=True) is not None:
+    if _decode_column(data, alone, block, zero_is_null=True) is not None:
         raise UnsupportedTableError(f"{block.name} has ordering values of one and of several fields; compact the table")
-    inside = [_wrapped(data.data, at)[0] for at in values.starts[several].tolist()]
+    inside = [_locate_array(data.data, at)[0] for at in values.starts[several].tolist()]
     fields = len(inside[0])
     if any(len(one) != fields for one in inside):
         raise ValueError("ordering values are of different lengths")
@@ -216,21 +219,23 @@ def _ordering(data: npt.NDArray[np.uint8], values: _Values, block: LogBlock) -> 
         own = np.array([one[number] for one in inside], np.int64)
         places = np.zeros((3, len(values.branches)), np.int64)
         places[:, several] = own.T
-        found = _column(data, _Values(*places), block, zero_is_null=False)
+        found = _decode_column(data, _Values(*places), block, zero_is_null=False)
         columns.append(pa.nulls(len(values.branches), pa.int32()) if found is None else found)
     return tuple(columns)
 
 
-def _column(data: npt.NDArray[np.uint8], values: _Values, block: LogBlock, *, zero_is_null: bool) -> pa.Array | None:
-    """The values as one column; None where all are null."""
+def _decode_column(
+    data: npt.NDArray[np.uint8], values: _Values, block: LogBlock, *, zero_is_null: bool
+) -> pa.Array | None:
+    """Decode the ordering values as one column. Return None if all are null."""
     parts, rows = [], []
     for branch in np.unique(values.branches[values.branches != _NULL]).tolist():
         at = np.flatnonzero(values.branches == branch)
         found = decode_columns(data, values.starts[at], values.ends[at], _WRAPPERS[branch])
         part = found.column(0).combine_chunks()
         if branch == _INT and zero_is_null:
-            kept = pc.not_equal(part, 0)
-            at, part = at[np.asarray(kept)], part.filter(kept)
+            nonzero = pc.not_equal(part, 0)
+            at, part = at[np.asarray(nonzero)], part.filter(nonzero)
         if len(part):
             parts.append(part.view(pa.time64("us")) if branch == _TIME else part)
             rows.append(at)
@@ -254,54 +259,54 @@ def _common_type(parts: list[pa.Array]) -> pa.DataType:
     return pa.unify_schemas(schemas, promote_options="permissive").field(0).type if len(kinds) > 1 else kinds[0]
 
 
-def _wrapped(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int]:
-    """The values of an ``ArrayWrapper``, branch, start and end of each, and where it ends itself."""
-    present, at = _varint(data, at)
+def _locate_array(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int]:
+    """Return branch, start and end of each value of an ``ArrayWrapper``, and the end of the wrapper."""
+    present, at = _read_varint(data, at)
     if present not in (0, 1):
         raise ValueError("a list of ordering values is neither null nor there")
     found: list[tuple[int, int, int]] = []
-    count, at = _count(data, at) if present else (0, at)
+    count, at = _read_count(data, at) if present else (0, at)
     while count:
         for _ in range(count):
-            branch, start = _varint(data, at)
-            at = _after_value(data, branch, start)
+            branch, start = _read_varint(data, at)
+            at = _skip_value(data, branch, start)
             found.append((branch, start, at))
-        count, at = _count(data, at)
+        count, at = _read_count(data, at)
     return found, at
 
 
-def _after_value(data: memoryview, branch: int, at: int) -> int:
-    if not 0 <= branch < len(_HOPS):
+def _skip_value(data: memoryview, branch: int, at: int) -> int:
+    if not 0 <= branch < len(_VALUE_ENDS):
         raise ValueError("an ordering value is of an unknown type")
-    hop = _HOPS[branch]
-    if isinstance(hop, int):
-        return at + hop
-    return hop(data, at)
+    end_or_size = _VALUE_ENDS[branch]
+    if isinstance(end_or_size, int):
+        return at + end_or_size
+    return end_or_size(data, at)
 
 
-def _after_optional_text(data: memoryview, at: int) -> int:
+def _skip_optional_text(data: memoryview, at: int) -> int:
     branch = data[at]
     if branch not in (0, 2):
         raise ValueError("a text is neither null nor there")
-    return _after_text(data, at + 1) if branch else at + 1
+    return _skip_text(data, at + 1) if branch else at + 1
 
 
-def _after_text(data: memoryview, at: int) -> int:
-    length, at = _varint(data, at)
+def _skip_text(data: memoryview, at: int) -> int:
+    length, at = _read_varint(data, at)
     if not 0 <= length <= len(data) - at:
         raise ValueError("a text is longer than what is there")
     return at + length
 
 
-def _count(data: memoryview, at: int) -> tuple[int, int]:
-    """How many items come next. A negative number is followed by how many bytes they take."""
-    count, at = _varint(data, at)
+def _read_count(data: memoryview, at: int) -> tuple[int, int]:
+    """Read the number of items that come next. A negative number is followed by the size of the items in bytes."""
+    count, at = _read_varint(data, at)
     if count < 0:
-        _, at = _varint(data, at)
+        _, at = _read_varint(data, at)
     return abs(count), at
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -318,23 +323,23 @@ def _ints(values: array[int]) -> Ints:
     return np.array(values, np.int64)
 
 
-def _after_varint(data: memoryview, at: int) -> int:
-    return _varint(data, at)[1]
+def _skip_varint(data: memoryview, at: int) -> int:
+    return _read_varint(data, at)[1]
 
 
-#: By branch of an ordering value that is no array: the bytes it takes, or what finds its end.
-_HOPS: Final[tuple[int | Callable[[memoryview, int], int], ...]] = (
+#: The size of an ordering value in bytes, or the function that finds its end; by branch, without the array.
+_VALUE_ENDS: Final[tuple[int | Callable[[memoryview, int], int], ...]] = (
     0,
     1,
-    _after_varint,
-    _after_varint,
+    _skip_varint,
+    _skip_varint,
     4,
     8,
-    _after_text,
-    _after_text,
-    _after_varint,
-    _after_text,
-    _after_varint,
-    _after_varint,
-    _after_varint,
+    _skip_text,
+    _skip_text,
+    _skip_varint,
+    _skip_text,
+    _skip_varint,
+    _skip_varint,
+    _skip_varint,
 )

@@ -1,7 +1,7 @@
-"""What a finished base file tells of itself, taken from the Parquet writer before it forgets.
+"""The statistics of a finished base file, taken from the Parquet writer when it closes the file.
 
-A few numbers per column and row group, raw as Parquet keeps them: they travel from tasks as JSON, and all files of a
-commit are turned into columns at once, which costs milliseconds where file by file it would cost tens.
+The facts are a few numbers per column and row group, raw as Parquet stores them, because tasks send them as JSON. All
+files of a commit are turned into columns at once: this takes milliseconds; file by file it would take tens of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakeformat.predicate import ColumnBounds, column_path, resolve
 
 __all__ = ["FileStats", "LeafStats", "NanCounts", "collect", "fold", "indexed_columns"]
 
-#: Longer texts are cut, a least one downwards and a greatest one upwards.
+#: Longer texts are cut: a minimum to a smaller text, a maximum to a greater one.
 _TEXT_BYTES: Final = 64
 _LAST_CHARACTER: Final = 0x10FFFF
 _DOT: Final = re.compile(r"\.")
@@ -32,13 +32,13 @@ _DOT: Final = re.compile(r"\.")
 
 @dataclass(frozen=True, slots=True)
 class LeafStats:
-    """One column of one file; one entry per row group, None where Parquet says nothing.
+    """Statistics of one column of one file: one entry per row group, None if Parquet has no statistics.
 
     Attributes:
         path: the column's path as filters spell it.
         physical, logical: Parquet's types, the logical one as JSON.
         minima, maxima: raw statistics; bytes as Latin-1 text.
-        nan_count: of the whole file, None where nobody has counted.
+        nan_count: NaN values of the whole file, None if they were not counted.
     """
 
     path: str
@@ -52,10 +52,10 @@ class LeafStats:
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """What the Parquet writer knew of one file. Picklable, and JSON by ``dataclasses.asdict``.
+    """Statistics of one file from the Parquet writer. Picklable; ``dataclasses.asdict`` makes JSON of it.
 
     Attributes:
-        group_rows: rows of each row group.
+        group_rows: row count of each row group.
     """
 
     group_rows: tuple[int, ...]
@@ -63,7 +63,7 @@ class FileStats:
 
     @classmethod
     def of_dict(cls, found: Mapping[str, Any]) -> FileStats:
-        """Inverse of ``dataclasses.asdict``, also after JSON has made lists of tuples."""
+        """Make the object from the result of ``dataclasses.asdict``, also if JSON has made lists of its tuples."""
         leaves = [
             LeafStats(
                 leaf["path"],
@@ -80,18 +80,18 @@ class FileStats:
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
+        """Return the row count of the file."""
         return sum(self.group_rows)
 
 
 def indexed_columns(schema: pa.Schema, wanted: Sequence[str] | None, limit: int) -> tuple[str, ...]:
-    """Paths of the leaf columns whose statistics are kept: record key, commit time, and those of the table.
+    """Return the paths of the leaf columns whose statistics are kept: record key, commit time, and the table's leaves.
 
     Args:
         schema: the table's columns, without meta columns.
-        wanted: top columns or paths of leaves, whatever their number; by default all, up to the limit. Names the
-            table does not have are passed over, as in Hudi.
-        limit: how many leaves of the table.
+        wanted: top-level columns or paths of leaves, without a limit; None takes all leaves up to ``limit``. Names
+            that the table does not have are skipped, as in Hudi.
+        limit: most leaves of the table if ``wanted`` is None.
     """
     leaves = [path for path, _ in _leaves(schema)]
     if wanted is None:
@@ -105,7 +105,7 @@ def indexed_columns(schema: pa.Schema, wanted: Sequence[str] | None, limit: int)
 
 @lru_cache(64)
 def _leaves(schema: pa.Schema) -> tuple[tuple[str, int], ...]:
-    """Paths of the leaves that stand above no list or map, and their numbers among all leaves of a Parquet file."""
+    """Return the paths of the leaves outside lists and maps, and their indexes among all leaves of a Parquet file."""
     found: list[tuple[str, int]] = []
     count = 0
 
@@ -130,10 +130,10 @@ def _leaves(schema: pa.Schema) -> tuple[tuple[str, int], ...]:
 
 
 class NanCounts:
-    """Counts NaN, of which Parquet's statistics say nothing, in the float columns of a file while it is written.
+    """A counter of NaN in the float columns of a file while it is written. Parquet's statistics do not count NaN.
 
     Args:
-        columns: paths of leaves; others than floats, and those the schema lacks, are passed over.
+        columns: paths of leaves; leaves that are not floats or not in the schema are skipped.
     """
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
@@ -142,10 +142,10 @@ class NanCounts:
         self.by_path: dict[str, int] = dict.fromkeys(self._parts, 0)
 
     def add(self, rows: pa.Table) -> None:
-        """Count in more rows."""
+        """Count the NaN of more rows."""
         for path, (top, *inner) in self._parts.items():
             for chunk in rows.column(top).chunks:
-                values = pc.struct_field(chunk, inner) if inner else chunk  # Null where a struct is.
+                values = pc.struct_field(chunk, inner) if inner else chunk  # Null if a struct is null.
                 self.by_path[path] += _nan_count(values)
 
 
@@ -158,7 +158,7 @@ def _nan_count(values: pa.Array) -> int:
 
 @lru_cache(64)
 def _float_leaves(schema: pa.Schema) -> tuple[tuple[str, ...], ...]:
-    """The parts of paths of floats that stand above no list or map."""
+    """Return the path parts of the float leaves outside lists and maps."""
     found: list[tuple[str, ...]] = []
 
     def walk(of: pa.DataType, parts: tuple[str, ...]) -> None:
@@ -179,21 +179,21 @@ def collect(
     columns: Sequence[str],
     nan_counts: Mapping[str, int] = MappingProxyType({}),
 ) -> FileStats:
-    """Take what is wanted from a footer; the footer, with its filter, may go.
+    """Collect the statistics of some columns from a footer, so that the footer with its filter can be freed.
 
     Args:
-        schema: what the file was written from.
-        columns: paths of leaves; those the file lacks are passed over.
-        nan_counts: NaN of the whole file, by path, where they were counted.
+        schema: the schema from which the file was written.
+        columns: paths of leaves; leaves that the file lacks are skipped.
+        nan_counts: NaN of the whole file by path, for the columns in which they were counted.
     """
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     wanted = frozenset(columns)
-    leaves = [_leaf(metadata, groups, path, at) for path, at in _leaves(schema) if path in wanted]
+    leaves = [_collect_leaf(metadata, groups, path, at) for path, at in _leaves(schema) if path in wanted]
     leaves = [replace(leaf, nan_count=nan_counts[leaf.path]) if leaf.path in nan_counts else leaf for leaf in leaves]
     return FileStats(tuple(group.num_rows for group in groups), tuple(leaves))
 
 
-def _leaf(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], path: str, at: int) -> LeafStats:
+def _collect_leaf(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], path: str, at: int) -> LeafStats:
     column = metadata.schema.column(at)
     physical, logical = column.physical_type, column.logical_type.to_json()
     texts = physical == "BYTE_ARRAY" and not logical.startswith('{"Type": "Decimal"')
@@ -222,15 +222,15 @@ def _as_raw(value: bool | int | float | str) -> Raw:
 
 
 def _cut_down(value: bytes) -> bytes:
-    """A prefix, which is not greater."""
+    """Cut a text to a prefix of at most `_TEXT_BYTES`, which is not greater."""
     end = _TEXT_BYTES
-    while len(value) > end and end and value[end] & 0xC0 == 0x80:  # Not within a character.
+    while len(value) > end and end and value[end] & 0xC0 == 0x80:  # Do not split a character.
         end -= 1
     return value[:end]
 
 
 def _cut_up(value: bytes, *, is_text: bool) -> bytes | None:
-    """Something short that is not less; None if there is nothing."""
+    """Return a short text that is not less than the value, or None if there is none."""
     if len(value) <= _TEXT_BYTES:
         return value
     if not is_text:
@@ -250,11 +250,11 @@ def _cut_up(value: bytes, *, is_text: bool) -> bytes | None:
 def fold(
     files: Sequence[FileStats], columns: Sequence[str], schema: pa.Schema
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
-    """Bounds per file, and rows per file (int64), of files of one commit.
+    """Return the bounds per file and the rows per file (int64) of the files of one commit.
 
     Args:
-        columns: paths; what a file says nothing of is unknown.
-        schema: the meta columns and the table's; bounds get its types.
+        columns: paths of columns; a bound is unknown if the file has no statistics for the column.
+        schema: the meta columns and the table's columns; bounds get its types.
     """
     resolved = [(column, resolve(column, schema)[1]) for column in columns]
     collectors = {path: BoundsCollector(of) for path, of in resolved}
@@ -268,7 +268,7 @@ def fold(
                     continue
                 low, high = leaf.minima[at], leaf.maxima[at]
                 raw = None if low is None or high is None else (_as_raw(low), _as_raw(high))
-                # All of a file's NaN are told of its first row group: only their sum is asked for.
+                # The first row group gets all NaN of the file: only the sum matters.
                 nans = 0 if at and leaf.nan_count is not None else leaf.nan_count
                 collector.add(leaf.null_counts[at], stored_type(leaf.physical, leaf.logical), raw, nans)
     rows = [rows for file in files for rows in file.group_rows]

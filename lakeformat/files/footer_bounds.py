@@ -1,10 +1,9 @@
 """Column bounds of row groups, from Parquet footers.
 
-A footer's statistics are taken only where they mean the same to the table: the file's own type (physical and
-logical, not the Arrow schema a writer may have stored) must convert to the table's without losing order or
-digits. Everything else (INT96, unsigned, other time zones, NaN, no column order) is unknown. Parquet's own
-traps (deprecated min/max of texts, the signed order of old writers) are handled by Arrow: `has_min_max` is
-false then.
+A footer's statistics are used only if they mean the same to the table: the file's own type (physical and logical, not
+the Arrow schema that a writer may have stored) must convert to the table's without losing order or digits. Everything
+else (INT96, unsigned, other time zones, NaN, no column order) is unknown. Arrow handles Parquet's own traps (deprecated
+min/max of texts, the signed order of old writers): then `has_min_max` is false.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ class _Place:
 
 
 class BoundsCollector:
-    """Statistics of one column, unit by unit, kept apart by the type they are stored in.
+    """A collector of one column's statistics, unit by unit, grouped by the type in which they are stored.
 
     Args:
-        wanted: the table's type; bounds get it.
+        wanted: the column's type in the table; bounds get this type.
     """
 
     def __init__(self, wanted: pa.DataType) -> None:
@@ -72,13 +71,13 @@ class BoundsCollector:
         raw: tuple[Raw, Raw] | None = None,
         nan_count: int | None = None,
     ) -> None:
-        """The next unit.
+        """Add the statistics of the next unit.
 
         Args:
-            null_count: None where it is not known.
-            stored: what the raw values are of.
-            raw: least and greatest value as Parquet keeps them; None where they are not known.
-            nan_count: None where it is not known; what is stored as another type than a float has none.
+            null_count: None if it is unknown.
+            stored: the type of the raw values.
+            raw: least and greatest value as Parquet stores them; None if they are unknown.
+            nan_count: None if it is unknown; counts as 0 if the stored type is not a float.
         """
         unit = len(self._null_counts)
         self._null_counts.append(null_count)
@@ -90,9 +89,9 @@ class BoundsCollector:
             highs.append(raw[1])
 
     def bounds(self) -> ColumnBounds:
-        """One entry per unit, in the order they were added."""
+        """Return the bounds, one entry per unit in the order of `add`."""
         total = len(self._null_counts)
-        order = np.full(total, total)  # Where a unit's value stands; `total` is the place of "unknown".
+        order = np.full(total, total)  # The position of a unit's value; `total` means unknown.
         lows, highs, at = [], [], 0
         for stored, (units, low, high) in self._stored.items():
             converted = _convert(low, stored, self._wanted), _convert(high, stored, self._wanted)
@@ -117,19 +116,19 @@ def row_group_bounds(
     schema: pa.Schema,
     nan_free: Sequence[Collection[str]] = (),
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array, npt.NDArray[np.int64]]:
-    """Bounds of every row group of every file, for `may_match`.
+    """Return the bounds of every row group of every file, for `may_match`.
 
     Args:
         footers: One per file.
         columns: Paths of the wanted columns; a dotted path leads through structs.
         schema: The table's columns; bounds get their types.
-        nan_free: For each footer, or for none, paths of the columns that hold no NaN in that file: footers do not
-            tell.
+        nan_free: For each footer, or empty: paths of the columns that hold no NaN in that file. Footers do not count
+            NaN.
 
     Returns:
         By column path as the schema spells it, the bounds, one entry per row group in file order; the row
         count of each row group (int64); the position in ``footers`` of each row group's file. A file with no
-        row groups has no entry. A column counts as all null only in a file whose schema has nothing of that
+        row groups has no entry. A column counts as all null only in a file whose schema has no column of that
         name.
 
     Raises:
@@ -145,7 +144,7 @@ def row_group_bounds(
         layout = next((places for known, places in reversed(layouts) if known.equals(file_schema)), None)
         if layout is None:
             leaf_indexes = _leaf_indexes(file_schema)
-            layout = [(path, of, _place(path, file_schema, leaf_indexes)) for path, of in collectors.items()]
+            layout = [(path, of, _locate(path, file_schema, leaf_indexes)) for path, of in collectors.items()]
             layouts.append((file_schema, layout))
         without_nan = nan_free[position] if nan_free else ()
         for i in range(footer.num_row_groups):
@@ -181,12 +180,15 @@ def fold_files(
     unit_file_index: npt.NDArray[np.int64],
     file_count: int,
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
-    """Bounds and row counts per file from those per row group (the answer of `row_group_bounds`).
+    """Fold bounds and row counts per row group (the result of `row_group_bounds`) into those per file.
 
-    A bound is unknown if it is for any row group that may hold a value; a count, if it is for any.
+    A file's bound is unknown if any of its row groups that may hold a value has an unknown bound. Its count is unknown
+    if the count of any row group is.
     A file with no row groups has row count 0, counts of 0 and unknown bounds.
     """
-    if np.array_equal(unit_file_index, np.arange(file_count)):  # A row group each: most files of small tables.
+    if np.array_equal(
+        unit_file_index, np.arange(file_count)
+    ):  # Each file has one row group, as most files of small tables.
         return bounds, row_counts
     files = pa.array(unit_file_index)
     folded: dict[str, ColumnBounds] = {}
@@ -201,12 +203,12 @@ def fold_files(
     return folded, pc.fill_null(_per_file(row_counts, files, "sum", file_count), 0)
 
 
-#: The file's schema as nested names; an int is the index of a leaf that no list or map stands above.
+#: The file's schema as nested names; an int is the index of a leaf outside lists and maps.
 _Tree: TypeAlias = "dict[str, _Tree | int | None]"
 
 
 def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
-    """None where Arrow cannot tell the file's structure."""
+    """Return the indexes of the file's leaves as nested names, or None if Arrow cannot read the file's structure."""
     try:
         fields = schema.to_arrow_schema()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -217,7 +219,7 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
         if isinstance(of, pa.BaseExtensionType):
             of = of.storage_type
         if pa.types.is_nested(of):
-            # A map is a list of entries, whose two leaves are its own.
+            # A map has two leaves: key and value.
             children = (
                 [("key", of.key_type), ("value", of.item_type)]
                 if pa.types.is_map(of)
@@ -237,25 +239,25 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
     return root if counter[0] == len(schema.names) else None
 
 
-def _place(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _Place:
-    here: _Tree | int | None = tree
+def _locate(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _Place:
+    node: _Tree | int | None = tree
     for part in path_parts(path):
-        if not isinstance(here, dict):
+        if not isinstance(node, dict):
             return _Place()
-        if part not in here:
-            # A name that differs in case only may be the same column to some reader.
-            return _Place(absent=part.lower() not in {name.lower() for name in here})
-        here = here[part]
-    if not isinstance(here, int):
+        if part not in node:
+            # Some readers may take names that differ only in case for the same column.
+            return _Place(absent=part.lower() not in {name.lower() for name in node})
+        node = node[part]
+    if not isinstance(node, int):
         return _Place()
-    leaf = schema.column(here)
+    leaf = schema.column(node)
     stored = stored_type(leaf.physical_type, leaf.logical_type.to_json())
-    return _Place(index=here, stored=stored, required=leaf.max_definition_level == 0)
+    return _Place(index=node, stored=stored, required=leaf.max_definition_level == 0)
 
 
 @lru_cache(256)
 def stored_type(physical: str, logical_json: str) -> pa.DataType | None:
-    """What the raw statistics of a leaf are values of; None where their order or meaning is not ours.
+    """Return the type of a leaf's raw statistics, or None if Arrow has no type with the same order and meaning.
 
     Args:
         physical: Parquet's physical type.
@@ -281,7 +283,7 @@ def stored_type(physical: str, logical_json: str) -> pa.DataType | None:
 
 
 def converts(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a safe cast keeps order and value, so that one which succeeds gives true bounds."""
+    """Tell whether a safe cast between the types keeps order and value, so that a successful cast gives true bounds."""
     if stored == wanted:
         return True
     if pa.types.is_integer(stored):
@@ -308,7 +310,10 @@ def _is_bytewise(of: pa.DataType) -> bool:
 
 
 def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Array | None:
-    """Raw statistics as values of the table's type, null for those without an exact counterpart; None if none can."""
+    """Convert raw statistics to the table's type.
+
+    Values without an exact counterpart become null. Return None if the types do not convert.
+    """
     if not converts(stored, wanted):
         return None
     try:
@@ -322,7 +327,7 @@ def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Arr
     except pa.ArrowNotImplementedError:
         return None
     except pa.ArrowInvalid:
-        # One odd value must not cost all other files their bounds: it is looked for by halves.
+        # Halve the list to find the value that does not convert; the other files keep their bounds.
         if len(raw) == 1:
             return pa.nulls(1, wanted)
         middle = len(raw) // 2
@@ -344,7 +349,7 @@ def _scatter(groups: Sequence[pa.Array], order: npt.NDArray[np.int64], of: pa.Da
 
 
 def _per_file(values: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
-    """One aggregate per file, null where a file has no units."""
+    """Return one aggregate per file, null if the file has no units."""
     grouped = pa.table({"file": files, "value": values}).group_by("file", use_threads=False).aggregate([("value", how)])
     order = np.full(file_count, len(grouped))
     order[grouped["file"].to_numpy()] = np.arange(len(grouped))

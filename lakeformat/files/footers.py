@@ -1,4 +1,4 @@
-"""What a base file's footer tells of its keys (Hudi: ``HoodieBaseParquetWriter`` footer metadata)."""
+"""The footers of base files: record key range and bloom filter (Hudi: ``HoodieBaseParquetWriter`` footer metadata)."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.index")
 
 BLOOM: Final = b"org.apache.hudi.bloomfilter"
-#: The same in files from before Hudi was Apache's.
+#: The same key in files from before Hudi joined Apache.
 OLD_BLOOM: Final = b"com.uber.hoodie.bloomfilter"
 BLOOM_TYPE: Final = b"hoodie_bloom_filter_type_code"
 MIN_KEY: Final = b"hoodie_min_record_key"
 MAX_KEY: Final = b"hoodie_max_record_key"
 
-#: Parsed footers kept in memory, most of them filters, and footers read before some are let go of again.
+#: Most bytes of parsed footers in memory (mostly filters), and the number of footers read between two checks of it.
 _KEPT_BYTES: Final = 64 << 20
 _AT_A_TIME: Final = 64
-#: Bytes a value, below which a chunk of texts is taken for dictionary-encoded.
+#: A chunk of texts with fewer bytes a value than this is taken as dictionary encoded.
 _DICTIONARY_BYTES: Final = 2
 
-#: Keys compare as Java strings, by UTF-16 units; that is UTF-8's order for text without these lead bytes.
+#: Keys compare as Java strings, by UTF-16 units. UTF-8 has the same order for texts without lead bytes from here on.
 _OTHER_ORDER: Final = 0xEE
 
 
 @dataclass(frozen=True)
 class KeyFooter:
-    """The keys of one base file, as far as its footer knows them.
+    """The facts about the keys of one base file in its footer.
 
     Attributes:
         rows: row count.
-        minimum, maximum: bounds of the keys in UTF-8 order; None where no bound can be trusted.
+        minimum, maximum: bounds of the keys in UTF-8 order; None if no bound can be trusted.
         filter_bytes: length of the encoded bloom filter, 0 if there is none.
         footer_bytes: length of the footer.
-        metadata: the parsed footer; None if it was let go of to save memory, and is read again when needed.
+        metadata: the parsed footer; None if it was freed to save memory: then it is read again when needed.
     """
 
     file: BaseFile
@@ -78,7 +78,10 @@ class KeyFooter:
     metadata: pq.FileMetaData | None = field(repr=False)
 
     def bloom(self, storage: Storage) -> BloomFilter | None:
-        """The filter; None if there is none or it cannot be decoded, which is logged: then keys are read."""
+        """Return the filter, or None if there is none.
+
+        If the filter cannot be decoded, log a warning and return None: then the keys are read.
+        """
         if not self.filter_bytes:
             return None
         metadata = self.metadata or read_metadata(storage, self.file)
@@ -92,7 +95,7 @@ class KeyFooter:
 
 
 def open_parquet(source: Any, path: str, **options: Any) -> OpenParquet:
-    """A base file, with page checksums verified. Raises `CorruptTableError` naming the file, or `MemoryError`."""
+    """Open a base file and verify page checksums. Raises `CorruptTableError` naming the file, or `MemoryError`."""
     try:
         parquet = OpenParquet(source, **options)
         parquet.schema_arrow  # noqa: B018  Made on demand; damaged names are found out here.
@@ -104,7 +107,7 @@ def open_parquet(source: Any, path: str, **options: Any) -> OpenParquet:
 
 
 def _unreadable(what: str, error: Exception) -> Exception:
-    """Parquet calls it damage, too, when memory runs out while it reads a header."""
+    """Make the error for a Parquet error. Parquet also reports damage if memory runs out while it reads a header."""
     if "bad_alloc" in str(error):
         return MemoryError(f"{what}: out of memory")
     return CorruptTableError(f"{what} ({str(error).splitlines()[0]}); restore it from a copy")
@@ -120,14 +123,14 @@ def row_batches(
     threads: bool = True,
     most_bytes: int = MOST_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of at most ``rows`` rows and about ``most_bytes`` with the columns named, of some or all row groups.
+    """Yield batches of at most ``rows`` rows and about ``most_bytes`` with the named columns of some or all row groups.
 
-    A damaged page header may end a column early or late without an error from the Parquet reader. So the rows
-    of each row group are counted, and none is read across its end, where a column of another length would shift.
+    A damaged page header may end a column early or late without an error from the Parquet reader. So the rows of each
+    row group are counted, and no batch crosses its end: a column of another length would shift there.
 
     Args:
-        threads: decode columns side by side; costs a tenth more work, so not where all cores are busy anyway.
-        most_bytes: decoded; texts that come as dictionaries do not count.
+        threads: decode columns in parallel; costs a tenth more work, so leave it off if all cores are busy anyway.
+        most_bytes: decoded bytes of a batch; texts that come as dictionaries do not count.
 
     Raises:
         CorruptTableError: a page is damaged; names the file.
@@ -142,7 +145,7 @@ def row_batches(
                 missing -= batch.num_rows
                 for column in batch.columns:
                     if pa.types.is_dictionary(column.type):
-                        column.validate(full=True)  # A damaged header may leave places without their dictionary.
+                        column.validate(full=True)  # A damaged header may leave indices outside the dictionary.
                 yield batch
         except StorageError:
             raise
@@ -154,7 +157,7 @@ def row_batches(
 
 @contextmanager
 def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
-    """The bytes of a base file that must be there. Raises `CorruptTableError` if it is missing."""
+    """Open a base file that must exist. Raises `CorruptTableError` if it is missing."""
     try:
         source = storage.open_input(file.path)
     except FileNotFoundError:
@@ -164,15 +167,15 @@ def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
 
 
 def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
-    """The Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
+    """Read the Parquet footer of a base file. Raises `CorruptTableError` if it is missing or damaged."""
     with open_base(storage, file) as source, open_parquet(source, f"{storage.location}/{file.path}") as parquet:
         return parquet.metadata
 
 
 def repeated_texts(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
-    """Text columns with few values, as far as the first row group tells: cheaper to decode as dictionaries.
+    """Return the text columns that are dictionary encoded in the first row group: these decode faster as dictionaries.
 
-    A plain text takes four bytes at least, so a column below two is in a dictionary, but for a rest.
+    A plain text takes at least four bytes, so a column below two bytes a value is (except for a rest) in a dictionary.
     """
     if not footer.num_row_groups:
         return []
@@ -187,20 +190,20 @@ def _is_small(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def group_bytes(footer: pq.FileMetaData, group: int) -> int:
-    """Compressed bytes of a row group."""
+    """Return the compressed bytes of a row group."""
     row_group = footer.row_group(group)
     return sum(row_group.column(column).total_compressed_size for column in range(row_group.num_columns))
 
 
 def read_footer(storage: Storage, file: BaseFile) -> KeyFooter:
-    """What the file's footer says of its keys."""
+    """Read the file's footer and return its facts about the keys."""
     return key_footer(file, read_metadata(storage, file))
 
 
 def key_footer(file: BaseFile, metadata: pq.FileMetaData) -> KeyFooter:
-    """What a footer that is read already says of the file's keys."""
+    """Return the facts about the keys in a footer that is already read."""
     found = metadata.metadata or {}
-    minimum, maximum = _range(metadata, found)
+    minimum, maximum = _key_range(metadata, found)
     return KeyFooter(
         file, metadata.num_rows, minimum, maximum, len(_filter_text(found)), metadata.serialized_size, metadata
     )
@@ -211,19 +214,19 @@ def _filter_text(found: dict[bytes, bytes]) -> bytes:
 
 
 def read_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor) -> list[KeyFooter]:
-    """The footers of many files, in order. Memory: parsed footers up to 64 MB, the others' ranges alone."""
+    """Read the footers of many files, in order. Memory: 64 MB of parsed footers; for the others only the key ranges."""
     footers: list[KeyFooter] = []
-    kept = 0
-    # Some at a time: a pool reads ahead without end.
+    held_bytes = 0
+    # A pool reads ahead without a limit, so it gets a few files at a time.
     for start in range(0, len(files), _AT_A_TIME):
         for footer in pool.map(lambda file: read_footer(storage, file), files[start : start + _AT_A_TIME]):
-            kept += footer.footer_bytes
-            footers.append(footer if kept <= _KEPT_BYTES else replace(footer, metadata=None))
+            held_bytes += footer.footer_bytes
+            footers.append(footer if held_bytes <= _KEPT_BYTES else replace(footer, metadata=None))
     return footers
 
 
-def _range(metadata: pq.FileMetaData, found: dict[bytes, bytes]) -> tuple[str | None, str | None]:
-    """Footer range, widened by the key column's own statistics, so that neither can hide a key."""
+def _key_range(metadata: pq.FileMetaData, found: dict[bytes, bytes]) -> tuple[str | None, str | None]:
+    """Return the footer's key range, widened by the statistics of the key column, so that neither can hide a key."""
     if MIN_KEY not in found or MAX_KEY not in found:
         return None, None
     ranges = [(found[MIN_KEY], found[MAX_KEY])]

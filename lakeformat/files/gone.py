@@ -1,4 +1,4 @@
-"""Say why a data file is gone that a snapshot names: cleaned, taken back, or lost."""
+"""The error for a data file that a snapshot names but that is missing: cleaned, rolled back, or lost."""
 
 from __future__ import annotations
 
@@ -12,60 +12,68 @@ __all__ = ["gone"]
 
 
 def gone(storage: Storage, path: str) -> CorruptTableError:
-    """Make the error for a file that a snapshot names and that is not there, by the timeline as it is now."""
-    where = f"{storage.location}/{path}"
+    """Make the error for a missing file of a snapshot. Load the timeline again to find the reason."""
+    location = f"{storage.location}/{path}"
     try:
         store = TimelineStore(storage)
         timeline = store.load()
         if _is_undone(timeline, path):
-            return CorruptTableError(f"{where} was taken back by a rollback or restore while it was read; read again")
+            return CorruptTableError(
+                f"{location} was taken back by a rollback or restore while it was read; read again"
+            )
         if _is_replaced(store, timeline, path):
             return CorruptTableError(
-                f"{where} was cleaned while it was read, since newer commits have replaced it; read again, or keep "
+                f"{location} was cleaned while it was read, since newer commits have replaced it; read again, or keep "
                 "more history (hoodie.cleaner.commits.retained)"
             )
     except (LakeformatError, OSError):
-        pass  # Then nothing is known but that it is gone.
+        pass  # The timeline cannot be read: only the absence is known.
     return CorruptTableError(
-        f"{where} is missing; restore it from a copy, and run lakeformat check to see what else is"
+        f"{location} is missing; restore it from a copy, and run lakeformat check to see what else is"
     )
 
 
-def _written_at(timeline: Timeline, name: BaseFileName | LogFileName) -> str:
-    """From when on a base file ends the slice that a file is of."""
+def _slice_time(timeline: Timeline, name: BaseFileName | LogFileName) -> str:
+    """Return the time that decides which file slice the file belongs to.
+
+    A log file of a timeline that stores completion times uses its completion time, any other file its instant time.
+    """
     if isinstance(name, LogFileName) and timeline.layout.tells_completion:
         return timeline.completion_time(name.instant_time) or name.instant_time
     return name.instant_time
 
 
 def _is_undone(timeline: Timeline, path: str) -> bool:
-    name = _name(path)
-    if name is None or not timeline.commits or (isinstance(name, LogFileName) and not timeline.layout.tells_completion):
+    name = _parse_name(path)
+    is_old_log = isinstance(name, LogFileName) and not timeline.layout.tells_completion
+    if name is None or not timeline.commits or is_old_log:
         return False
     return not timeline.is_committed(name.instant_time)
 
 
 def _is_replaced(store: TimelineStore, timeline: Timeline, path: str) -> bool:
-    """Whether a newer base file of the file group has been committed, or the group has been replaced."""
-    name, folder = _name(path), path.rpartition("/")[0]
+    """Tell whether a newer base file of the file group has been committed, or the file group has been replaced."""
+    name, folder = _parse_name(path), path.rpartition("/")[0]
     if name is None:
         return False
-    since, group = _written_at(timeline, name), FileGroupId(folder, name.file_id)
+    since, group = _slice_time(timeline, name), FileGroupId(folder, name.file_id)
     for entry in store.storage.list(folder):
         other = BaseFileName.match(entry.name)
         is_newer = other is not None and other.file_id == group.file_id and other.instant_time > since
         if other is not None and is_newer and timeline.is_committed(other.instant_time):
             return True
     for instant in timeline.commits:
-        said = store.commit(instant)
-        if group.file_id in said.replaced.get(folder, ()):
+        metadata = store.commit(instant)
+        if group.file_id in metadata.replaced.get(folder, ()):
             return True
-        newer = (stat for stat in said.stats.get(folder, ()) if stat.file_id == group.file_id and stat.is_base)
-        if instant.time > since and any(stat.path != join_path(folder, str(name)) for stat in newer):
+        newer_base_files = (
+            stat for stat in metadata.stats.get(folder, ()) if stat.file_id == group.file_id and stat.is_base
+        )
+        if instant.time > since and any(stat.path != join_path(folder, str(name)) for stat in newer_base_files):
             return True
     return False
 
 
-def _name(path: str) -> BaseFileName | LogFileName | None:
-    bare = path.rpartition("/")[2]
-    return BaseFileName.match(bare) or LogFileName.match(bare)
+def _parse_name(path: str) -> BaseFileName | LogFileName | None:
+    file_name = path.rpartition("/")[2]
+    return BaseFileName.match(file_name) or LogFileName.match(file_name)

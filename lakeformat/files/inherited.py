@@ -1,4 +1,4 @@
-"""What a base file's footer knows of its keys, carried on into its next version: keys need not be hashed again."""
+"""The key facts of a base file's footer, reused for the file's next version: old keys need not be hashed again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["inherited_facts"]
 
-#: A stored filter for more than this many times the rows is not worth carrying on.
+#: A stored filter for more than this many times the rows is not reused.
 _OVERSIZED: Final = 4
 
 
 def inherited_facts(storage: Storage, footer: KeyFooter, incoming: int) -> KeyFacts | None:
-    """The base file's filter and key range, if they only need the new keys.
+    """Return the base file's filter and key range, or None if the new keys do not fit into the filter.
 
-    Keys that go stay in both, as in the filters of Hudi that grow: too wide is safe, too narrow would not be.
+    Keys that are removed stay in both, as in Hudi's growing filters: a filter that is too wide is safe, one that is too
+    narrow is not.
     """
     stored = footer.bloom(storage) if footer.minimum is not None and footer.maximum is not None else None
     roomy = stored is not None and len(stored.rows) == 1 and incoming <= stored.free

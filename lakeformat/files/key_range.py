@@ -1,4 +1,4 @@
-"""The least and the greatest record key of a base file, as its footer tells them."""
+"""The least and greatest record key of a base file, as its footer stores them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ __all__ = ["KeyRange"]
 
 
 class KeyRange:
-    """Least and greatest key in Java's order, by UTF-16 units."""
+    """The least and greatest key in Java's string order, by UTF-16 units."""
 
     def __init__(self, minimum: str | None = None, maximum: str | None = None) -> None:
         self.minimum, self.maximum = minimum, maximum
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """Widen by these keys."""
+        """Widen the range to include these keys."""
         for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
             if len(chunk):
                 self._add(chunk)
 
     def _add(self, keys: pa.Array) -> None:
         if _has_high_bytes(keys):
-            # Only text with characters from U+E000 on sorts otherwise in UTF-8; there are few such keys.
+            # Only texts with characters from U+E000 on sort differently in UTF-8; such keys are rare.
             is_high = pc.match_substring_regex(keys, "[\\x{E000}-\\x{10FFFF}]")
             high = keys.filter(is_high).to_pylist()
             if high:

@@ -1,4 +1,4 @@
-"""Blocks as Hudi writes them, to be put one behind the other into a log file: the inverse of the readers."""
+"""The blocks of log files as Hudi writes them; the inverse of the readers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["BaseRows", "change_block", "delete_block", "delete_blocks_hold", "pa
 
 #: Branches of an ordering value's union, as Avro writes them.
 _INT, _LONG, _STRING, _DECIMAL, _ARRAY = (bytes([2 * branch]) for branch in (2, 3, 7, 9, 12))
-#: ``IntWrapper`` of 0: delete whatever is there (Hudi: ``OrderingValues.getDefault``).
-_WHATEVER: Final = _INT + b"\0"
+#: ``IntWrapper`` of 0: always delete the record (Hudi: ``OrderingValues.getDefault``).
+_ALWAYS: Final = _INT + b"\0"
 _PRESENT: Final = b"\x02"
-#: Every decimal is stored with so many digits before and behind the point, in so many bytes (Hudi: ``DecimalWrapper``).
+#: Digits of every stored decimal before and after the point, and its bytes (Hudi: ``DecimalWrapper``).
 _DIGITS: Final = 15
 _DECIMAL_BYTES: Final = 13
 _FIXED: Final[Mapping[pa.DataType, tuple[bytes, str]]] = {
@@ -38,12 +38,12 @@ _FIXED: Final[Mapping[pa.DataType, tuple[bytes, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class BaseRows:
-    """Which rows of a base file the records of a block stand for, ascending: readers then need not look at keys.
+    """The rows of a base file to which the records of a block belong. With them readers need no keys.
 
     Attributes:
-        rows: numbers of them, one for each record.
-        instant_time: of the base file.
-        is_told: whether the block names the base file, as from table version 8 on; else the log file is named by it.
+        rows: row numbers, ascending, one for each record.
+        instant_time: instant of the base file.
+        is_told: whether the block names the base file, as from table version 8 on. If not, the log file's name does.
     """
 
     rows: npt.NDArray[np.int64]
@@ -51,23 +51,23 @@ class BaseRows:
     is_told: bool
 
     def header(self) -> Mapping[HeaderKey, str]:
-        """What a block tells of them (Hudi: ``addRecordPositionsToHeader``)."""
-        told = {HeaderKey.RECORD_POSITIONS: encode_positions(self.rows, is_ours=not self.is_told)}
+        """Return the header entries of these rows (Hudi: ``addRecordPositionsToHeader``)."""
+        entries = {HeaderKey.RECORD_POSITIONS: encode_positions(self.rows, is_ours=not self.is_told)}
         if self.is_told:
-            told[HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS] = self.instant_time
-        return told
+            entries[HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS] = self.instant_time
+        return entries
 
 
 def parquet_block(file: bytes, *, instant_time: str, schema: str, base_rows: BaseRows | None = None) -> bytes:
-    """A data block.
+    """Make a Parquet data block.
 
     Args:
         file: a whole Parquet file; its rows have all meta columns.
-        instant_time: of the deltacommit.
-        schema: of the rows, meta columns included, as Avro text.
-        base_rows: of its rows; None where some are new, or nobody looked.
+        instant_time: instant of the deltacommit.
+        schema: schema of the rows, meta columns included, as Avro text.
+        base_rows: the base-file rows of its records; None if some records are new or the rows are unknown.
     """
-    return block_bytes(BlockKind.PARQUET_DATA, _header(instant_time, schema, base_rows), file)
+    return block_bytes(BlockKind.PARQUET_DATA, _make_header(instant_time, schema, base_rows), file)
 
 
 def delete_block(
@@ -79,37 +79,37 @@ def delete_block(
     ordering: Sequence[pa.Array] = (),
     base_rows: BaseRows | None = None,
 ) -> bytes:
-    """A block of deletes, in the form that releases from 0.14 on write and read; several ordering fields need 1.1.
+    """Make a delete block in the form that Hudi 0.14 and later write and read; several ordering fields need 1.1.
 
     Args:
         keys: record keys, text.
-        partition_path: of all of them, "" in a table without partitions.
-        ordering: for each ordering field as many values as keys; a key whose values are all null is deleted whatever
-            is there. None at all: every key is.
-        base_rows: of its keys; None where nobody looked.
+        partition_path: partition path of all keys; "" in a table without partitions.
+        ordering: for each ordering field as many values as keys. A key whose values are all null is always deleted;
+            without ordering fields every key is.
+        base_rows: the base-file rows of its keys; None if they are unknown.
 
     Raises:
-        SchemaMismatchError: an ordering value is of a type that has no known form in delete blocks.
+        SchemaMismatchError: delete blocks cannot hold the type of an ordering value.
     """
     path = partition_path.encode()
     place = _PRESENT + varints(np.array([len(path)]))[0].as_py() + path
-    records = joined(_PRESENT, sized(keys), place, _orderings(ordering, len(keys)))
+    records = joined(_PRESENT, sized(keys), place, _encode_orderings(ordering, len(keys)))
     listed = varints(np.array([len(keys)]))[0].as_py() + bytes_of(records) + b"\0" if len(keys) else b"\0"
     content = struct.pack(">ii", AVRO_CONTENT_VERSION, len(listed)) + listed
-    return block_bytes(BlockKind.DELETE, _header(instant_time, schema, base_rows), content)
+    return block_bytes(BlockKind.DELETE, _make_header(instant_time, schema, base_rows), content)
 
 
-def _header(instant_time: str, schema: str, base_rows: BaseRows | None) -> Mapping[HeaderKey, str]:
-    told = {} if base_rows is None else base_rows.header()
-    return {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema, **told}
+def _make_header(instant_time: str, schema: str, base_rows: BaseRows | None) -> Mapping[HeaderKey, str]:
+    entries = {} if base_rows is None else base_rows.header()
+    return {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema, **entries}
 
 
 def change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:
-    """A block of change data (Hudi: ``HoodieCDCDataBlock``).
+    """Make a block of change data (Hudi: ``HoodieCDCDataBlock``).
 
     Args:
         rows: the fields of the schema.
-        schema: Avro text of the record, of the mode in which the table logs changes.
+        schema: Avro text of the record, for the mode in which the table logs changes.
     """
     columns = [column.combine_chunks() for column in rows.columns]
     records = AvroEncoder().record(columns, json.loads(schema))
@@ -120,10 +120,11 @@ def change_block(rows: pa.Table, *, instant_time: str, schema: str) -> bytes:
 
 
 def rollback_block(*, instant_time: str, target: str) -> bytes:
-    """A command: what ``target`` wrote into this slice before is not to be read (table version 6).
+    """Make a command block: readers skip the blocks that ``target`` wrote into this slice before (table version 6).
 
     Args:
-        instant_time: of the rollback.
+        instant_time: instant of the rollback.
+        target: instant that is rolled back.
     """
     header = {
         HeaderKey.INSTANT_TIME: instant_time,
@@ -133,16 +134,16 @@ def rollback_block(*, instant_time: str, target: str) -> bytes:
     return block_bytes(BlockKind.COMMAND, header, b"")
 
 
-def _orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
+def _encode_orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
     if not columns:
-        return pa.repeat(pa.scalar(_WHATEVER, pa.binary()), rows)
+        return pa.repeat(pa.scalar(_ALWAYS, pa.binary()), rows)
     if len(columns) == 1:
-        return pc.fill_null(_wrapped(columns[0]), pa.scalar(_WHATEVER, pa.binary()))
+        return pc.fill_null(_encode_values(columns[0]), pa.scalar(_ALWAYS, pa.binary()))
     known = np.any([np.asarray(column.is_valid()) for column in columns], axis=0)
-    values = [pc.fill_null(_wrapped(column), pa.scalar(b"\0", pa.binary())) for column in columns]
+    values = [pc.fill_null(_encode_values(column), pa.scalar(b"\0", pa.binary())) for column in columns]
     count: bytes = varints(np.array([len(columns)]))[0].as_py()
     return pc.if_else(
-        pa.array(known), joined(_ARRAY + _PRESENT + count, *values, b"\0"), pa.scalar(_WHATEVER, pa.binary())
+        pa.array(known), joined(_ARRAY + _PRESENT + count, *values, b"\0"), pa.scalar(_ALWAYS, pa.binary())
     )
 
 
@@ -154,10 +155,10 @@ def delete_blocks_hold(kind: pa.DataType) -> bool:
     return bool(whole or pa.types.is_timestamp(kind) or pa.types.is_string(kind) or kind in _FIXED)
 
 
-def _wrapped(column: pa.Array) -> pa.Array:
-    """Branch and value; null where the column is.
+def _encode_values(column: pa.Array) -> pa.Array:
+    """Encode a column as union branch and value; null if the value is null.
 
-    Timestamps and dates go as the integers that Hudi's records hold: of a ``DateWrapper`` Hudi 1.x can read nothing.
+    Timestamps and dates are stored as the integers that Hudi's records hold: Hudi 1.x cannot read a ``DateWrapper``.
     """
     kind = column.type
     if kind == pa.int32() or pa.types.is_date32(kind):
@@ -170,15 +171,15 @@ def _wrapped(column: pa.Array) -> pa.Array:
         branch, form = _FIXED[kind]
         return joined(branch, plain_bytes(column, form))
     if pa.types.is_decimal(kind):
-        return joined(_DECIMAL, sized(_unscaled(column)))
+        return joined(_DECIMAL, sized(_encode_decimals(column)))
     raise SchemaMismatchError(
         f"an ordering field of type {kind} has no known form in delete blocks; order by a number, a date, a text or a "
         "timestamp"
     )
 
 
-def _unscaled(column: pa.Array) -> pa.Array:
-    """Encode decimals as the one type that delete blocks have for them."""
+def _encode_decimals(column: pa.Array) -> pa.Array:
+    """Encode decimals as the one decimal type of delete blocks."""
     try:
         wide = column.cast(pa.decimal128(2 * _DIGITS, _DIGITS))
     except pa.ArrowInvalid:

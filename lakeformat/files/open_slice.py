@@ -1,4 +1,4 @@
-"""A file slice with its base file open: what its blocks say, and the rows of its base file that meet them."""
+"""A file slice with an open base file: the decoded blocks of its log files, and the base-file rows that they change."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from lakeformat.storage.port import Storage
 __all__ = ["OpenSlice", "SliceMerging"]
 
 _AS_STORED = StoredShape()
-#: Of a batch, where nobody says.
+#: Default limits of a batch.
 _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SliceMerging:
-    """How the files of a slice become rows. Picklable.
+    """The rules by which the files of a slice become rows. Picklable.
 
     Attributes:
         rule: which version of a record is read.
-        visible: instants whose blocks count.
-        shape: how the files' columns become the table's; None where they are.
-        only: of base rows and log records those alone are merged whose commit time this filter selects.
+        visible: instants whose blocks are merged.
+        shape: how the files' columns become the table's; None if they are the same.
+        only: a filter on commit times; base rows and log records that it does not select are left out.
     """
 
     rule: ReadRule
@@ -58,7 +58,7 @@ class SliceMerging:
 
 
 class OpenSlice:
-    """A slice whose base file is open, and whose log files' headers are read."""
+    """A slice whose base file is open and whose log files' block headers are read."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class OpenSlice:
         self.rule = merging.rule.within(self._known)
         self._shape = merging.shape or _AS_STORED
         self._only = merging.only
-        self._asked = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
+        self._requested = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
         self._table = table
-        self._schema = self._base_schema = self._with(self.rule)
+        self._schema = self._base_schema = self._schema_for(self.rule)
         self._by_position = False
         self._blocks: Sequence[LogBlock] = plan_blocks(storage, piece.logs, is_committed=merging.visible)
         self.parquet: OpenParquet | None = None
@@ -89,7 +89,7 @@ class OpenSlice:
 
     @property
     def blocks(self) -> int:
-        """Of the log files, those that count."""
+        """Return the number of blocks in the log files that are merged."""
         return len(self._blocks)
 
     @property
@@ -97,7 +97,7 @@ class OpenSlice:
         return self._base.name.instant_time if self._base else "0"
 
     def footers(self, skipping: Skipping) -> Footers:
-        """What is told without a look at rows."""
+        """Return the facts about the slice that are known without reading rows."""
         silent = set(self._shape.silent(self._instant))
         for block in self._blocks:
             silent |= self._shape.silent(block.instant_time)
@@ -111,41 +111,43 @@ class OpenSlice:
         )
 
     def logs(self, *, keys: bool = True) -> Versions:
-        """One version of each record in the log files.
+        """Return one version of each record in the log files.
 
         Args:
-            keys: False: the caller looks at no keys, which are left out if all versions point to rows of the base file.
+            keys: False if the caller needs no keys: they are left out if all versions have base-file row numbers.
         """
-        points = self._is_plain and self._base is not None and self._only is None
+        points = self._has_table_columns and self._base is not None and self._only is None
         rows = self.parquet.metadata.num_rows if points and self.parquet is not None else 0
-        keyless = self._with(self.rule, by_position=True)
+        keyless = self._schema_for(self.rule, by_position=True)
         if not keys and rows and RECORD_KEY not in keyless.names and all(map(may_point, self._blocks)):
             try:
                 return folded_parts(
-                    _pointing(self._parts(keyless, points=True), rows), self.rule, keyless, base_rows=rows
+                    _check_positions(self._parts(keyless, points=True), rows), self.rule, keyless, base_rows=rows
                 )
             except _NotToRowsError:
                 pass
         parts = self._parts(self._schema, points=points)
         if self._only is not None:
-            parts = (chosen for part in parts if (chosen := _chosen(part, self._only)) is not None)
+            parts = (chosen for part in parts if (chosen := _filter_commits(part, self._only)) is not None)
         return folded_parts(parts, self.rule, self._schema, base_rows=rows)
 
     def _parts(self, schema: pa.Schema, *, points: bool) -> Iterator[LogPart]:
-        """What the blocks say, as the table has it.
+        """Decode the blocks into the table's columns.
 
         Args:
-            schema: of the columns that are kept.
-            points: with row numbers of the base file, where blocks tell them.
+            schema: the columns that are kept.
+            points: add row numbers of the base file if the blocks have them.
         """
         names = {*schema.names, *self.rule.needed_of_logs()}
-        asked, instant = self._shape.asked_ever(names), self._instant if points else None
-        parts = decode_blocks(self._storage, self._blocks, columns=asked, base_instant=instant)
-        return parts if self._is_plain else (self._shape.restored_part(part, names) for part in parts)
+        stored, instant = self._shape.asked_ever(names), self._instant if points else None
+        parts = decode_blocks(self._storage, self._blocks, columns=stored, base_instant=instant)
+        return parts if self._has_table_columns else (self._shape.restored_part(part, names) for part in parts)
 
     def of_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        """The rows with these keys, without the blocks of one commit and with them."""
-        parts = [part for each in self._parts(self._schema, points=False) if (part := _of_keys(each, keys)) is not None]
+        """Read the rows with these keys, once without the blocks of one commit and once with them."""
+        parts = [
+            part for each in self._parts(self._schema, points=False) if (part := _filter_keys(each, keys)) is not None
+        ]
         earlier = [part for part in parts if part.instant_time != instant_time]
         merges = [SliceMerge(folded_parts(some, self.rule, self._schema), self.rule) for some in (earlier, parts)]
         found: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
@@ -160,19 +162,19 @@ class OpenSlice:
         return found
 
     def merge(self, logs: Versions) -> SliceMerge:
-        """What the base file's batches meet: it is not asked for what is told already."""
+        """Build the merge of this slice. Drop the base columns that the footer proves unnecessary."""
         rule = self.rule
-        footer = self.parquet.metadata if self.parquet is not None and self._is_plain else None
+        footer = self.parquet.metadata if self.parquet is not None and self._has_table_columns else None
         if footer is not None:
             if not base_may_win(footer, logs, rule, self._table):
                 rule = replace(rule, ordering=())
             self._by_position = points_to_rows(logs, footer.num_rows)
-            self._base_schema = self._with(rule, by_position=self._by_position)
+            self._base_schema = self._schema_for(rule, by_position=self._by_position)
         return SliceMerge(logs, rule)
 
     @property
-    def _is_plain(self) -> bool:
-        """Whether the files' columns are the table's."""
+    def _has_table_columns(self) -> bool:
+        """Tell whether the files' columns are the table's."""
         return self._shape is _AS_STORED
 
     def merged(
@@ -184,77 +186,77 @@ class OpenSlice:
         *,
         threads: bool,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the base file, met by the log files."""
+        """Yield the rows of the base file, merged with the log files."""
         batches = self._base_batches(most_rows, most_bytes, groups, threads=threads)
         if self._by_position:
             return merge.merge_rows(batches)
         return merge.merge(batch for _, batch in batches)
 
-    def _with(self, rule: ReadRule, *, by_position: bool = False) -> pa.Schema:
-        # Without a column a batch would have no rows.
-        names = dict.fromkeys((*self._asked, *rule.needed_of_base(by_position=by_position))) or (RECORD_KEY,)
+    def _schema_for(self, rule: ReadRule, *, by_position: bool = False) -> pa.Schema:
+        # A batch without columns has no row count.
+        names = dict.fromkeys((*self._requested, *rule.needed_of_base(by_position=by_position))) or (RECORD_KEY,)
         return pa.schema([self._table.field(name) for name in names if name in self._known])
 
-    def groups(self, told: Footers, skipping: Skipping, logs: Versions) -> list[int]:
-        """The row groups of the base file that are to be read."""
-        return groups_left(told, skipping, logs, keys_known=self._shape.key is None)
+    def groups(self, footers: Footers, skipping: Skipping, logs: Versions) -> list[int]:
+        """Return the row groups of the base file that must be read."""
+        return groups_left(footers, skipping, logs, keys_known=self._shape.key is None)
 
     def _base_batches(
         self, most_rows: int, most_bytes: int, groups: Sequence[int] | None, *, threads: bool
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Rows of the base file as the table has them, each batch behind the number of its first row."""
+        """Yield the base file's rows in the table's columns, each batch with the number of its first row."""
         assert self.parquet is not None  # noqa: S101  The caller's.
         assert self._base is not None  # noqa: S101  The caller's.
         present, names = set(self.parquet.schema_arrow.names), self._base_schema.names
         path = f"{self._storage.location}/{self._base.path}"
         stored = [name for name in self._shape.asked(names, self._instant) if name in present]
         footer = self.parquet.metadata
-        again = open_parquet(
+        reopened = open_parquet(
             self.parquet.from_source, path, metadata=footer, read_dictionary=repeated_texts(footer, stored)
         )
         starts = np.cumsum([0, *(footer.row_group(at).num_rows for at in range(footer.num_row_groups))]).tolist()
         for group in range(footer.num_row_groups) if groups is None else groups:
             start = starts[group]
             batches = row_batches(
-                again, path, most_rows, columns=stored, row_groups=[group], threads=threads, most_bytes=most_bytes
+                reopened, path, most_rows, columns=stored, row_groups=[group], threads=threads, most_bytes=most_bytes
             )
             for batch in (each for one in batches for each in pieces(one, most_rows, most_bytes)):
-                shaped = batch if self._is_plain else self._shape.restored(batch, names, self._instant)
+                shaped = batch if self._has_table_columns else self._shape.restored(batch, names, self._instant)
                 rows = conform(shaped, self._base_schema)
                 yield start, rows if self._only is None else rows.filter(mask(self._only, rows))
                 start += batch.num_rows
 
     def shown(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-        """Without a record key that no file holds."""
+        """Drop the record key column if no file holds it."""
         if self._shape.key is None:
             return rows
         return rows.select([name for name in rows.schema.names if name != RECORD_KEY])
 
 
 class _NotToRowsError(Exception):
-    """A block does not say of each of its records which row of the base file it changes."""
+    """A block has records without a row number of the base file."""
 
 
-def _pointing(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
-    """The same parts. Raises `_NotToRowsError` at the first that does not point to rows of the base file alone."""
+def _check_positions(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
+    """Yield the same parts. Raise `_NotToRowsError` at the first part without valid base-file row numbers."""
     for part in parts:
         at = part.positions
         if at is None or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
             raise _NotToRowsError
         yield part
-        del part  # Or it would be there while the next one is decoded.
+        del part  # Free the part before the next one is decoded.
 
 
-def _chosen(part: LogPart, only: Predicate) -> LogPart | None:
-    """What the commits that a filter selects said: rows by their own commit time, deletes by their block's."""
+def _filter_commits(part: LogPart, only: Predicate) -> LogPart | None:
+    """Keep what the selected commits wrote: rows by their own commit time, deletes by that of their block."""
     if isinstance(part, LogRows):
         return replace(part, rows=part.rows.filter(mask(only, part.rows)))
     block = pa.record_batch({COMMIT_TIME: pa.array([part.instant_time])})
     return part if mask(only, block)[0].as_py() else None
 
 
-def _of_keys(part: LogPart, keys: pa.Array) -> LogPart | None:
-    """What a block says of some records; None for nothing."""
+def _filter_keys(part: LogPart, keys: pa.Array) -> LogPart | None:
+    """Keep the records with the given keys. Return None if none is left."""
     if isinstance(part, LogRows):
         rows = part.rows.filter(pc.is_in(part.rows.column(RECORD_KEY), value_set=keys))
         return replace(part, rows=rows) if rows.num_rows else None

@@ -1,4 +1,4 @@
-"""Which columns of a base file its log files need beside those asked for. Pure."""
+"""The columns of a base file that a merge needs beside the requested ones. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["base_may_win", "points_to_rows"]
 
 
 def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table: pa.Schema) -> bool:
-    """Whether a row of the base file may be newer than a log file's version of its record, as far as footers tell.
+    """Tell from footers whether a row of the base file may be newer than a log file's version of its record.
 
     Args:
         logs: one version of each record.
@@ -23,12 +23,12 @@ def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table:
     """
     if not rule.ordering:
         return False
-    name, told = rule.ordering[0], ~logs.unconditional
+    name, conditional = rule.ordering[0], ~logs.unconditional
     if len(rule.ordering) > 1 or not _is_exact(table, name):
         return True
-    if not told.any():
+    if not conditional.any():
         return False
-    written = logs.ordering[0].filter(pa.array(told)) if not told.all() else logs.ordering[0]
+    written = logs.ordering[0].filter(pa.array(conditional)) if not conditional.all() else logs.ordering[0]
     bounds, _, _ = row_group_bounds([footer], [name], table)
     highest = bounds[name].maximum
     if written.null_count or highest.null_count or not len(highest):
@@ -37,11 +37,11 @@ def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table:
 
 
 def points_to_rows(logs: Versions, rows: int) -> bool:
-    """Whether each version says which row of the base file has its key: then nobody needs to read keys there.
+    """Tell whether each version has its own row number in the base file. If so, the keys of the base file are not read.
 
     Args:
         logs: one version of each record.
-        rows: of the base file.
+        rows: row count of the base file.
     """
     if not len(logs):
         return True
@@ -50,7 +50,7 @@ def points_to_rows(logs: Versions, rows: int) -> bool:
 
 
 def _is_exact(table: pa.Schema, name: str) -> bool:
-    """Whether the column has no values beside the order, as NaN is."""
+    """Tell whether all values of the column are ordered. Floats are not, because of NaN."""
     if name not in table.names:
         return False
     kind = table.field(name).type

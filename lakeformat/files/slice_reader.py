@@ -1,7 +1,7 @@
-"""The rows of a file slice that has log files: its base file streams, what its log files say is in memory.
+"""The rows of a file slice with log files. The base file is streamed; the records of the log files are held in memory.
 
-Memory: one version of each record in the log files and a quarter of that (32 MB at least), in the columns read, and
-one of their blocks; of the base file one batch.
+Memory: one version of each record in the log files and a quarter of that (at least 32 MB), in the columns read; one
+block of the log files; one batch of the base file.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["LOGS_IN_MEMORY", "MergedSlice", "SliceLeft", "look_at_slice", "merged_slice", "read_appended", "read_slice"]
 
-#: Log records in memory take so many times the bytes of their files, about.
+#: The size of log records in memory, as a multiple of the size of their files, about.
 LOGS_IN_MEMORY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SliceLeft:
-    """What a filter leaves of a slice.
+    """The part of a slice that a filter leaves to read.
 
     Attributes:
-        row_groups: of its base file.
-        left: those of them that are read; None: the slice is not.
-        size_bytes: of these row groups and of the log files.
+        row_groups: number of row groups of the base file.
+        left: the row groups to read; None if nothing of the slice is read.
+        size_bytes: bytes of these row groups and of the log files.
     """
 
     row_groups: int
@@ -55,29 +55,29 @@ def read_slice(
     threads: bool = True,
     skipping: Skipping | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The slice's rows at the instant, unfiltered: those of the base file in its order, then those of the logs alone.
+    """Read the slice's rows, unfiltered: rows of the base file in its order, then rows that only the log files have.
 
     Args:
         table: all columns as readers see them, meta columns included.
-        columns: those wanted, and those of a filter.
-        most_rows, most_bytes: of a batch.
-        threads: decode columns of the base file side by side.
-        skipping: rows that it does not select may be left out.
+        columns: the columns to return, and those of a filter.
+        most_rows, most_bytes: limits of a batch.
+        threads: decode columns of the base file in parallel.
+        skipping: a filter; rows that it does not select may be left out.
 
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
-        UnsupportedTableError: a log file holds what is not known here; names the file.
+        UnsupportedTableError: a log file has an unknown block or type; names the file.
     """
     with ExitStack() as stack:
         opened = OpenSlice(storage, piece, merging, table, columns, stack)
-        told = None if skipping is None else opened.footers(skipping)
-        if told is not None and skipping is not None and not may_hold(told, skipping):
+        footers = None if skipping is None else opened.footers(skipping)
+        if footers is not None and skipping is not None and not may_hold(footers, skipping):
             return
-        logs = opened.logs(keys=told is not None)
+        logs = opened.logs(keys=footers is not None)
         merge = opened.merge(logs)
         wanted = pa.schema([table.field(name) for name in columns])
         if opened.parquet is not None:
-            groups = None if told is None or skipping is None else opened.groups(told, skipping, logs)
+            groups = None if footers is None or skipping is None else opened.groups(footers, skipping, logs)
             for batch in opened.merged(merge, most_rows, most_bytes, groups, threads=threads):
                 yield conform(opened.shown(batch), wanted)
         for rows in merge.remaining(most_rows, most_bytes):
@@ -94,15 +94,15 @@ def read_appended(
     keys: pa.Array,
     instant_time: str,
 ) -> tuple[pa.Table, pa.Table]:
-    """The slice's rows with some keys as they were before a commit appended its blocks, and as they are since.
+    """Read the slice's rows with the given keys, before and after a commit appended its blocks.
 
     Each file is read once. Memory: the rows, every version of them in the log files, and one block or batch.
 
     Args:
         table: all columns as readers see them, meta columns included.
-        wanted: those of the rows, record key among them.
+        wanted: the columns of the result; includes the record key.
         keys: record keys.
-        instant_time: the commit's.
+        instant_time: instant of the commit.
 
     Raises:
         CorruptTableError, UnsupportedTableError: as `read_slice`.
@@ -120,17 +120,17 @@ def read_appended(
 def merged_slice(
     storage: Storage, piece: FileSlice, merging: SliceMerging, table: pa.Schema, columns: Sequence[str]
 ) -> Iterator[MergedSlice]:
-    """All rows of a slice, on their way into another file. Arguments and errors as of `read_slice`."""
+    """Open a slice to read all its rows for another file. Takes the arguments and raises the errors of `read_slice`."""
     with ExitStack() as stack:
         yield MergedSlice(OpenSlice(storage, piece, merging, table, columns, stack), table, columns)
 
 
 class MergedSlice:
-    """A slice of which every row is wanted.
+    """A slice of which all rows are read.
 
     Attributes:
-        log_records: of its log files, one version of each.
-        blocks: of its log files that count.
+        log_records: number of records in its log files, one version of each.
+        blocks: number of blocks of its log files that are merged.
     """
 
     def __init__(self, opened: OpenSlice, table: pa.Schema, columns: Sequence[str]) -> None:
@@ -142,32 +142,32 @@ class MergedSlice:
 
     @property
     def counts(self) -> MergeCounts:
-        """When `stored` is through."""
+        """Return the counts of the merge. They are complete when `stored` has ended."""
         return self._merge.counts
 
     @property
     def footer(self) -> pq.FileMetaData | None:
-        """Of the base file; None if there is none."""
+        """Return the footer of the base file, or None if there is no base file."""
         return self._opened.parquet.metadata if self._opened.parquet else None
 
     @property
     def most_rows(self) -> int:
-        """As many rows as it may come to."""
+        """Return the greatest possible number of rows."""
         return self.log_records + (self.footer.num_rows if self.footer is not None else 0)
 
     def batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
-        """All rows: what is left of the base file's, then those of the logs alone."""
+        """Yield all rows: those left of the base file, then those that only the log files have."""
         yield from self.stored(most_rows, most_bytes, threads=threads)
         yield from self.added(most_rows, most_bytes)
 
     def stored(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
-        """What is left of the base file's rows, in its order. Memory: as `read_slice`."""
+        """Yield the rows left of the base file, in its order. Memory: as `read_slice`."""
         if self._opened.parquet is not None:
             batches = self._opened.merged(self._merge, most_rows, most_bytes, None, threads=threads)
             yield from (conform(batch, self._wanted) for batch in batches)
 
     def added(self, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the logs alone, when those of the base file are through."""
+        """Yield the rows that only the log files have. Call it after `stored` has ended."""
         for rows in self._merge.remaining(most_rows, most_bytes):
             yield from conform(rows, self._wanted).combine_chunks().to_batches()
 
@@ -181,18 +181,18 @@ def look_at_slice(
     *,
     exact: bool,
 ) -> SliceLeft:
-    """What `read_slice` would read with this filter. Memory: footers.
+    """Find what `read_slice` would read with this filter. Memory: footers.
 
     Args:
-        columns: of the filter.
-        exact: decode the log files' columns, where footers do not tell, as the reader would.
+        columns: the columns of the filter.
+        exact: decode the columns of the log files, as the reader would, to choose the row groups.
     """
     with ExitStack() as stack:
         opened = OpenSlice(storage, piece, merging, skipping.table, columns, stack)
-        told = opened.footers(skipping)
-        count = told.base.num_row_groups if told.base else 0
-        if not may_hold(told, skipping):
+        footers = opened.footers(skipping)
+        count = footers.base.num_row_groups if footers.base else 0
+        if not may_hold(footers, skipping):
             return SliceLeft(count, None)
-        left = range(count) if not exact or told.base is None else opened.groups(told, skipping, opened.logs())
+        left = range(count) if not exact or footers.base is None else opened.groups(footers, skipping, opened.logs())
         logs = sum(log.size_bytes for log in piece.logs)
-        return SliceLeft(count, tuple(left), logs + sum(group_bytes(told.base, group) for group in left))
+        return SliceLeft(count, tuple(left), logs + sum(group_bytes(footers.base, group) for group in left))

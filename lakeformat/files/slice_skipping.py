@@ -1,10 +1,10 @@
-"""What of a file slice with log files a filter needs: nothing, or its log files and some row groups of its base file.
+"""The parts of a file slice with log files that a filter needs: none, or the log files and some row groups.
 
-A row of the slice is one of the base file, one of a log block, or, by rules that merge field by field, a mixture of
-both. So the slice holds no match where neither the row groups nor the blocks may; of mixtures, where the bounds of all
-of them together rule it out. A row group may be left out though the slice is read, where the filter rules its rows out
-and no log row that might match has a key in its range: such a row's record could be in the group, and then the two
-have to meet. Deletes and log rows that do not match are no reason: what becomes of their records does not match either.
+A row of the slice comes from the base file, from a log block or, with rules that merge field by field, from both. So
+the slice holds no match if neither the row groups nor the blocks may hold one. For mixed rows, the joint bounds of all
+of them must rule out a match. A row group can be skipped although the slice is read, if the filter rules out its rows
+and no log row that might match has a key in its range: the record of such a log row could be in the row group, and then
+the two must be merged. Deletes, and log rows that do not match, do not count: the merged record does not match either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAGIC: Final = b"PAR1"
 
 @dataclass(frozen=True, slots=True)
 class Skipping:
-    """What a reader may leave out. Picklable.
+    """The filter that decides what a reader may leave out. Picklable.
 
     Attributes:
         predicate: rows that it does not select need not be read; bound to ``table``.
@@ -50,19 +50,19 @@ class Skipping:
 
     @property
     def paths(self) -> list[str]:
-        """Of the columns in the filter."""
+        """Return the paths of the columns in the filter."""
         return sorted({leaf.column for leaf in leaves(self.predicate)})
 
 
 @dataclass(frozen=True, slots=True)
 class Footers:
-    """What is told of the slice without a look at rows.
+    """The facts about a slice that are known without reading rows.
 
     Attributes:
-        base: of the base file; None if there is none.
-        blocks: of the data blocks; None if one of them has none, as those of Avro.
-        mixes: fields of base and log rows may come together in one row.
-        silent: columns whose statistics say nothing of them.
+        base: footer of the base file; None if there is none.
+        blocks: footers of the data blocks; None if one of them has no footer, as Avro blocks.
+        mixes: whether one row may combine fields of base and log rows.
+        silent: columns whose statistics cannot be used.
     """
 
     base: pq.FileMetaData | None
@@ -74,45 +74,45 @@ class Footers:
 def _bounds(
     footers: Sequence[pq.FileMetaData], skipping: Skipping, silent: Collection[str]
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
-    """Of the filter's columns in each row group, as far as they are known; and rows."""
+    """Return the known bounds of the filter's columns in each row group, and the row counts."""
     paths = [path for path in skipping.paths if path_parts(path)[0] not in silent]
     bounds, rows, _ = row_group_bounds(footers, paths, skipping.table)
     return bounds, rows
 
 
-def may_hold(told: Footers, skipping: Skipping) -> bool:
-    """Whether the slice may hold a row that the filter selects."""
-    if told.blocks is None:
+def may_hold(footers: Footers, skipping: Skipping) -> bool:
+    """Tell whether the slice may hold a row that the filter selects."""
+    if footers.blocks is None:
         return True
-    footers = [*([told.base] if told.base else []), *told.blocks]
-    bounds, rows = _bounds(footers, skipping, told.silent)
-    if told.mixes and len(rows):
+    every = [*([footers.base] if footers.base else []), *footers.blocks]
+    bounds, rows = _bounds(every, skipping, footers.silent)
+    if footers.mixes and len(rows):
         bounds, rows = fold_files(bounds, rows, np.zeros(len(rows), np.int64), 1)
     return bool(may_match(skipping.predicate, bounds, rows).any())
 
 
-def groups_left(told: Footers, skipping: Skipping, logs: Versions, *, keys_known: bool) -> list[int]:
-    """The row groups of the base file that have to meet the log rows; see above.
+def groups_left(footers: Footers, skipping: Skipping, logs: Versions, *, keys_known: bool) -> list[int]:
+    """Return the row groups of the base file that must be read and merged; see the module's docstring.
 
     Args:
         logs: one version of each record, with the filter's columns.
-        keys_known: whether the base file's statistics tell its record keys.
+        keys_known: whether the base file has statistics of its record keys.
     """
-    assert told.base is not None  # noqa: S101  The caller's.
-    wanted = may_match(skipping.predicate, *_bounds([told.base], skipping, told.silent))
+    assert footers.base is not None  # noqa: S101  The caller's.
+    wanted = may_match(skipping.predicate, *_bounds([footers.base], skipping, footers.silent))
     if wanted.all():
         return list(range(len(wanted)))
-    risky = _risky_keys(logs, skipping, every=told.mixes or not keys_known)
+    risky = _risky_keys(logs, skipping, every=footers.mixes or not keys_known)
     if len(risky) and not keys_known:
         return list(range(len(wanted)))
     if len(risky):
-        wanted[groups_with_keys(told.base, risky, skipping.table)] = True
-    kept: list[int] = np.flatnonzero(wanted).tolist()
-    return kept
+        wanted[groups_with_keys(footers.base, risky, skipping.table)] = True
+    groups: list[int] = np.flatnonzero(wanted).tolist()
+    return groups
 
 
 def groups_with_keys(footer: pq.FileMetaData, keys: pa.Array | pa.ChunkedArray, table: pa.Schema) -> list[int]:
-    """The row groups of a base file that may hold one of these record keys."""
+    """Return the row groups of a base file that may hold one of these record keys."""
     ranges, _, _ = row_group_bounds([footer], [RECORD_KEY], table)
     lows, highs = ranges[RECORD_KEY].minimum, ranges[RECORD_KEY].maximum
     return [
@@ -123,18 +123,18 @@ def groups_with_keys(footer: pq.FileMetaData, keys: pa.Array | pa.ChunkedArray, 
 
 
 def _risky_keys(logs: Versions, skipping: Skipping, *, every: bool) -> pa.ChunkedArray:
-    """Keys of the log rows that might match, once they have met the base file."""
+    """Return the keys of the log rows that might match after the merge with the base file."""
     held = logs.row >= 0
     if not every and logs.rows.num_rows:
-        asked = columns_of(skipping.predicate)
-        needed = logs.rows.select([name for name in logs.rows.schema.names if name in asked])
+        filtered = columns_of(skipping.predicate)
+        needed = logs.rows.select([name for name in logs.rows.schema.names if name in filtered])
         selected = np.asarray(mask(skipping.predicate, needed)).astype(bool)
         held[held] = selected[logs.row[held]]
     return logs.keys.filter(pa.array(held))
 
 
 def block_footers(storage: Storage, blocks: Sequence[LogBlock]) -> Sequence[pq.FileMetaData] | None:
-    """The Parquet footers of the data blocks; None if one of these is no Parquet, or its footer is not whole."""
+    """Read the Parquet footers of the data blocks. Return None if a block is not Parquet or its footer is damaged."""
     data = [block for block in blocks if block.kind is not BlockKind.DELETE]
     if any(block.kind is not BlockKind.PARQUET_DATA for block in data):
         return None
@@ -149,7 +149,7 @@ def block_footers(storage: Storage, blocks: Sequence[LogBlock]) -> Sequence[pq.F
 
 
 def _footer(source: Any, block: LogBlock) -> pq.FileMetaData | None:
-    """Damage is for whoever reads the block to tell."""
+    """Read the footer of a Parquet block. Return None if it is damaged: the reader of the block reports the damage."""
     end = block.content_offset + block.content_bytes
     if block.content_bytes < _TAIL_BYTES + len(_MAGIC):
         return None

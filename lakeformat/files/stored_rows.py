@@ -1,4 +1,4 @@
-"""Rows of base files on their way into other base files: batch by batch, repeated text left in its dictionaries."""
+"""The rows of base files on their way into other base files, batch by batch; repeated text stays in dictionaries."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
 
 __all__ = ["repeating_text", "stored_batches", "stored_shape"]
 
-#: More bytes than this a value take texts, not places in a dictionary.
+#: A dictionary index takes at most this many bytes. Columns with more bytes a value hold plain texts.
 _INDEX_BYTES: Final = 4
 
 
 def repeating_text(footers: Sequence[Any], texts: Collection[str]) -> frozenset[str]:
-    """Of these text columns those that all the files keep in dictionaries."""
+    """Return those of the text columns that all the files store in dictionaries."""
     chunks: dict[str, list[Any]] = {}
     for metadata in footers:
         for group in range(metadata.num_row_groups):
@@ -33,12 +33,15 @@ def repeating_text(footers: Sequence[Any], texts: Collection[str]) -> frozenset[
 
 
 def _is_repeating(chunk: Any) -> bool:
-    """Dictionary encoded, and small: a writer that gave the dictionary up has stored whole texts."""
+    """Tell whether a column chunk is dictionary encoded and small.
+
+    A writer that gave up the dictionary has stored plain texts, which are larger.
+    """
     return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
 
 
 def stored_shape(shape: pa.Schema) -> pa.Schema:
-    """Of a base file's columns those that go on into another file."""
+    """Return the columns of a base file that are copied into another file."""
     return pa.schema([field for field in shape if field.name not in {PARTITION_PATH, FILE_NAME}])
 
 
@@ -51,12 +54,12 @@ def stored_batches(
     rows: int = ROW_GROUP_ROWS,
     most_bytes: int = ROW_GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """A base file in this shape, but for the columns that every file has of its own; columns it lacks are null.
+    """Read a base file in this shape, without the columns that differ for every file. Missing columns are null.
 
     Args:
         shape: as `lakeformat.files.base_file.stored_schema` makes it.
-        rows: of a batch, at most; none goes beyond a row group.
-        most_bytes: of a batch, about; columns that stay dictionaries do not count.
+        rows: most rows of a batch; a batch never crosses the end of a row group.
+        most_bytes: bytes of a batch, about; columns that stay dictionaries do not count.
     """
     wanted = stored_shape(shape)
     present = set(parquet.schema_arrow.names)

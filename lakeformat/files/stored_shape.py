@@ -1,9 +1,11 @@
-"""Files that do not hold the table's columns as the table names them: what makes their rows the table's.
+"""Files whose columns differ from the table's, and the conversion of their rows into the table's rows.
 
-Three kinds of tables have such files: those whose partition columns are dropped from files
-(``hoodie.datasource.write.drop.partition.columns``), so that the folder alone tells them; those with virtual keys
-(``hoodie.populate.meta.fields=false``), whose record key is made of the key columns; and those that schema on read has
-changed, whose columns go by ids, not by names.
+Three kinds of tables have such files:
+
+- tables whose partition columns are dropped from files (``hoodie.datasource.write.drop.partition.columns``): only the
+  folder holds their values;
+- tables with virtual keys (``hoodie.populate.meta.fields=false``): the record key is made of the key columns;
+- tables that schema on read has changed: columns are identified by ids, not by names.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ __all__ = ["SchemaVersion", "StoredShape"]
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """What differs in files of a schema from the table's.
+    """The differences between files of an older schema and the table.
 
     Attributes:
         version: instant of the schema, as a number.
-        stored: column of the table -> its name in these files, None where they have nothing of it.
+        stored: column of the table -> its name in these files, None if they do not have the column.
         refused: column of the table -> why it cannot be read from these files.
     """
 
@@ -44,12 +46,12 @@ _SAME = SchemaVersion(0)
 
 @dataclass(frozen=True, slots=True)
 class StoredShape:
-    """How the files of a folder are read. Picklable.
+    """The rules for reading the files of a folder. Picklable.
 
     Attributes:
-        constants: columns that the folder tells, whatever a file holds.
-        key: of tables with virtual keys, how a record's key is made.
-        versions: schemas of the past, by version.
+        constants: columns whose value comes from the folder, even if a file holds them.
+        key: how a record key is made in a table with virtual keys; else None.
+        versions: older schemas, ordered by version.
     """
 
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class StoredShape:
     versions: tuple[SchemaVersion, ...] = ()
 
     def _version(self, instant_time: str) -> SchemaVersion:
-        """The schema that counted at an instant: the first one for what is older (Hudi: ``searchSchema``)."""
+        """Return the schema in effect at an instant; the first one for older instants (Hudi: ``searchSchema``)."""
         found = self.versions[0] if self.versions else _SAME
         for version in self.versions:
             if version.version <= int(instant_time):
@@ -65,17 +67,17 @@ class StoredShape:
         return found
 
     def changes(self, instant_time: str) -> bool:
-        """Whether files of an instant need any of this, keys aside, which copy-on-write reads without."""
+        """Tell whether files of an instant need any conversion, apart from keys, which copy-on-write reads ignore."""
         version = self._version(instant_time)
         return bool(self.constants or version.stored or version.refused)
 
     def silent(self, instant_time: str) -> frozenset[str]:
-        """Columns of which the statistics of an instant's files say nothing."""
+        """Return the columns whose statistics in files of an instant cannot be used."""
         version = self._version(instant_time)
         return frozenset({*self.constants, *version.stored, *version.refused})
 
     def asked(self, columns: Iterable[str], instant_time: str) -> tuple[str, ...]:
-        """Names of the stored columns that `restored` needs.
+        """Return the names of the stored columns that `restored` needs.
 
         Raises:
             UnsupportedTableError: a column cannot be read from these files; names it.
@@ -94,7 +96,7 @@ class StoredShape:
         return tuple(dict.fromkeys(names))
 
     def asked_ever(self, columns: Iterable[str]) -> frozenset[str]:
-        """Names of the stored columns that files of any instant may need."""
+        """Return the names of the stored columns that files of any instant may need."""
         needed = frozenset(self._needed(columns))
         renamed = (version.stored.get(column) for version in self.versions for column in needed)
         return needed.union(name for name in renamed if name is not None)
@@ -106,7 +108,7 @@ class StoredShape:
         return names
 
     def restored(self, rows: Any, columns: Collection[str], instant_time: str) -> Any:
-        """A batch or a table with those of the columns that the files of an instant tell, named as the table does."""
+        """Convert a batch or table of an instant's file: return the columns that it has, under the table's names."""
         version, present = self._version(instant_time), frozenset(rows.schema.names)
         found: dict[str, Any] = {}
         for column in self._needed(columns):
@@ -117,26 +119,26 @@ class StoredShape:
                 found[column] = rows.column(stored)
         if self.key is not None and RECORD_KEY in columns:
             found.pop(RECORD_KEY, None)
-            found[RECORD_KEY] = record_keys(_like(rows, found), self.key)
-        return _like(rows, {name: found[name] for name in columns if name in found})
+            found[RECORD_KEY] = record_keys(_rebuild(rows, found), self.key)
+        return _rebuild(rows, {name: found[name] for name in columns if name in found})
 
     def restored_part(self, part: LogPart, columns: Collection[str]) -> LogPart:
-        """The same of a log block; raises as `asked`."""
+        """Convert the part of a log block in the same way. Raises the errors of `asked`."""
         if isinstance(part, LogDeletes):
-            return replace(part, keys=_plain_keys(part.keys, self.key))
+            return replace(part, keys=_strip_prefix(part.keys, self.key))
         self.asked(columns, part.instant_time)
         return replace(part, rows=self.restored(part.rows, columns, part.instant_time))
 
 
-def _like(rows: Any, columns: Mapping[str, Any]) -> Any:
+def _rebuild(rows: Any, columns: Mapping[str, Any]) -> Any:
     names, arrays = list(columns), list(columns.values())
     if isinstance(rows, pa.RecordBatch):
         return pa.RecordBatch.from_arrays(arrays, names=names)
     return pa.Table.from_arrays(arrays, names=names)
 
 
-def _plain_keys(keys: pa.Array, settings: KeySettings | None) -> pa.Array:
-    """Keys of a delete block as `record_keys` makes them: some releases put ``id:`` before a single value."""
+def _strip_prefix(keys: pa.Array, settings: KeySettings | None) -> pa.Array:
+    """Return a delete block's keys as `record_keys` makes them: some releases put ``id:`` before a single value."""
     if settings is None or settings.kind is not KeyGeneratorKind.COMPLEX or len(settings.record_fields) > 1:
         return keys
     prefix = f"{settings.record_fields[0]}:"

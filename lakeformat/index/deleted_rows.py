@@ -36,7 +36,7 @@ __all__ = [
 
 Bools = npt.NDArray[np.bool_]
 
-_BATCH_ROWS = 1 << 18
+_CHUNK_ROWS = 1 << 18
 _BATCH_BYTES = 64 << 20
 
 
@@ -92,7 +92,7 @@ def _live_keys(storage: Storage, of: DeletingSlice) -> Iterator[pa.ChunkedArray]
         of.merging,
         of.columns,
         [RECORD_KEY],
-        most_rows=_BATCH_ROWS,
+        most_rows=_CHUNK_ROWS,
         most_bytes=_BATCH_BYTES,
     )
     for batch in batches:

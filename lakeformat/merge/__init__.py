@@ -1,4 +1,4 @@
-"""How rows with one key become one row: rules as values, their work as functions on columns."""
+"""The merge of rows with one key into one row: rules as values, and functions on columns that apply them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of a log block say that their record is deleted."""
+"""The rows of a log block that delete their record."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from lakeformat.model.record import IS_DELETED, OPERATION
 
 __all__ = ["deleting_rows", "marked_rows"]
 
-#: Deletes, and the first half of an update, whose second half follows (Hudi 1.2.0: ``isDeleteHoodieOperation``).
+#: Deletes, and the first half of an update; its second half follows (Hudi 1.2.0: ``isDeleteHoodieOperation``).
 _DELETING: Final = pa.array(["D", "-D", "-U"])
 
 
 def marked_rows(column: pa.ChunkedArray, marker: str) -> pa.ChunkedArray:
-    """Where the column's value, as Java writes it, is the marker: true or false, never null."""
+    """Tell for each row whether the column's value, as Java writes it, is the marker: true or false, never null."""
     texts = pa.chunked_array([java_text(chunk) for chunk in column.chunks], pa.string())
     return pc.fill_null(pc.equal(texts, marker), False)
 
 
 def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
-    """Rows that ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's own marker make deletes."""
+    """Return the rows that are deletes by ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's own marker."""
     names = rows.schema.names
     found = deleted_rows(rows.column(IS_DELETED) if IS_DELETED in names else None, rows.num_rows)
     if OPERATION in names:

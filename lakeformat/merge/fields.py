@@ -1,6 +1,6 @@
-"""Field by field: what the newer of two rows leaves open is the other's. Structs, lists and maps count whole.
+"""The merge of rows field by field: a field that the newer row leaves open is taken from the other row.
 
-Memory: a few integers a row, and one column at a time in a second copy.
+Structs, lists and maps are taken as a whole. Memory: a few integers a row, and a second copy of one column at a time.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Mask = npt.NDArray[np.bool_]
 
 
 def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Mask) -> Mask:
-    """Where, of pairs of rows, the field is the incoming row's: the newer row's if known, else the other's."""
+    """Tell for each pair of rows whether the field is the incoming row's: the newer row's if known, else the other's."""
     return np.where(stored_is_newer, ~stored_known, incoming_known)
 
 
 def filled(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> pa.Table:
-    """Row by row, the fields of the newer row, its nulls filled from the other (Hudi: ``mergeRecords``).
+    """Merge pairs of rows: take the newer row and fill its nulls from the other (Hudi: ``mergeRecords``).
 
     Args:
         stored: rows with the columns of ``incoming``, in any order.
         incoming: as many rows.
-        stored_is_newer: which of the two is the newer, one flag a row.
+        stored_is_newer: whether the stored row is the newer one, one flag a row.
     """
     at = np.arange(incoming.num_rows)
     columns = []
@@ -46,15 +46,15 @@ def filled(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> pa.Ta
 
 
 def folded_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.Table:
-    """One row per key, made of all its rows (Hudi: ``PartialUpdateAvroPayload.preCombine``, in order of arrival).
+    """Fold all rows of a key into one row (Hudi: ``PartialUpdateAvroPayload.preCombine``, in order of arrival).
 
-    Each row meets what the rows before it made: with a greater or equal ordering value, or without ordering, it
-    brings its fields that are not null; with a lesser one it fills what is still null. A null ordering value is
-    less than all others. Whether the key is deleted is for the newest row alone to say.
+    Each row is merged with the result of the rows before it. With a greater or equal ordering value, or without
+    ordering, its non-null fields replace those of the result. With a lesser ordering value it only fills nulls. A null
+    ordering value is less than all others. The newest row alone decides whether the key is deleted.
 
     Args:
-        key: the column that names the row.
-        ordering: the ordering values, None to let each row be newer than those before it.
+        key: the column of the record key.
+        ordering: the ordering values; None makes each row newer than those before it.
     """
     found = key_codes(rows.column(key))
     if found is None:
@@ -75,12 +75,12 @@ def folded_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> p
 
 @dataclass(frozen=True, slots=True)
 class KeyRuns:
-    """Rows in runs of one key each, in order of arrival, every run a history that leads to one row.
+    """Rows grouped into runs of one key, each run in order of arrival. Each run is folded into one row.
 
     Attributes:
         at: the rows' positions, run by run.
-        run: for each of ``at`` the number of its run, from 0.
-        newest_so_far: for each of ``at``, whether no earlier row of its run ranks above it.
+        run: for each entry of ``at`` the number of its run, from 0.
+        newest_so_far: for each entry of ``at``, whether no earlier row of its run ranks above it.
     """
 
     at: Ints
@@ -89,7 +89,7 @@ class KeyRuns:
 
     @classmethod
     def of(cls, codes: npt.NDArray[np.int32] | Ints, at: Ints, ranks: Ints | None) -> KeyRuns:
-        """Runs of the rows ``at``, ascending positions; codes and ranks are of all rows, as `last_of_each` has them."""
+        """Group the rows at the ascending positions ``at``. Codes and ranks cover all rows, as for `last_of_each`."""
         at = at[np.argsort(codes[at], kind="stable")]
         ordered = codes[at].astype(np.int64)
         run = np.cumsum(np.diff(ordered, prepend=ordered[:1]) != 0)
@@ -100,34 +100,34 @@ class KeyRuns:
         return cls(at, run, rank == np.maximum.accumulate(rank))
 
     def newest(self) -> Ints:
-        """By run, the position of the row that wins."""
+        """Return for each run the position of the row that wins."""
         return self.at[self.last(self.newest_so_far)]
 
     def latest(self) -> Ints:
-        """By run, the position of the row that came last."""
+        """Return for each run the position of the row that arrived last."""
         return self.at[self.last(np.ones(len(self.at), bool))]
 
     def bringing(self, known: Mask) -> Ints:
-        """By run, the position of the row whose field is taken; where none knows it, the newest.
+        """Return for each run the position of the row whose field is taken: the newest row if no row knows the field.
 
         Args:
-            known: of all rows, whether they know the field.
+            known: for all rows, whether they know the field.
         """
         knowing = known[self.at]
-        brought, filling = self.last(self.newest_so_far & knowing), self.first(knowing)
-        chosen = np.where(filling < len(self.at), filling, self.last(self.newest_so_far))
-        return self.at[np.where(brought >= 0, brought, chosen)]
+        replacing, first_known = self.last(self.newest_so_far & knowing), self.first(knowing)
+        chosen = np.where(first_known < len(self.at), first_known, self.last(self.newest_so_far))
+        return self.at[np.where(replacing >= 0, replacing, chosen)]
 
     def first(self, wanted: Mask) -> Ints:
-        """In each run, the first place in ``at`` that is wanted; the length of ``at`` where none is."""
-        return self._assigned(np.flatnonzero(wanted)[::-1], len(self.at))
+        """Return for each run the first place in ``at`` that is wanted, or the length of ``at`` if there is none."""
+        return self._last_place(np.flatnonzero(wanted)[::-1], len(self.at))
 
     def last(self, wanted: Mask) -> Ints:
-        """In each run, the last place in ``at`` that is wanted; -1 where none is."""
-        return self._assigned(np.flatnonzero(wanted), -1)
+        """Return for each run the last place in ``at`` that is wanted, or -1 if there is none."""
+        return self._last_place(np.flatnonzero(wanted), -1)
 
-    def _assigned(self, places: Ints, otherwise: int) -> Ints:
-        """By run, the last of these places."""
+    def _last_place(self, places: Ints, otherwise: int) -> Ints:
+        """Return for each run the last of these places."""
         found: Ints = np.full(int(self.run[-1]) + 1 if len(self.run) else 0, otherwise)
         found[self.run[places]] = places
         return found

@@ -1,4 +1,4 @@
-"""What log files say of records, as columns: rows written later than the base file, and keys deleted since."""
+"""The content of log files as columns: rows written later than the base file, and deleted keys."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class LogRows:
     """The rows of one data block.
 
     Attributes:
-        instant_time: of the commit that wrote the block.
+        instant_time: instant of the commit that wrote the block.
         rows: columns as the block's own schema names them, meta columns included.
-        is_partial: the rows hold some of the table's columns only, those that an update set (Hudi: ``IS_PARTIAL``).
-        positions: of each row the number of the row in the slice's base file that has its key; None if nobody says.
+        is_partial: whether the rows hold only the columns that an update set (Hudi: ``IS_PARTIAL``).
+        positions: for each row the number of the base-file row that has its key; None if the block has no positions.
     """
 
     instant_time: str
@@ -34,11 +34,11 @@ class LogDeletes:
     """The keys of one delete block.
 
     Attributes:
-        instant_time: of the commit that wrote the block.
+        instant_time: instant of the commit that wrote the block.
         keys: record keys, as text.
-        ordering: a column for each ordering field, as long as ``keys``; a null deletes whatever is there. Empty if
-            all do.
-        positions: as of rows.
+        ordering: a column for each ordering field, as long as ``keys``; a key whose ordering value is null is always
+            deleted. Empty if all keys are.
+        positions: as for `LogRows`.
     """
 
     instant_time: str
@@ -47,5 +47,5 @@ class LogDeletes:
     positions: npt.NDArray[np.int64] | None = None
 
 
-#: What one block says. Parts stand in the order in which they are to be merged, the later written ones last.
+#: The content of one block. Parts are merged in the order in which they were written.
 LogPart: TypeAlias = LogRows | LogDeletes

@@ -1,4 +1,4 @@
-"""The user's own rule: a Python function on Arrow tables, given as it is or by name."""
+"""The user's own merge rule: a Python function on Arrow tables, given directly or by name."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ MergeFunction = Callable[[pa.Table, pa.Table], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Merger:
-    """A merge function.
+    """A user's merge function.
 
-    It gets the table's columns without Hudi's meta columns and answers with as many rows of the same columns and
-    types. Rows whose ``_hoodie_is_deleted`` it sets to true are deleted; it may add that boolean column where the
-    table has none. It is called once per batch of stored rows that are met, from several threads at once, and must
-    not change the record key.
+    The function gets the table's columns without Hudi's meta columns and returns the same number of rows with the same
+    columns and types. Rows in which it sets ``_hoodie_is_deleted`` to true are deleted; it may add this boolean column
+    if the table has none. It is called once per batch of stored rows with incoming rows, from several threads at once.
+    It must not change the record key.
 
     Attributes:
-        target: the function, or ``package.module:function``, imported where it is used.
-        fixed: columns, or fields of structs, whose values it must take over: those of key and partition.
+        target: the function, or ``package.module:function``, which is imported when it is used.
+        fixed: columns, or fields of structs, whose values the function must not change: those of key and partition.
     """
 
     target: MergeFunction | str
     fixed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The function's name, for messages."""
+        """Return the function's name, for messages."""
         if isinstance(self.target, str):
             return self.target
         name = getattr(self.target, "__qualname__", None) or repr(self.target)
         return f"{getattr(self.target, '__module__', '')}:{name}".lstrip(":")
 
     def function(self) -> MergeFunction:
-        """The function itself.
+        """Return the function itself; import it if it is given by name.
 
         Raises:
             InvalidOptionError: there is no such module or function, or it cannot be called.
@@ -62,10 +62,10 @@ class Merger:
             raise InvalidOptionError(f"the merger {self} is {error} and no function; give a function") from error
 
     def merged(self, stored: pa.Table, incoming: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """The function's rows, in ``incoming``'s schema, and which of them it deletes.
+        """Call the function. Return its rows in ``incoming``'s schema, and a flag for each row that it deletes.
 
         Raises:
-            InvalidInputError: the function failed, or its answer has other rows or columns; names the function.
+            InvalidInputError: the function failed, or its result has other rows or columns; names the function.
         """
         function = self.function()
         try:
@@ -86,8 +86,8 @@ class Merger:
             answer = answer.drop_columns([IS_DELETED])
         self._check_columns(answer, incoming.schema, deleted)
         for name in self.fixed:
-            kept = pc.or_(_same(answer, stored, name), _same(answer, incoming, name))
-            if not pc.all(kept, min_count=0).as_py():
+            unchanged = pc.or_(_is_same(answer, stored, name), _is_same(answer, incoming, name))
+            if not pc.all(unchanged, min_count=0).as_py():
                 raise InvalidInputError(
                     f"the merger {self} changed {name!r}, which makes the row's key; leave it as it is"
                 )
@@ -103,10 +103,10 @@ class Merger:
 
     def _check_columns(self, answer: pa.Table, wanted: pa.Schema, deleted: npt.NDArray[np.bool_]) -> None:
         given = [(field.name, field.type) for field in answer.schema]
-        asked = [(field.name, field.type) for field in wanted]
-        if given != asked:
-            both = set(given) ^ set(asked)
-            odd = [f"{name} {kind}" for name, kind in dict.fromkeys([*given, *asked]) if (name, kind) in both]
+        expected = [(field.name, field.type) for field in wanted]
+        if given != expected:
+            both = set(given) ^ set(expected)
+            odd = [f"{name} {kind}" for name, kind in dict.fromkeys([*given, *expected]) if (name, kind) in both]
             raise InvalidInputError(
                 f"the merger {self} returned other columns than it was given ({', '.join(odd) or 'in another order'}); "
                 "return incoming's schema"
@@ -123,8 +123,8 @@ class Merger:
                 raise InvalidInputError(f"the merger {self} returned nulls in {field.name!r}, which may not be null")
 
 
-def _same(left: pa.Table, right: pa.Table, name: str) -> pa.ChunkedArray:
-    """Row by row, whether a column or a struct's field (``a.b``) is the same; nulls are."""
+def _is_same(left: pa.Table, right: pa.Table, name: str) -> pa.ChunkedArray:
+    """Tell row by row whether a column or a struct's field (``a.b``) is equal; two nulls are equal."""
     one, other = (_values(table, name) for table in (left, right))
     both_null = pc.and_(pc.is_null(one), pc.is_null(other))
     return pc.or_(pc.fill_null(pc.equal(one, other), False), both_null)

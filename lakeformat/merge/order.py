@@ -1,4 +1,4 @@
-"""Who wins when a key comes twice: the order of rows, on columns."""
+"""The order of rows with one key, on columns: which of them wins."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Mask = npt.NDArray[np.bool_]
 
 
 def any_within(keys: pa.Array | pa.ChunkedArray, lowest: Any, highest: Any) -> bool:
-    """Whether a key lies in a range, ends included: in that of a row group, say."""
+    """Tell whether any key lies in a range, ends included, such as the key range of a row group."""
     inside = pc.and_(pc.greater_equal(keys, lowest), pc.less_equal(keys, highest))
     return bool(pc.any(inside, min_count=0).as_py())
 
 
 def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> Ints | None:
-    """Positions of the rows that remain when each key keeps one row, in order of arrival.
+    """Return the positions of the rows that remain if each key keeps one row, in order of arrival.
 
     The greatest ordering value wins, nulls lose; on a tie, and without ordering, the later row wins (Hudi:
-    ``preCombine`` of the payload classes). None means: every key is there once, keep all.
+    ``preCombine`` of the payload classes). Return None if every key occurs once.
     """
     codes = key_codes(keys)
     if codes is None:
@@ -48,7 +48,7 @@ def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> Ints
 
 
 def key_codes(keys: pa.ChunkedArray) -> Codes | None:
-    """A number for each row, from 0, equal where keys are. None means: every key is there once."""
+    """Return a number for each row, from 0, equal for equal keys. Return None if every key occurs once."""
     encoded = pc.dictionary_encode(keys)
     chunks = encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
     if sum(len(chunk) for chunk in chunks) == (len(chunks[-1].dictionary) if chunks else 0):
@@ -58,23 +58,25 @@ def key_codes(keys: pa.ChunkedArray) -> Codes | None:
 
 
 def last_of_each(codes: Codes | Ints, at: Ints, ranks: Ints | None) -> Ints:
-    """By code, the position with the greatest rank, the last of equal ones; -1 for a code that none of ``at`` has.
+    """Return for each code the position with the greatest rank, the last one of equal ranks.
+
+    A code that does not occur among ``at`` gets -1.
 
     Args:
-        codes: of all rows.
-        at: the positions that count, ascending.
-        ranks: of all rows, from 0; None where all are equal.
+        codes: codes of all rows.
+        at: the positions to consider, ascending.
+        ranks: ranks of all rows, from 0; None if all are equal.
     """
     found: Ints = np.full(int(codes.max(initial=-1)) + 1, -1)
     if ranks is None:
-        found[codes[at]] = at  # Of equal codes the last is assigned last, and stays.
+        found[codes[at]] = at  # The last position of a code is assigned last.
         return found
     np.maximum.at(found, codes[at], ranks[at] * len(codes) + at)
     return np.where(found < 0, -1, found % max(len(codes), 1))
 
 
 def ordering_ranks(ordering: Sequence[pa.ChunkedArray]) -> Ints:
-    """Ordering values as numbers from 0: equal where all fields are, else as the first field that differs.
+    """Rank ordering values from 0. Ranks are equal if all fields are equal, else the first field that differs decides.
 
     Null is less than everything, NaN greater than everything.
     """
@@ -91,10 +93,10 @@ def _ranks(column: pa.ChunkedArray) -> Ints:
 
 
 def stored_wins(stored: pa.Array | Sequence[pa.Array], incoming: pa.Array | Sequence[pa.Array]) -> Mask:
-    """Event-time rule, row by row: the stored row stays only if its ordering value is greater.
+    """Tell row by row whether the stored row stays by the event-time rule: only if its ordering value is greater.
 
-    Null is less than everything, NaN greater than everything (Hudi: ``DefaultHoodieRecordPayload``). Of several
-    ordering fields the first that differs decides.
+    Null is less than everything, NaN greater than everything (Hudi: ``DefaultHoodieRecordPayload``). If there are
+    several ordering fields, the first that differs decides.
 
     Args:
         stored: the ordering values, or a column for each of several ordering fields.
@@ -116,7 +118,7 @@ def _greater(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def deleted_rows(flags: Any | None, rows: int) -> Mask:
-    """Which rows the ``_hoodie_is_deleted`` column marks; none without the column."""
+    """Return the rows that the ``_hoodie_is_deleted`` column marks; none without the column."""
     if flags is None:
         return np.zeros(rows, bool)
     return np.asarray(pc.fill_null(flags, False)).astype(bool)

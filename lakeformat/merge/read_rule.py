@@ -1,4 +1,4 @@
-"""The rule of reading: how the log files of a slice and its base file become rows."""
+"""The merge rule of reading: how the log files and the base file of a slice become rows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ __all__ = ["ReadRule", "read_rule"]
 
 @dataclass(frozen=True, slots=True)
 class ReadRule:
-    """Which version of a record is read. A picklable value, the same in every task.
+    """The rule that decides which version of a record is read. A picklable value, the same in every task.
 
     Attributes:
-        ordering: the ordering fields, of which the first that differs decides: the greater value wins, the later
-            written version on a tie (event time). Empty: the later written version wins (commit time).
-        partial: what of a version's fields does not count; None: all does.
-        unavailable: the text that stands for an unknown value under ``FILL_UNAVAILABLE``.
-        delete_field: a column that makes deletes of rows whose value reads as ``delete_marker``; "" for none.
-        by_payload: the table's payload class merges, as in versions before 9 (Hudi: ``PartialUpdateAvroPayload``): a
-            delete deletes whatever is there, and the meta columns are always those of the version written last.
+        ordering: the ordering fields; the first one that differs decides. The greater value wins; on a tie, the version
+            written later (event time). If empty, the version written later wins (commit time).
+        partial: which fields of a version are ignored; None ignores none.
+        unavailable: the text that means an unknown value under ``FILL_UNAVAILABLE``.
+        delete_field: a column whose value ``delete_marker`` turns a row into a delete; "" for none.
+        by_payload: whether the table's payload class merges, as in versions before 9 (Hudi:
+            ``PartialUpdateAvroPayload``): a delete is always unconditional, and the meta columns are always those of
+            the version written last.
     """
 
     ordering: tuple[str, ...] = ()
@@ -34,14 +35,14 @@ class ReadRule:
     by_payload: bool = False
 
     def within(self, names: Collection[str]) -> ReadRule:
-        """The rule of a table with these columns: an ordering field that is not there decides nothing."""
+        """Return the rule for a table with these columns: ordering fields that the table lacks are dropped."""
         return replace(self, ordering=tuple(name for name in self.ordering if name.partition(".")[0] in names))
 
     def needed_of_base(self, *, by_position: bool = False) -> tuple[str, ...]:
-        """Columns of base files that merging looks at, whatever is asked for; of a struct's field the struct.
+        """Return the columns of base files that the merge needs; for a struct's field, the struct.
 
         Args:
-            by_position: the log files say which rows they change.
+            by_position: whether the log files have row numbers of the base file; then keys are not needed.
         """
         return (
             *(() if by_position else (RECORD_KEY,)),
@@ -49,23 +50,23 @@ class ReadRule:
         )
 
     def needed_of_logs(self) -> tuple[str, ...]:
-        """The same of log blocks beside the record key, as far as they have these columns."""
+        """Return the columns of log blocks that the merge needs beside the record key, if the blocks have them."""
         return tuple(dict.fromkeys((*self.needed_of_base(by_position=True), *self.deleting_columns)))
 
     @property
     def deleting_columns(self) -> tuple[str, ...]:
-        """Columns whose values make deletes of a log block's rows."""
+        """Return the columns whose values turn rows of a log block into deletes."""
         return (IS_DELETED, OPERATION, *((self.delete_field,) if self.delete_field else ()))
 
 
 def read_rule(settings: MergeSettings) -> ReadRule:
-    """The rule of a table that stores these settings.
+    """Return the read rule of a table that stores these settings.
 
     Raises:
-        UnsupportedTableError: rows are merged by code of the table's own, or in a way that is not known.
+        UnsupportedTableError: the table merges rows with its own code or in an unknown way.
     """
     if settings.mode is RecordMergeMode.CUSTOM:
-        raise _not_ours(settings.custom)
+        raise _unknown_merge(settings.custom)
     return ReadRule(
         ordering=settings.ordering_fields if settings.mode is RecordMergeMode.EVENT_TIME else (),
         partial=settings.partial_update,
@@ -76,7 +77,7 @@ def read_rule(settings: MergeSettings) -> ReadRule:
     )
 
 
-def _not_ours(setting: str) -> UnsupportedTableError:
+def _unknown_merge(setting: str) -> UnsupportedTableError:
     return UnsupportedTableError(
         f"the table merges its log files in a way that is not known here ({setting}); read its base files, with "
         "hoodie.datasource.query.type=read_optimized, or all of it with Apache Hudi"

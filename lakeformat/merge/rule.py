@@ -1,4 +1,4 @@
-"""The rule of one write: which of two rows with a key stays, and which of its fields."""
+"""The merge rule of one write: which of two rows with one key stays, and which of its fields."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ __all__ = ["MergeRule"]
 
 @dataclass(frozen=True, slots=True)
 class MergeRule:
-    """What happens when a key comes again. A picklable value, the same on the driver and in every task.
+    """The rule for a key that occurs again. A picklable value, the same on the driver and in every task.
 
     ============================================  ====================================================
-    rule                                          of two rows with one key
+    rule                                          result for two rows with one key
     ============================================  ====================================================
     ``MergeRule()``                               the incoming row replaces the stored one
-    ``event_time=True``                           the greater ordering value wins, the incoming on a tie
+    ``event_time=True``                           the greater ordering value wins; on a tie, the incoming
     ``fills_nulls=True``                          nulls of the newer row are filled from the other
     ``columns=(...)``                             only these columns of the incoming row are written
     ``merger=...``                                the user's function makes the row
     ============================================  ====================================================
 
     Attributes:
-        ordering: the ordering column, or a struct's field (``a.b``); it decides between rows of one batch, the later
-            one on a tie. None lets the later row win.
-        event_time: the ordering column also decides between a stored and an incoming row.
-        fills_nulls: Hudi's partial payloads. Under them an incoming delete deletes, whatever its ordering value.
-        folds: rows of one batch fill each other's nulls, too (Hudi: ``PartialUpdateAvroPayload``).
+        ordering: the ordering column, or a struct's field (``a.b``). It decides between rows of one batch; on a tie the
+            later row wins. If None, the later row wins.
+        event_time: whether the ordering column also decides between a stored and an incoming row.
+        fills_nulls: Hudi's partial payloads. With them an incoming delete always deletes, whatever its ordering value.
+        folds: whether rows of one batch also fill each other's nulls (Hudi: ``PartialUpdateAvroPayload``).
         columns: columns that an incoming row writes into a stored one, nulls included; None for all.
-        merger: decides instead of all of the above, but for duplicates within the batch and incoming deletes.
+        merger: decides instead of all of the above, except for duplicates within the batch and incoming deletes.
     """
 
     ordering: str | None = None
@@ -47,23 +47,23 @@ class MergeRule:
 
     @property
     def stored_may_win(self) -> bool:
-        """Whether a stored row can be the newer one."""
+        """Tell whether a stored row can be the newer one."""
         return self.event_time and self.ordering is not None and self.merger is None
 
     @property
     def keeps_whole_rows(self) -> bool:
-        """Whether a stored row that wins stays just as it is."""
+        """Tell whether a stored row that wins stays unchanged."""
         return self.stored_may_win and not self.fills_nulls
 
     @property
     def makes_rows(self) -> bool:
-        """Whether what is written is made of both rows, by `made`."""
+        """Tell whether the written row is made of both rows, by `made`."""
         return self.fills_nulls or self.merger is not None
 
     def made(
         self, stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np.bool_]
     ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """The rows made of pairs of rows, in ``incoming``'s schema, and which of them are to be deleted.
+        """Merge pairs of rows. Return the rows in ``incoming``'s schema, and a flag for each row to delete.
 
         Raises:
             InvalidInputError: the merger failed.
@@ -74,5 +74,5 @@ class MergeRule:
 
     @property
     def combines_parts(self) -> bool:
-        """Whether parts of a batch may be combined before the whole: not where rows are made of several."""
+        """Tell whether parts of a batch may be combined before the whole: not if a row is made of several rows."""
         return not self.folds

@@ -1,7 +1,7 @@
-"""The rows of a file slice: its base file's, changed by its log files (Hudi: ``KeyBasedFileGroupRecordBuffer``).
+"""The rows of a file slice: those of its base file, changed by its log files (Hudi: ``KeyBasedFileGroupRecordBuffer``).
 
-Memory: one version of each record in the log files; of the base file one batch at a time, or 64 MB, and of the rows
-that come into it 16 MB and a row.
+Memory: one version of each record in the log files; one batch of the base file at a time, or 64 MB; 16 MB, and one row,
+of the rows that replace others in a batch.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ __all__ = ["MergeCounts", "SliceMerge"]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Columns that are the same in a base file's row and a log row that meet.
+#: Columns that are equal in a base-file row and a log row of the same record.
 _SAME: Final = frozenset({RECORD_KEY, PARTITION_PATH})
-#: Looking keys up begins with a table of those of the logs: it pays to look up some times as many at once.
+#: Each look-up builds a hash table of the log keys first. So it pays to look up several times as many keys at once.
 _ROWS_PER_KEY: Final = 4
 _HELD_BYTES: Final = 64 << 20
-#: Bytes of log rows that come into a batch at once.
+#: Most bytes of log rows in one output batch.
 _PART_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class MergeCounts:
-    """What the log files did to the base file's rows, in records.
+    """Counts of records in the log files, by their effect on the base file.
 
     Attributes:
-        records: of the log files, one version of each.
-        updated, deleted: of those that the base file holds; one that the base file's own row wins over counts, too.
-        added: that no base file holds.
+        records: records of the log files, one version of each.
+        updated, deleted: records that the base file holds, including those over which the base file's row wins.
+        added: records that the base file does not hold.
     """
 
     records: int
@@ -54,45 +54,48 @@ class MergeCounts:
 
 
 class SliceMerge:
-    """Merges the batches of one base file with what the slice's log files say.
+    """The merge of one base file's batches with the slice's log files.
 
-    Batches may come in any order and from several threads. Rows of the log files alone are told by `remaining` when
-    the last batch has been merged: all batches of a slice belong to one such object.
+    Batches may come in any order and from several threads. All batches of a slice go through one object: `remaining`
+    yields the rows that only the log files have after the last batch has been merged.
 
     Args:
-        logs: one version of each record, as `folded_parts` leaves them.
-        rule: the rule they were folded by.
+        logs: one version of each record, as `folded_parts` returns them.
+        rule: the rule by which they were folded.
     """
 
     def __init__(self, logs: Versions, rule: ReadRule) -> None:
         self._logs, self._rule = logs, rule
         self._keys = logs.keys.combine_chunks()
-        self._met = np.zeros(len(logs), bool)
+        self._matched = np.zeros(len(logs), bool)
         self._is_large = logs.rows.nbytes > _PART_BYTES
 
     @property
     def counts(self) -> MergeCounts:
-        """So far; of the whole slice when the last batch has been merged."""
-        met, deleted = self._met, self._logs.deleted
+        """Return the counts so far; those of the whole slice after the last batch has been merged."""
+        matched, deleted = self._matched, self._logs.deleted
         return MergeCounts(
-            len(met), int((met & ~deleted).sum()), int((met & deleted).sum()), int((~met & ~deleted).sum())
+            len(matched),
+            int((matched & ~deleted).sum()),
+            int((matched & deleted).sum()),
+            int((~matched & ~deleted).sum()),
         )
 
     def merge_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are left of a batch of the base file, each in its place.
+        """Merge one batch of the base file: return the rows that are left, in their order.
 
-        A key that the base file holds more than once is changed everywhere.
+        A key that occurs more than once in the base file is changed in all its rows.
 
         Args:
-            batch: columns as the schema says by which the logs were folded.
+            batch: the columns of the schema with which the logs were folded.
         """
-        parts = [*self._merged(batch, pc.index_in(batch.column(RECORD_KEY), value_set=self._keys))]
+        parts = [*self._merge_found(batch, pc.index_in(batch.column(RECORD_KEY), value_set=self._keys))]
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same of batch after batch, some of them looked up at once where there are many keys to look among.
+        """Merge batch after batch. If there are many log keys, the keys of several batches are looked up at once.
 
-        Memory: 64 MB of batches, and one.
+        Memory: 64 MB of batches, and one batch.
         """
         held: list[pa.RecordBatch] = []
         rows = size = 0
@@ -100,87 +103,89 @@ class SliceMerge:
             held.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _ROWS_PER_KEY * len(self._keys) or size >= _HELD_BYTES:
-                yield from self._all_merged(held)
+                yield from self._merge_held(held)
                 held, rows, size = [], 0, 0
-        yield from self._all_merged(held)
+        yield from self._merge_held(held)
 
     def merge_rows(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """The same of log files that say which rows they change: nobody looks at keys.
+        """Merge batches with log files that have row numbers of the base file. Keys are not compared.
 
         Args:
-            batches: each behind the number of its first row in the base file.
+            batches: pairs of the number of the first row in the base file, and the batch.
         """
         order = np.argsort(self._logs.position, kind="stable")
         places = self._logs.position[order]
         for start, batch in batches:
             first, end = np.searchsorted(places, [start, start + batch.num_rows])
-            met = order[first:end]
-            if len(met):
-                yield from self._met_at(batch, places[first:end] - start, met)
+            matched = order[first:end]
+            if len(matched):
+                yield from self._merge_matches(batch, places[first:end] - start, matched)
             else:
                 yield batch
 
-    def _all_merged(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _merge_held(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keys = pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
         matches, start = pc.index_in(keys, value_set=self._keys).combine_chunks(), 0
         for batch in batches:
-            yield from self._merged(batch, matches.slice(start, batch.num_rows))
+            yield from self._merge_found(batch, matches.slice(start, batch.num_rows))
             start += batch.num_rows
 
-    def _merged(self, batch: pa.RecordBatch, matches: pa.Array) -> Iterator[pa.RecordBatch]:
+    def _merge_found(self, batch: pa.RecordBatch, matches: pa.Array) -> Iterator[pa.RecordBatch]:
         if matches.null_count == len(matches):
             yield batch
             return
-        hit = np.flatnonzero(np.asarray(matches.is_valid()))
-        yield from self._met_at(batch, hit, np.asarray(matches.drop_null()).astype(np.int64))
+        positions = np.flatnonzero(np.asarray(matches.is_valid()))
+        yield from self._merge_matches(batch, positions, np.asarray(matches.drop_null()).astype(np.int64))
 
-    def _met_at(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> Iterator[pa.RecordBatch]:
-        """The batch, some rows of which meet a version of their record each: rows ascending, and the versions.
+    def _merge_matches(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Iterator[pa.RecordBatch]:
+        """Merge the rows at some ascending positions of a batch with the log versions of the same records.
 
-        It is cut where the rows of the log files that come into it are many bytes, however small its own are.
+        The output is split if the log rows that replace rows take many bytes, even if the batch itself is small.
         """
         if not self._is_large:
-            yield self._met_all(batch, hit, met)
+            yield self._merge_rows_at(batch, positions, matched)
             return
-        sizes = np.zeros(len(met), np.int64)
-        held = self._logs.row[met] >= 0
-        sizes[held] = bytes_at(self._logs.rows, self._logs.row[met[held]])
+        sizes = np.zeros(len(matched), np.int64)
+        held = self._logs.row[matched] >= 0
+        sizes[held] = bytes_at(self._logs.rows, self._logs.row[matched[held]])
         of_part = np.cumsum(sizes) // _PART_BYTES
-        ends = [*(np.flatnonzero(np.diff(of_part)) + 1).tolist(), len(met)]
+        ends = [*(np.flatnonzero(np.diff(of_part)) + 1).tolist(), len(matched)]
         first = start = 0
         for end in ends:
-            stop = int(hit[end]) if end < len(hit) else batch.num_rows
+            stop = int(positions[end]) if end < len(positions) else batch.num_rows
             part = batch.slice(start, stop - start)
-            yield self._met_all(part, hit[first:end] - start, met[first:end])
+            yield self._merge_rows_at(part, positions[first:end] - start, matched[first:end])
             first, start = end, stop
 
-    def _met_all(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> pa.RecordBatch:
-        self._met[met] = True
-        base_wins = self._base_wins(batch, hit, met)
-        deleted = self._logs.deleted[met]
+    def _merge_rows_at(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> pa.RecordBatch:
+        self._matched[matched] = True
+        base_wins = self._base_wins(batch, positions, matched)
+        deleted = self._logs.deleted[matched]
         left = np.ones(batch.num_rows, bool)
-        left[hit[deleted & ~base_wins]] = False
+        left[positions[deleted & ~base_wins]] = False
         kept = None if left.all() else pa.array(np.flatnonzero(left))
-        pairs = _Pairs(batch.num_rows, hit[~deleted], self._logs.row[met[~deleted]], base_wins[~deleted], kept)
-        return self._filled(batch, pairs)
+        pairs = _Pairs(
+            batch.num_rows, positions[~deleted], self._logs.row[matched[~deleted]], base_wins[~deleted], kept
+        )
+        return self._fill(batch, pairs)
 
     def remaining(self, most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
-        """The rows that no batch held, in the order in which they were written, so many rows and bytes at a time."""
+        """Yield the rows that no batch held, in the order of their writes, within these limits."""
         rows = self._logs.rows
-        left = self._logs.row[~self._met & ~self._logs.deleted]
+        left = self._logs.row[~self._matched & ~self._logs.deleted]
         for at in runs(rows, left, most_rows, most_bytes):
             yield gather(rows, at)
 
-    def _base_wins(self, batch: pa.RecordBatch, hit: Ints, met: Ints) -> Mask:
+    def _base_wins(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Mask:
         if not self._rule.ordering:
-            return np.zeros(len(hit), bool)
-        at = pa.array(hit)
+            return np.zeros(len(positions), bool)
+        at = pa.array(positions)
         stored = [field_values(batch, name).take(at) for name in self._rule.ordering]
-        written = [gather_column(column, met).combine_chunks() for column in self._logs.ordering]
-        return stored_wins(stored, written) & ~self._logs.unconditional[met]
+        written = [gather_column(column, matched).combine_chunks() for column in self._logs.ordering]
+        return stored_wins(stored, written) & ~self._logs.unconditional[matched]
 
-    def _filled(self, batch: pa.RecordBatch, pairs: _Pairs) -> pa.RecordBatch:
-        """What is left of the batch, with all that the log files say of its records."""
+    def _fill(self, batch: pa.RecordBatch, pairs: _Pairs) -> pa.RecordBatch:
+        """Return the rows that are left of the batch, with the fields of the log rows."""
         whole = pairs.cells(None, None)
         latest = replace(pairs, base_wins=np.zeros_like(pairs.base_wins)).cells(None, None)
         opens = pairs.base_wins.any() and self._rule.partial is not None
@@ -200,13 +205,13 @@ class SliceMerge:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Records that base and log files hold.
+    """The records that both the base file's batch and the log files hold.
 
     Attributes:
-        rows: of the batch.
+        rows: row count of the batch.
         base: positions in the batch.
         log: positions of log rows.
-        base_wins: which of the two wins.
+        base_wins: whether the base file's row wins.
         kept: positions in the batch of rows that log files do not delete; None for all.
     """
 
@@ -217,15 +222,15 @@ class _Pairs:
     kept: pa.Array | None
 
     def left(self, column: pa.Array) -> pa.Array:
-        """The column's values that are left as they are."""
+        """Return the values of the column in the kept rows, unchanged."""
         return column if self.kept is None else gather_array(column, self.kept)
 
     def cells(self, base_known: Mask | None, log_known: Mask | None) -> _Cells | None:
-        """Where a field is the log row's; None: nowhere.
+        """Return the cells that take a field from the log row, or None if there are none.
 
         Args:
-            base_known: which of ``base`` know the field, None for all.
-            log_known: the same of all log rows.
+            base_known: for each entry of ``base``, whether it knows the field; None if all do.
+            log_known: the same for all log rows.
         """
         known = np.ones(len(self.base), bool)
         taken = incoming_cells(
@@ -240,12 +245,14 @@ class _Pairs:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Values of a column that log rows replace: where in the batch, and by which log rows.
+    """The values of a column that log rows replace.
 
     Attributes:
-        kept: as of `_Pairs`.
-        among: where in ``kept`` those of ``base`` stand.
-        mask: the same rows of the batch as ``base``, where all are kept.
+        base: positions in the batch of the values to replace.
+        log: positions of the log rows that replace them.
+        kept: as for `_Pairs`.
+        among: positions of ``base`` within ``kept``.
+        mask: the rows of ``base`` as a mask; only if all rows are kept.
     """
 
     base: Ints
@@ -256,7 +263,7 @@ class _Cells:
 
     @classmethod
     def of(cls, rows: int, base: Ints, log: Ints, kept: pa.Array | None) -> _Cells:
-        """Of a batch of so many rows; what every column needs is made once."""
+        """Make the cells for a batch of ``rows`` rows. Values that every column needs are computed once."""
         if kept is not None:
             return cls(base, log, kept, np.searchsorted(np.asarray(kept), base), None)
         mask = np.zeros(rows, bool)
@@ -264,7 +271,7 @@ class _Cells:
         return cls(base, log, None, base, pa.array(mask))
 
     def put(self, column: pa.Array, logs: pa.ChunkedArray) -> pa.Array:
-        """What is left of the column, with the values of these log rows."""
+        """Return the kept values of the column, with the values of the log rows in place."""
         values = gather_column(logs, self.log).combine_chunks()
         if self.kept is not None:
             return replaced_among(column, self.base, values, self.kept, self.among)

@@ -1,6 +1,6 @@
-"""Versions of records out of log blocks, as columns (Hudi: ``BufferedRecord``).
+"""The versions of records in log blocks, as columns (Hudi: ``BufferedRecord``).
 
-Memory: the parts themselves, a mask per field that partial updates leave open, and some 30 bytes a version.
+Memory: the parts themselves, a mask for each field that partial updates leave open, and some 30 bytes a version.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ __all__ = ["Versions", "deletes_whatever", "field_values", "known_values", "vers
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Rows and bytes a block, below which blocks are put together: gathering looks at chunk after chunk.
+#: Blocks with fewer rows and bytes than this are joined, because a gather visits each chunk.
 _FEW_ROWS: Final = 1_000
 _FEW_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Versions of records, the later written ones last.
+    """Versions of records, in the order of their writes.
 
     Attributes:
-        keys: record keys, as text; of rows null where the schema has none, for whoever goes by positions alone.
+        keys: record keys, as text; null for data rows if the schema has no key, for merges that use positions alone.
         ordering: a column for each ordering field; none in commit time.
         deleted: versions that delete.
-        listed: deletes that stand in a delete block, and not in a row of data.
-        unconditional: deletes that delete whatever was there (Hudi: ``isCommitTimeOrderingDelete``).
-        row: where in ``rows`` the version's fields stand, -1 for deletes.
-        position: number of the row in the slice's base file that has the key, -1 where nobody says.
-        rows: fields.
-        known: by column, which of ``rows`` say something of it; a column that is not named here is known in all.
+        listed: deletes from a delete block, not from a data row.
+        unconditional: deletes that ignore ordering values (Hudi: ``isCommitTimeOrderingDelete``).
+        row: position of the version's fields in ``rows``, -1 for deletes.
+        position: number of the base-file row that has the key, -1 if it is unknown.
+        rows: the fields.
+        known: column name -> a flag for each of ``rows`` whether it sets the column. All rows set a column that is not
+            named here.
     """
 
     keys: pa.ChunkedArray
@@ -59,12 +60,12 @@ class Versions:
     known: Mapping[str, Mask]
 
     def __len__(self) -> int:
-        """How many versions there are."""
+        """Return the number of versions."""
         return len(self.keys)
 
     @classmethod
     def joined(cls, parts: Sequence[Versions]) -> Versions:
-        """All the parts' versions, of which there must be one part at least."""
+        """Join the versions of one or more parts."""
         first, *others = parts
         if not others:
             return first
@@ -73,29 +74,29 @@ class Versions:
         open_fields = dict.fromkeys(name for part in parts for name in part.known)
         table = pa.concat_tables([part.rows for part in parts])
         return cls(
-            keys=_put_together([part.keys for part in parts]),
-            ordering=tuple(map(_put_together, zip(*(part.ordering for part in parts), strict=True))),
+            keys=_join_columns([part.keys for part in parts]),
+            ordering=tuple(map(_join_columns, zip(*(part.ordering for part in parts), strict=True))),
             deleted=np.concatenate([part.deleted for part in parts]),
             listed=np.concatenate([part.listed for part in parts]),
             unconditional=np.concatenate([part.unconditional for part in parts]),
             row=np.concatenate(rows),
             position=np.concatenate([part.position for part in parts]),
-            rows=table.combine_chunks() if _in_small_parts(table, len(parts)) else table,
+            rows=table.combine_chunks() if _has_small_parts(table, len(parts)) else table,
             known={name: np.concatenate([part.knowing(name) for part in parts]) for name in open_fields},
         )
 
     def knowing(self, name: str) -> Mask:
-        """Which of ``rows`` say something of a column."""
+        """Return a flag for each of ``rows``: whether it sets the column."""
         return self.known.get(name, np.ones(self.rows.num_rows, bool))
 
     def taken(self, at: Ints) -> Versions:
-        """The versions at these positions."""
+        """Return the versions at these positions."""
         held = self.row[at]
         held = held[held >= 0]
         return self.of_rows(at, gather(self.rows, held), {name: mask[held] for name, mask in self.known.items()})
 
     def of_rows(self, at: Ints, rows: pa.Table, known: Mapping[str, Mask]) -> Versions:
-        """The versions at these positions, with other rows: those of versions that do not delete, in their order."""
+        """Return the versions at these positions with new rows, in order, for those versions that do not delete."""
         held = self.row[at] >= 0
         return Versions(
             keys=gather_column(self.keys, at),
@@ -111,26 +112,27 @@ class Versions:
 
 
 def versions_of(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.Schema | None = None) -> Versions:
-    """The versions that a block holds, in its order.
+    """Return the versions that a block holds, in its order.
 
     Args:
-        schema: the columns to keep, those of the rule among them, as the table types them. What a
-            block lacks is null, or, in partial updates, unknown.
-        stored: the columns as files hold them, of timestamps in milliseconds, which delete blocks give as numbers.
+        schema: the columns to keep, with the table's types; includes those of the rule. Columns that a block lacks are
+            null or, in partial updates, unknown.
+        stored: the columns with the types of the files: delete blocks store timestamps, such as those in milliseconds,
+            as numbers.
 
     Raises:
         SchemaMismatchError: a value does not fit its column; names the column.
     """
     if isinstance(part, LogDeletes):
-        return _deletes(part, rule, schema, stored or schema)
-    return _records(part, rule, schema)
+        return _delete_versions(part, rule, schema, stored or schema)
+    return _row_versions(part, rule, schema)
 
 
-def _deletes(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored: pa.Schema) -> Versions:
+def _delete_versions(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored: pa.Schema) -> Versions:
     count = len(part.keys)
     fits = len(part.ordering) == len(rule.ordering)
     values = [
-        _of_unit(part.ordering[at], _field_type(stored, name)) if fits else pa.nulls(count)
+        _restore_unit(part.ordering[at], _field_type(stored, name)) if fits else pa.nulls(count)
         for at, name in enumerate(rule.ordering)
     ]
     kinds = pa.schema([pa.field(name, _field_type(schema, name)) for name in rule.ordering])
@@ -149,7 +151,7 @@ def _deletes(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored: pa.Sch
     )
 
 
-def _records(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
+def _row_versions(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
     deleted = deleting_rows(part.rows, rule)
     rows = conform(part.rows, schema)
     ordering = tuple(field_values(rows, name) for name in rule.ordering)
@@ -169,7 +171,7 @@ def _records(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
         row=np.where(deleted, -1, np.cumsum(~deleted) - 1),
         position=_positions(part, len(keys)),
         rows=rows,
-        known=_known(part, rows, rule),
+        known=_known_masks(part, rows, rule),
     )
 
 
@@ -177,8 +179,8 @@ def _positions(part: LogPart, count: int) -> Ints:
     return np.full(count, -1) if part.positions is None else part.positions
 
 
-def _known(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, Mask]:
-    """What the rows of a block say. A partial update says all that it holds, nulls, too."""
+def _known_masks(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, Mask]:
+    """Return for each column which rows of a block set it. A partial update sets every column it holds, nulls included."""
     if part.is_partial:
         missing = set(rows.schema.names) - set(part.rows.schema.names)
         return {name: np.zeros(rows.num_rows, bool) for name in missing}
@@ -187,7 +189,7 @@ def _known(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, Mask]:
 
 
 def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | None:
-    """Which values of a whole row count; None if all do (Hudi: ``PartialUpdateHandler``)."""
+    """Return which values of a whole row are set, or None if all are (Hudi: ``PartialUpdateHandler``)."""
     if rule.partial is PartialUpdate.IGNORE_DEFAULTS:
         return np.asarray(pc.is_valid(column)) if column.null_count else None
     kind = column.type
@@ -200,30 +202,30 @@ def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | N
 
 
 def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
-    """A column, or a field of a struct (``a.b``)."""
+    """Return a column, or a field of a struct (``a.b``)."""
     if name in rows.schema.names:
         return rows.column(name)
     top, *inner = name.split(".")
     return pc.struct_field(rows.column(top), inner)
 
 
-def _of_unit(values: pa.Array, stored: pa.DataType) -> pa.Array:
+def _restore_unit(values: pa.Array, stored: pa.DataType) -> pa.Array:
     counted = pa.types.is_timestamp(stored) and pa.types.is_integer(values.type)
     return values.cast(pa.int64()).cast(stored) if counted else values
 
 
 def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
-    """The type of a column, or of a field of a struct (``a.b``)."""
+    """Return the type of a column, or of a field of a struct (``a.b``)."""
     if name in schema.names:
         return schema.field(name).type
     return field_values(schema.empty_table(), name).type
 
 
 def deletes_whatever(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int) -> Mask:
-    """Return which deletes readers of log files take for "delete whatever is there", by their ordering values.
+    """Tell which deletes readers of log files take as unconditional, by their ordering values.
 
-    No ordering field says anything: Hudi's default is null, and the ``Integer`` 0 of a single field; a date is
-    the number of its day.
+    A delete is unconditional if all its ordering values are Hudi's default: null, or the ``Integer`` 0 if there is a
+    single ordering field. A date is the number of its day.
     """
     found = np.ones(count, bool)
     for column in ordering:
@@ -233,9 +235,9 @@ def deletes_whatever(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int)
     return found
 
 
-def _in_small_parts(rows: pa.Table, parts: int) -> bool:
+def _has_small_parts(rows: pa.Table, parts: int) -> bool:
     return bool(rows.num_rows < _FEW_ROWS * parts and rows.nbytes < _FEW_BYTES * parts)
 
 
-def _put_together(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+def _join_columns(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
     return joined(pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type))

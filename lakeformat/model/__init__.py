@@ -1,1 +1,1 @@
-"""Frozen nouns of the Hudi specification: values without behaviour beyond their own rules."""
+"""The terms of the Hudi specification as frozen values, which know only their own rules."""

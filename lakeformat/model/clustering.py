@@ -1,4 +1,4 @@
-"""A clustering plan: which file slices are going to be rewritten together, and how (Hudi: ``HoodieClusteringPlan``)."""
+"""A clustering plan: which file slices are rewritten together, and how (Hudi: ``HoodieClusteringPlan``)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class SliceInfo:
     """One file slice of a plan.
 
     Attributes:
-        path: of the base file, absolute as the planner saw it; "" where the slice has none.
-        delta_paths: log files, absolute like it.
+        path: Absolute path of the base file, as the planner saw it; "" if the slice has no base file.
+        delta_paths: Absolute paths of the log files.
     """
 
     partition_path: str
@@ -26,17 +26,17 @@ class SliceInfo:
 
     @property
     def group(self) -> FileGroupId:
-        """The file group the slice is of."""
+        """Return the slice's file group."""
         return FileGroupId(self.partition_path, self.file_id)
 
     @property
     def name(self) -> str:
-        """The base file's name."""
+        """Return the bare name of the base file; "" if the slice has none."""
         return self.path.rpartition("/")[2]
 
     @property
     def log_names(self) -> tuple[str, ...]:
-        """Names of the log files."""
+        """Return the bare names of the log files."""
         return tuple(path.rpartition("/")[2] for path in self.delta_paths)
 
 
@@ -45,8 +45,8 @@ class ClusteringGroup:
     """File slices of one partition that are rewritten together.
 
     Attributes:
-        metrics: sizes in megabytes, for people.
-        output_file_groups: how many file groups the planner expects.
+        metrics: Sizes in megabytes, for display only.
+        output_file_groups: Number of file groups that the planner expects to be written.
     """
 
     slices: tuple[SliceInfo, ...]
@@ -56,12 +56,12 @@ class ClusteringGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClusteringPlan:
-    """What a clustering is going to do.
+    """The groups of file slices that a clustering rewrites, and its settings.
 
     Attributes:
         strategy_class: Java class that Hudi would run.
-        params: options that belong to the plan, under Hudi's names.
-        keeps_meta: rows keep commit time and sequence number.
+        params: Options of the plan, under Hudi's names.
+        keeps_meta: Whether rows keep their commit time and sequence number.
     """
 
     groups: tuple[ClusteringGroup, ...]
@@ -72,5 +72,5 @@ class ClusteringPlan:
 
     @property
     def file_groups(self) -> tuple[FileGroupId, ...]:
-        """The file groups it replaces."""
+        """Return the file groups that the plan replaces."""
         return tuple(file_slice.group for group in self.groups for file_slice in group.slices)

@@ -1,4 +1,4 @@
-"""What a commit did: statistics per file, and the metadata that its completed file holds."""
+"""The metadata of a commit, as its completed file holds it, with statistics for each written file."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from lakeformat.model.files import BaseFile, BaseFileName
 
 __all__ = ["FILES_SCHEMA", "CommitMetadata", "LogsMerged", "WriteStat"]
 
-#: Key of ``extraMetadata``: the columns that the files have, where they are not those of the table.
+#: Key of ``extraMetadata``: the schema of the commit's files, stored if it differs from the table's schema.
 FILES_SCHEMA: Final = "lakeformat.files.schema"
 
 
 @dataclass(frozen=True, slots=True)
 class LogsMerged:
-    """What a compaction has merged into a base file; of other programs' files nobody asks.
+    """The log files that a compaction by lakeformat merged into a base file.
 
     Attributes:
-        records: of the log files, one version of each.
+        records: Number of distinct records in the log files.
     """
 
     files: int
@@ -30,16 +30,20 @@ class LogsMerged:
 
 @dataclass(frozen=True, slots=True)
 class WriteStat:
-    """One written file (Hudi: ``HoodieWriteStat``, ``HoodieDeltaWriteStat``); counts in rows, sizes in bytes.
+    """Statistics of one written file (Hudi: ``HoodieWriteStat``, ``HoodieDeltaWriteStat``).
+
+    Counts are in rows, sizes in bytes.
 
     Attributes:
-        path: of a base file or a log file, relative to the table; "" in a profile, where none is written yet.
-        prev_commit: instant of the base file before; of a log file, of its slice; None for a new file group.
-        base_name: of a log file's slice, the base file's bare name; of a base file, that of the one before, where
-            commits tell (timeline layout 2); "" if it has none, or nobody said.
-        log_names: bare names of the slice's log files when this one was written.
-        cdc_stats: path and size of each change data file.
-        merged: by a compaction of ours.
+        path: Path of the base file or log file, relative to the table; "" in an inflight profile, which describes
+            files that are not written yet.
+        prev_commit: For a base file, the instant of the previous base file. For a log file, the base instant of its
+            slice. None for a new file group.
+        base_name: For a log file, the bare name of its slice's base file. For a base file, the bare name of the
+            previous base file, which only commits of timeline layout 2 store. "" if there is none or it is not stored.
+        log_names: Bare names of the log files that the slice had when this file was written.
+        cdc_stats: Path and size of each change data file.
+        merged: What a compaction by lakeformat merged into the file; None for any other file.
     """
 
     file_id: str
@@ -58,12 +62,12 @@ class WriteStat:
 
     @property
     def is_base(self) -> bool:
-        """Whether the file is a base file, not a log file."""
+        """Tell whether the file is a base file, not a log file."""
         return BaseFileName.match(self.path.rpartition("/")[2]) is not None
 
     @property
     def base_file(self) -> BaseFile:
-        """The file itself; raises `CorruptTableError` if its name is none of a base file."""
+        """Return the base file. Raise `CorruptTableError` if the name is not the name of a base file."""
         return BaseFile(self.partition_path, BaseFileName.parse(self.path.rpartition("/")[2]), self.size_bytes)
 
 
@@ -72,11 +76,11 @@ class CommitMetadata:
     """Contents of a completed commit or replacecommit (Hudi: ``HoodieCommitMetadata``).
 
     Attributes:
-        operation: Hudi's operation type in capitals, ``UPSERT`` for one.
-        stats: partition path -> what was written there.
-        extra: the ``extraMetadata`` map; ``schema`` holds the table schema as Avro text.
-        replaced: partition path -> file ids this commit hides (replacecommit only).
-        compacted: the commit is a compaction: its rows are not new.
+        operation: Hudi's operation type in capitals, such as ``UPSERT``.
+        stats: Partition path -> statistics of the files written there.
+        extra: The ``extraMetadata`` map; ``schema`` holds the table schema as Avro text.
+        replaced: Partition path -> ids of the file groups that this commit replaces (replacecommit only).
+        compacted: Whether the commit is a compaction, whose rows are not new.
     """
 
     operation: str
@@ -86,16 +90,16 @@ class CommitMetadata:
     compacted: bool = False
 
     def all_stats(self) -> Iterator[WriteStat]:
-        """Every file version written, partition by partition."""
+        """Yield the statistics of all written files, partition by partition."""
         for stats in self.stats.values():
             yield from stats
 
     @property
     def schema_text(self) -> str:
-        """The table schema as Avro text, ``""`` where the commit carries none."""
+        """Return the table schema as Avro text; ``""`` if the commit holds none."""
         return self.extra.get("schema", "")
 
     @property
     def files_schema_text(self) -> str:
-        """The schema that the commit's files were written with; another one only if it changed meanwhile."""
+        """Return the schema of the commit's files, which is the table schema unless the commit stores another one."""
         return self.extra.get(FILES_SCHEMA, self.schema_text)

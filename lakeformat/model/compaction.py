@@ -1,4 +1,4 @@
-"""A compaction plan: which file slices are going to become base files (Hudi: ``HoodieCompactionPlan``)."""
+"""A compaction plan: which file slices become base files (Hudi: ``HoodieCompactionPlan``)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class CompactionOperation:
     """One file slice of a plan.
 
     Attributes:
-        base_instant: of the slice.
-        base_name: bare name of its base file; "" where it has none.
-        log_names: bare names of the log files that are to be merged, in order.
-        metrics: what it costs, under Hudi's names.
+        base_instant: Base instant of the slice.
+        base_name: Bare name of the slice's base file; "" if it has none.
+        log_names: Bare names of the log files to merge, in order.
+        metrics: Expected cost, under Hudi's names.
     """
 
     partition_path: str
@@ -30,16 +30,16 @@ class CompactionOperation:
 
     @property
     def group(self) -> FileGroupId:
-        """The file group the slice is of."""
+        """Return the slice's file group."""
         return FileGroupId(self.partition_path, self.file_id)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What a compaction, or a log compaction, is going to do.
+    """The file slices that a compaction or a log compaction merges.
 
     Attributes:
-        is_auto: slices that had outgrown their base files made the plan by themselves.
+        is_auto: Whether lakeformat made the plan itself because log files had outgrown their base files.
     """
 
     operations: tuple[CompactionOperation, ...] = ()

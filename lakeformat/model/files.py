@@ -1,4 +1,4 @@
-"""Files of a table: names on disk, file groups, and what is inside a partition."""
+"""Files of a table: names on disk, base files, log files, file groups and file slices."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = [
     "join_path",
 ]
 
-#: A folder without this file is no partition.
+#: The file that makes a folder a partition.
 PARTITION_MARKER: Final = ".hoodie_partition_metadata"
 _NAME: Final = re.compile(r"([^_/]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.parquet")
 _LOG_NAME: Final = re.compile(r"\.([^._/]+)_(\d{14}|\d{17})\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 
 
 def join_path(partition_path: str, name: str) -> str:
-    """``partition/name``, or just the name in a table without partitions."""
+    """Return ``partition_path/name``, or just the name if the partition path is empty."""
     return f"{partition_path}/{name}" if partition_path else name
 
 
 @dataclass(frozen=True, slots=True)
 class BaseFileName:
-    """``<file id>_<write token>_<instant time>.parquet``: all that a listing tells us.
+    """The parts of a base file's name, ``<file id>_<write token>_<instant time>.parquet``.
 
     >>> BaseFileName.parse("6f1c-0_2-15-40_20251120083000123.parquet").file_id
     '6f1c-0'
@@ -44,13 +44,13 @@ class BaseFileName:
 
     @classmethod
     def match(cls, name: str) -> BaseFileName | None:
-        """Inverse of ``str()``, None for any other name."""
+        """Parse a name; return None if it is not the name of a base file."""
         found = _NAME.fullmatch(name)
         return cls(*found.groups()) if found else None
 
     @classmethod
     def parse(cls, name: str) -> BaseFileName:
-        """Inverse of ``str()``; raises `CorruptTableError` for any other name."""
+        """Parse a name; raise `CorruptTableError` if it is not the name of a base file."""
         parsed = cls.match(name)
         if parsed is None:
             raise CorruptTableError(f"not a base file name: {name!r}")
@@ -62,14 +62,14 @@ class BaseFileName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class FileGroupId:
-    """All versions of one base file: a partition and a file id."""
+    """The identity of a file group: a partition path and a file id."""
 
     partition_path: str
     file_id: str
 
 
-class _OfGroup:
-    """A file that stands in a partition's folder, named after its file group."""
+class _FileOfGroup:
+    """A file in a partition's folder, named after its file group."""
 
     __slots__ = ()
 
@@ -78,18 +78,18 @@ class _OfGroup:
 
     @property
     def group(self) -> FileGroupId:
-        """The file group this file belongs to."""
+        """Return the file group of this file."""
         return FileGroupId(self.partition_path, self.name.file_id)
 
     @property
     def path(self) -> str:
-        """Path relative to the table."""
+        """Return the file's path, relative to the table."""
         return join_path(self.partition_path, str(self.name))
 
 
 @dataclass(frozen=True, slots=True)
-class BaseFile(_OfGroup):
-    """One version of a file group: a Parquet file that stands in a partition's folder."""
+class BaseFile(_FileOfGroup):
+    """A Parquet file with one version of a file group."""
 
     partition_path: str
     name: BaseFileName
@@ -98,9 +98,10 @@ class BaseFile(_OfGroup):
 
 @dataclass(frozen=True, slots=True)
 class LogFileName:
-    """``.<file id>_<instant time>.log.<version>_<write token>``, ``.cdc`` at the end of change data.
+    """The parts of a log file's name, ``.<file id>_<instant time>.log.<version>_<write token>``.
 
-    The instant is the slice's base instant up to table version 6, that of the writing deltacommit from version 8 on.
+    The name of a change data file ends in ``.cdc``. Up to table version 6 the instant time is the base instant of the
+    slice; from version 8 on it is the instant of the deltacommit that wrote the file.
 
     >>> LogFileName.match(".6f1c-0_20251120083000123.log.1_0-41-26").version
     1
@@ -114,7 +115,7 @@ class LogFileName:
 
     @classmethod
     def match(cls, name: str) -> LogFileName | None:
-        """Inverse of ``str()``, None for any other name (Hudi: ``FSUtils.LOG_FILE_PATTERN``)."""
+        """Parse a name (Hudi: ``FSUtils.LOG_FILE_PATTERN``); return None if it is not the name of a log file."""
         found = _LOG_NAME.fullmatch(name)
         if found is None:
             return None
@@ -127,13 +128,13 @@ class LogFileName:
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """Where the file stands among the log files of a slice (Hudi: ``HoodieLogFile.LogFileComparator``)."""
+        """Return the sort key among the log files of a slice (Hudi: ``HoodieLogFile.LogFileComparator``)."""
         return self.instant_time, self.version, self.write_token or ""
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile(_OfGroup):
-    """What was appended to a file group: a file of blocks in a partition's folder."""
+class LogFile(_FileOfGroup):
+    """A file of blocks that were appended to a file group."""
 
     partition_path: str
     name: LogFileName
@@ -142,12 +143,12 @@ class LogFile(_OfGroup):
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """One version of a file group: a base file, and what was appended since.
+    """One version of a file group: a base file and the log files appended since.
 
     Attributes:
-        base_instant: time of the base file's commit, or of the compaction or commit that opened the slice.
-        base: None where the slice is logs only.
-        logs: in the order in which they are merged.
+        base_instant: Instant time of the base file, or of the compaction or commit that opened the slice.
+        base: The base file; None if the slice has only log files.
+        logs: Log files in the order in which they are merged.
     """
 
     group: FileGroupId
@@ -157,15 +158,18 @@ class FileSlice:
 
     @property
     def files(self) -> tuple[BaseFile | LogFile, ...]:
-        """All of them, the base file first."""
+        """Return all files of the slice, the base file first."""
         return (self.base, *self.logs) if self.base is not None else self.logs
 
     @property
     def earliest(self) -> str:
-        """No block of its log files is of an earlier instant: one that began before the slice may end in it."""
+        """Return a lower bound of the instant times of all blocks in the slice's log files.
+
+        The bound can be less than the base instant: a deltacommit that began before the slice may write into it.
+        """
         return min((self.base_instant, *(log.name.instant_time for log in self.logs)))
 
     @property
     def size_bytes(self) -> int:
-        """Of all its files."""
+        """Return the size of all files of the slice together, in bytes."""
         return sum(log.size_bytes for log in self.logs) + (self.base.size_bytes if self.base else 0)

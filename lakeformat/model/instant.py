@@ -1,4 +1,4 @@
-"""Instants: points on the timeline."""
+"""Instants, the points on the timeline, and their times as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Action(str, enum.Enum):
-    """What an instant does (Hudi: ``HoodieTimeline`` action names)."""
+    """The action of an instant (Hudi: ``HoodieTimeline`` action names)."""
 
     COMMIT = "commit"
     DELTA_COMMIT = "deltacommit"
@@ -46,22 +46,23 @@ class Action(str, enum.Enum):
     SCHEMA_COMMIT = "schemacommit"
 
 
-#: Plans -> what they complete as, at the same time. Of a clustering of timeline layout 1 the plan is a replacecommit.
+#: Action of a plan -> the action that it completes as, at the same instant time. In timeline layout 1 the plan of a
+#: clustering is a replacecommit itself.
 COMPLETES_AS: Final[Mapping[Action, Action]] = {
     Action.COMPACTION: Action.COMMIT,
     Action.LOG_COMPACTION: Action.DELTA_COMMIT,
     Action.CLUSTERING: Action.REPLACE_COMMIT,
 }
-#: The actions whose completion makes rows visible.
+#: Actions whose completion makes rows visible.
 COMMIT_ACTIONS: Final = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
-#: The same, and what completes as one of them.
+#: The commit actions, and the actions that complete as one of them.
 WRITE_ACTIONS: Final = COMMIT_ACTIONS | frozenset(COMPLETES_AS)
-#: Those that may hide file groups; pending, one of them may be a clustering plan.
+#: Actions that may replace file groups. A pending instant of one of them may be a clustering plan.
 REPLACE_ACTIONS: Final = frozenset({Action.REPLACE_COMMIT, Action.CLUSTERING})
 
 
 class State(enum.IntEnum):
-    """How far an instant has come; of several files of one instant the furthest counts."""
+    """The state of an instant. If an instant has several files, the furthest state counts."""
 
     REQUESTED = 0
     INFLIGHT = 1
@@ -70,11 +71,11 @@ class State(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
-    """One action at one time, in one state. Orders by time.
+    """One action at one time, in one state. Instants are ordered by time.
 
     Attributes:
-        time: when it was requested; names the instant and its files.
-        completion_time: when it completed, where the timeline's layout knows it: None in layout 1, and while pending.
+        time: When the instant was requested, as text; it names the instant and its files.
+        completion_time: When the instant completed; None in timeline layout 1 and while the instant is pending.
     """
 
     time: str
@@ -84,46 +85,46 @@ class Instant:
 
     @property
     def completed_at(self) -> str:
-        """By what changes since a point are counted: the completion time, else the instant time."""
+        """Return the completion time, else the instant time; incremental queries compare this."""
         return self.completion_time or self.time
 
     def at(self, state: State) -> Instant:
-        """The same instant in another state; of one that is not completed nobody knows when it will be."""
+        """Return this instant in another state; the completion time is dropped unless that state is completed."""
         return Instant(self.time, self.action, state, self.completion_time if state is State.COMPLETED else None)
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleInstants:
-    """The instants whose writes count in a snapshot. A small picklable value.
+    """The instants whose writes are visible in a snapshot. A small picklable value.
 
     Attributes:
-        times: of those that have completed.
-        before: earlier ones have completed, too, and are archived.
+        times: Times of completed instants on the active timeline.
+        before: All instants earlier than this time are archived, and have completed.
     """
 
     times: frozenset[str]
     before: str
 
     def __call__(self, time: str) -> bool:
-        """Whether it is one of them."""
+        """Tell whether the instant of this time is visible."""
         return time in self.times or time < self.before
 
     def since(self, time: str) -> VisibleInstants:
-        """The same for those who ask of none earlier."""
+        """Return a smaller value that gives the same answers for ``time`` and later times."""
         return VisibleInstants(frozenset(each for each in self.times if each >= time), self.before)
 
 
 def format_instant_time(millis: int, zone: tzinfo | None) -> str:
-    """Epoch milliseconds as ``yyyyMMddHHmmssSSS`` in the timeline's zone; None is that of this process."""
+    """Format epoch milliseconds as ``yyyyMMddHHmmssSSS`` in a time zone; None is the zone of this process."""
     moment = datetime.fromtimestamp(millis // 1000, zone)
     return f"{moment:%Y%m%d%H%M%S}{millis % 1000:03d}"
 
 
 def next_instant_time(now_ms: int, newest: str | None, zone: tzinfo | None) -> str:
-    """The time for a new instant: now, or one millisecond past the newest one if the clock is behind.
+    """Return the time for a new instant: now, or one millisecond after ``newest`` if the clock is behind.
 
-    Strictly greater than ``newest`` as text, which is how Hudi orders instants; a 14-digit instant of an
-    old table counts as its last millisecond.
+    The result is strictly greater than ``newest`` as text, which is how Hudi orders instants. A 14-digit instant of
+    an old table counts as the last millisecond of its second.
     """
     now = format_instant_time(now_ms, zone)
     if newest is None or now > newest.ljust(17, "9"):
@@ -133,21 +134,21 @@ def next_instant_time(now_ms: int, newest: str | None, zone: tzinfo | None) -> s
     return f"{after:%Y%m%d%H%M%S}{after.microsecond // 1000:03d}"
 
 
-def check_instant_time(said: object, verb: str) -> None:
-    """Refuse what is not an instant time as text; whether there is such an instant is another question.
+def check_instant_time(value: object, verb: str) -> None:
+    """Check that an argument of a method is text. The instant need not exist.
 
     Raises:
-        InvalidInputError: names the verb, and where instant times are listed.
+        InvalidInputError: The argument is not text. The message names the method and says where to find instant times.
     """
-    if not isinstance(said, str):
-        sql = f'; for a version number write lakeformat.sql("restore table t to version as of {said}", t=table)'
+    if not isinstance(value, str):
+        sql = f'; for a version number write lakeformat.sql("restore table t to version as of {value}", t=table)'
         raise InvalidInputError(
-            f"{verb}({said!r}) is given {type(said).__name__}, and takes an instant time as text, such as "
-            f"history()[0].instant_time{sql if verb == 'restore' and isinstance(said, int) else ''}"
+            f"{verb}({value!r}) is given {type(value).__name__}, and takes an instant time as text, such as "
+            f"history()[0].instant_time{sql if verb == 'restore' and isinstance(value, int) else ''}"
         )
 
 
-#: What readers may name an instant by.
+#: The types by which readers may name an instant.
 AsOf: TypeAlias = str | date
 
 _AS_OF: Final = re.compile(
@@ -157,30 +158,29 @@ _AS_OF: Final = re.compile(
 )
 
 
-def parse_as_of(asked: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant") -> str:
-    """The instant time that ``as.of.instant``, or a bound of a range, means.
+def parse_as_of(value: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant") -> str:
+    """Return the instant time that ``as.of.instant`` or a bound of a range means.
 
-    ``yyyyMMddHHmmss[SSS]`` stays as it is (14 digits compare as text, so they leave out that second);
+    ``yyyyMMddHHmmss[SSS]`` is returned unchanged (14 digits compare as text, so they exclude that second).
     ``yyyy-MM-dd HH:mm:ss`` means the end of that second, a bare date the start of that day
-    (Hudi: ``HoodieSqlCommonUtils.formatQueryInstant``). A `datetime` is that moment, to the millisecond.
+    (Hudi: ``HoodieSqlCommonUtils.formatQueryInstant``). A `datetime` means that moment, to the millisecond.
 
     Args:
-        asked: a text, date or datetime; without a zone of its own (``Z``, ``+hh:mm``, ``tzinfo``) it is read in the
-            timeline's.
-        zone: the timeline's; None is that of this process.
-        name: of what is asked, for messages.
+        value: A text, date or datetime; it is read in ``zone`` if it has no zone of its own (``Z``, ``+hh:mm``).
+        zone: The timeline's zone; None is the zone of this process.
+        name: Name of the option, for messages.
 
     Raises:
-        InvalidOptionError: for anything else.
+        InvalidOptionError: The value has none of these forms.
     """
     moment: datetime | None = None
     to_the_second = False
-    if isinstance(asked, datetime):
-        moment = asked
-    elif isinstance(asked, date):
-        moment = datetime(asked.year, asked.month, asked.day)
-    elif isinstance(asked, str):
-        text = asked.strip()
+    if isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, date):
+        moment = datetime(value.year, value.month, value.day)
+    elif isinstance(value, str):
+        text = value.strip()
         if re.fullmatch(r"\d{14}|\d{17}", text, re.ASCII):
             return text
         if match := _AS_OF.fullmatch(text):
@@ -196,7 +196,7 @@ def parse_as_of(asked: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant"
             moment = None
     if moment is None:
         raise InvalidOptionError(
-            f"{name}={asked!r} is no instant; give a datetime, or write yyyyMMddHHmmss[SSS], "
+            f"{name}={value!r} is not an instant; give a datetime, or write yyyyMMddHHmmss[SSS], "
             "yyyy-MM-dd HH:mm:ss[.SSS] or yyyy-MM-dd"
         )
     millis = 999 if to_the_second else moment.microsecond // 1000

@@ -1,4 +1,4 @@
-"""How a table makes record keys and partition paths: the settings of Hudi's key generators, as values."""
+"""The settings of Hudi's key generators, which say how a table makes record keys and partition paths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 _PACKAGE: Final = "org.apache.hudi.keygen."
 _E = TypeVar("_E", bound=Enum)
 
-#: The prefixes of the timestamp generator's options: today's first, then the one before Hudi 0.14.
+#: Prefixes of the timestamp generator's options: the current one, then the one before Hudi 0.14.
 TIMEBASED_PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 
 
@@ -38,22 +38,22 @@ class KeyGeneratorKind(Enum):
 
     @property
     def class_name(self) -> str:
-        """As it stands in ``hoodie.table.keygenerator.class``."""
+        """Return the full class name, as ``hoodie.table.keygenerator.class`` holds it."""
         return _PACKAGE + self.value
 
     @property
     def type_name(self) -> str:
-        """As it stands in ``hoodie.table.keygenerator.type``."""
+        """Return the type, as ``hoodie.table.keygenerator.type`` holds it."""
         return "NON_PARTITION" if self is KeyGeneratorKind.NON_PARTITIONED else self.name
 
     @classmethod
     def parse(cls, name: str) -> KeyGeneratorKind:
-        """From a class name, full or short, or a ``keygenerator.type`` (``SIMPLE``, ``NON_PARTITION`` ...).
+        """Parse a class name, full or short, or a ``keygenerator.type`` (``SIMPLE``, ``NON_PARTITION`` ...).
 
         Letter case and the Avro variants (``SimpleAvroKeyGenerator``, ``SIMPLE_AVRO``) make no difference.
 
         Raises:
-            InvalidOptionError: no such generator, or one that cannot be built in here.
+            InvalidOptionError: The generator is unknown or not supported.
         """
         wanted = name.strip().lower().removeprefix(_PACKAGE).replace("avro", "").rstrip("_")
         if found := _KINDS.get(wanted):
@@ -65,13 +65,17 @@ class KeyGeneratorKind(Enum):
 
     @classmethod
     def of_table(cls, name: str, record_fields: Iterable[str], partition_fields: Sequence[str]) -> KeyGeneratorKind:
-        """The generator of an existing table: the stored one (``""`` if none is), but none without partitions."""
+        """Return the key generator of an existing table.
+
+        It is the stored one, or the inferred one if ``name`` is ``""``. A table without partition fields always has
+        the non-partitioned generator.
+        """
         kind = cls.parse(name) if name else cls.infer(record_fields, partition_fields)
         return kind if partition_fields else cls.NON_PARTITIONED
 
     @classmethod
     def infer(cls, record_fields: Iterable[str], partition_fields: Iterable[str]) -> KeyGeneratorKind:
-        """The generator Hudi takes when none is named (``KeyGenUtils.inferKeyGeneratorType``)."""
+        """Return the generator that Hudi uses if none is named (``KeyGenUtils.inferKeyGeneratorType``)."""
         partitions = list(partition_fields)
         if not partitions:
             return cls.NON_PARTITIONED
@@ -88,7 +92,7 @@ _KINDS: Final[Mapping[str, KeyGeneratorKind]] = {
 
 
 class PartitionKind(Enum):
-    """How a partition field becomes text. UNKNOWN: a stored custom generator does not tell."""
+    """How a partition field becomes text. UNKNOWN: a stored custom generator does not say how."""
 
     SIMPLE = "SIMPLE"
     TIMESTAMP = "TIMESTAMP"
@@ -104,7 +108,7 @@ class PartitionField:
 
     @classmethod
     def parse(cls, text: str) -> PartitionField:
-        """From the custom generator's ``name:TYPE``; a bare name is simple.
+        """Parse the custom generator's ``name:TYPE``; a name without a type is simple.
 
         >>> PartitionField.parse("ts:TIMESTAMP").kind.name
         'TIMESTAMP'
@@ -122,7 +126,7 @@ class PartitionField:
 
 
 class TimestampType(Enum):
-    """What the stored value of a timestamp partition field means."""
+    """The meaning of the stored value of a timestamp partition field."""
 
     UNIX_TIMESTAMP = "UNIX_TIMESTAMP"
     EPOCHMILLISECONDS = "EPOCHMILLISECONDS"
@@ -167,15 +171,15 @@ class TimestampSettings:
 
     @property
     def unit(self) -> TimeUnit | None:
-        """Unit of a number; None where only texts are expected."""
+        """Return the unit of numbers; None if the type takes only texts."""
         return self.scalar_unit if self.type is TimestampType.SCALAR else _UNIT_OF_TYPE.get(self.type)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> TimestampSettings:
-        """From Hudi's option names, today's prefix or the old one, in any letter case; others are ignored.
+        """Read the settings from Hudi's options: current or old prefix, any letter case. Ignore other options.
 
         Raises:
-            InvalidOptionError: an option that is needed is missing, or a value is none Hudi knows.
+            InvalidOptionError: A required option is missing, or Hudi does not know a value.
         """
         given = {name.lower(): value for name, value in options.items()}
 
@@ -190,7 +194,7 @@ class TimestampSettings:
                 )
             return value
 
-        kind = _member(TimestampType, "timestamp.type", required("timestamp.type"))
+        kind = _parse_member(TimestampType, "timestamp.type", required("timestamp.type"))
         formats: tuple[str, ...] = ()
         if kind in {TimestampType.DATE_STRING, TimestampType.MIXED}:
             delimiter = option("input.dateformat.list.delimiter.regex") or ","
@@ -199,36 +203,36 @@ class TimestampSettings:
             except re.error as error:
                 raise InvalidOptionError(f"delimiter {delimiter!r} of the input formats: {error}") from None
             formats = tuple(part.strip() for part in parts if part and part.strip())
-        both = option("timezone")
+        timezone = option("timezone")
         return cls(
             type=kind,
             output_format=required("output.dateformat"),
-            scalar_unit=_member(
+            scalar_unit=_parse_member(
                 TimeUnit, "timestamp.scalar.time.unit", option("timestamp.scalar.time.unit") or "SECONDS"
             ),
             input_formats=formats,
-            input_timezone=both or option("input.timezone") or "UTC",
-            output_timezone=both or option("output.timezone") or "UTC",
+            input_timezone=timezone or option("input.timezone") or "UTC",
+            output_timezone=timezone or option("output.timezone") or "UTC",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class KeySettings:
-    """All that turns a row into its record key and partition path.
+    """The settings that turn a row into its record key and partition path.
 
     Raises:
-        InvalidOptionError: the partition fields do not fit the generator.
+        InvalidOptionError: The number of partition fields does not fit the generator.
     """
 
     kind: KeyGeneratorKind
-    #: In the order of ``hoodie.table.recordkey.fields``; empty where keys are generated.
+    #: In the order of ``hoodie.table.recordkey.fields``; empty if keys are generated.
     record_fields: tuple[str, ...]
     partition_fields: tuple[PartitionField, ...] = ()
-    #: ``field=value`` folders.
+    #: Whether folders are named ``field=value``.
     hive_style: bool = False
-    #: Hive's escaping of partition values.
+    #: Whether partition values are escaped as Hive does it.
     url_encode: bool = False
-    #: A complex key of one field reads ``id:value``, as in Hudi up to 0.14.0 and some later releases.
+    #: Whether a complex key of one field reads ``id:value``, as in Hudi up to 0.14.0 and some later releases.
     single_key_prefixed: bool = False
     timestamp: TimestampSettings | None = None
 
@@ -246,22 +250,22 @@ class KeySettings:
 
     @property
     def generated(self) -> bool:
-        """Whether rows have no key of their own and get one as they are written."""
+        """Tell whether rows have no key columns, so that a write generates their keys."""
         return not self.record_fields
 
     def kind_of(self, field: PartitionField) -> PartitionKind:
-        """How ``field`` becomes text: only a custom generator lets each field choose."""
+        """Return how ``field`` becomes text. Only with a custom generator does each field have a kind of its own."""
         if self.kind is KeyGeneratorKind.CUSTOM:
             return field.kind
         is_timestamp = self.kind is KeyGeneratorKind.TIMESTAMP
         return PartitionKind.TIMESTAMP if is_timestamp else PartitionKind.SIMPLE
 
 
-def _member(of: type[_E], option: str, text: str) -> _E:
+def _parse_member(enum: type[_E], option: str, text: str) -> _E:
     try:
-        return of[text.strip().upper()]
+        return enum[text.strip().upper()]
     except KeyError:
-        known = [member.name for member in of]
+        known = [member.name for member in enum]
         raise InvalidOptionError(
             f"{TIMEBASED_PREFIXES[0]}{option} is {text!r}; use {', '.join(known)}{nearest(text, known)}"
         ) from None

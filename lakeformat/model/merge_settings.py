@@ -1,7 +1,8 @@
-"""What a table stores of how versions of a record are merged, whatever release stored it, as one value for readers.
+"""The stored settings for merging versions of a record, as one value for readers, for every table version.
 
-Up to table version 6 a payload class tells, in version 8 a merge mode beside it, in version 9 the mode, and settings
-that Hudi makes of its own payload classes (Hudi: ``HoodieTableConfig.inferMergingConfigsForV9TableCreation``).
+A table up to version 6 stores a payload class. Version 8 stores a merge mode as well. Version 9 stores the mode, and
+settings that Hudi derives from its own payload classes
+(Hudi: ``HoodieTableConfig.inferMergingConfigsForV9TableCreation``).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _PARTIAL: Final = "hoodie.table.partial.update.mode"
 _DELETE_FIELD: Final = "hoodie.payload.delete.field"
 _DELETE_MARKER: Final = "hoodie.payload.delete.marker"
 _UNAVAILABLE: Final = "hoodie.write.partial.update.unavailable.value"
-#: Before the name of a setting that belongs to merging.
+#: Prefix of the settings that belong to merging.
 _PROPERTY: Final = "hoodie.record.merge.property."
 _HUDI: Final = "org.apache.hudi."
 
 
 class RecordMergeMode(str, Enum):
-    """Who wins of two versions of a record (Hudi: ``RecordMergeMode``)."""
+    """The rule by which one of two versions of a record wins (Hudi: ``RecordMergeMode``)."""
 
     COMMIT_TIME = "COMMIT_TIME_ORDERING"
     EVENT_TIME = "EVENT_TIME_ORDERING"
@@ -34,25 +35,25 @@ class RecordMergeMode(str, Enum):
 
 
 class PartialUpdate(str, Enum):
-    """Which columns of the winner are taken from the loser (Hudi: ``PartialUpdateMode``)."""
+    """The values of the winning version that are replaced by the losing version's (Hudi: ``PartialUpdateMode``)."""
 
-    #: Those that hold their column's default, in practice null.
+    #: Values equal to their column's default, in practice null.
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
-    #: Text and bytes that hold `MergeSettings.unavailable_value`.
+    #: Text and bytes equal to `MergeSettings.unavailable_value`.
     FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
 
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """How records are merged.
+    """The rules by which versions of a record are merged.
 
     Attributes:
-        ordering_fields: columns whose values, as a tuple, tell which of two versions is newer; may be none.
-        partial_update: None: the winner is taken whole.
-        unavailable_value: of FILL_UNAVAILABLE.
-        delete_field: a record whose column of this name holds ``delete_marker`` is a delete; "" where there is none.
-        by_payload: the payload class itself merges, as in versions before 9: a delete deletes whatever is there.
-        custom: of CUSTOM, the setting that nobody but its own class knows, for messages.
+        ordering_fields: Columns whose values, compared as a tuple, decide which of two versions is newer; may be empty.
+        partial_update: Which values come from the losing version; None if the winning version is used whole.
+        unavailable_value: The placeholder that FILL_UNAVAILABLE replaces.
+        delete_field: Column that marks a delete if it holds ``delete_marker``; "" if there is none.
+        by_payload: Whether the payload class itself merges, as before version 9; then a delete always deletes.
+        custom: For mode CUSTOM, the setting that only its own Java class understands, for messages; else "".
     """
 
     mode: RecordMergeMode
@@ -67,7 +68,7 @@ class MergeSettings:
 
 _COMMIT: Final = MergeSettings(RecordMergeMode.COMMIT_TIME)
 _EVENT: Final = MergeSettings(RecordMergeMode.EVENT_TIME)
-#: Hudi's payload classes, by their short names: they have moved between packages.
+#: Hudi's payload classes by short name, because they have moved between packages.
 _OF_PAYLOAD: Final[Mapping[str, MergeSettings]] = {
     "OverwriteWithLatestAvroPayload": _COMMIT,
     "OverwriteNonDefaultsWithLatestAvroPayload": replace(_COMMIT, partial_update=PartialUpdate.IGNORE_DEFAULTS),
@@ -85,44 +86,46 @@ _BY_PAYLOAD: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def merge_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]) -> MergeSettings:
-    """From a table's properties. A setting that is not known makes the mode CUSTOM, and is named.
+    """Read the merge settings from a table's properties.
+
+    If a setting is not known, the mode is CUSTOM and ``custom`` names the setting.
 
     Args:
-        values: ``hoodie.properties``.
-        ordering_fields: those that the table stores. They go before those that a payload class implies.
+        values: Contents of ``hoodie.properties``.
+        ordering_fields: The ordering fields that the table stores; they override those that a payload class implies.
     """
-    found = _rule(values, ordering_fields)
-    said = {key: values.get(_PROPERTY + key) or values.get(key, "") for key in (_DELETE_FIELD, _DELETE_MARKER)}
-    if all(said.values()):
-        found = replace(found, delete_field=said[_DELETE_FIELD], delete_marker=said[_DELETE_MARKER])
+    settings = _choose_settings(values, ordering_fields)
+    delete = {key: values.get(_PROPERTY + key) or values.get(key, "") for key in (_DELETE_FIELD, _DELETE_MARKER)}
+    if all(delete.values()):
+        settings = replace(settings, delete_field=delete[_DELETE_FIELD], delete_marker=delete[_DELETE_MARKER])
     partial = values.get(_PARTIAL, "").strip().upper()
     if partial and partial not in PartialUpdate.__members__:
-        found = _custom(_PARTIAL, partial)
+        settings = _custom_settings(_PARTIAL, partial)
     elif partial:
-        found = replace(found, partial_update=PartialUpdate(partial))
+        settings = replace(settings, partial_update=PartialUpdate(partial))
     return replace(
-        found,
-        ordering_fields=ordering_fields or found.ordering_fields,
-        unavailable_value=values.get(_PROPERTY + _UNAVAILABLE) or found.unavailable_value,
+        settings,
+        ordering_fields=ordering_fields or settings.ordering_fields,
+        unavailable_value=values.get(_PROPERTY + _UNAVAILABLE) or settings.unavailable_value,
     )
 
 
-def _rule(values: Mapping[str, str], ordering_fields: tuple[str, ...]) -> MergeSettings:
+def _choose_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]) -> MergeSettings:
     mode, payload = values.get(_MODE, "").strip().upper(), values.get(_PAYLOAD, "").strip()
     if mode in _OF_MODE:
         return _OF_MODE[mode]
-    key, strategy = next(((key, said) for key in _STRATEGIES if (said := values.get(key, "").strip())), ("", ""))
+    key, strategy = next(((key, value) for key in _STRATEGIES if (value := values.get(key, "").strip())), ("", ""))
     if strategy and strategy not in {*_OF_STRATEGY, _BY_PAYLOAD}:
-        return _custom(key, strategy)
-    if payload:  # Versions 6 and 8; with mode CUSTOM where it goes beyond the two modes.
+        return _custom_settings(key, strategy)
+    if payload:  # Versions 6 and 8. In version 8 the mode is CUSTOM if the payload class fits neither mode.
         known = _OF_PAYLOAD.get(payload.rpartition(".")[2]) if payload.startswith(_HUDI) else None
-        return known or _custom(_PAYLOAD, payload)
+        return known or _custom_settings(_PAYLOAD, payload)
     if mode:
-        return _custom(_MODE, mode)
+        return _custom_settings(_MODE, mode)
     if strategy in _OF_STRATEGY:
         return _OF_STRATEGY[strategy]
     return _EVENT if ordering_fields else _COMMIT
 
 
-def _custom(key: str, value: str) -> MergeSettings:
+def _custom_settings(key: str, value: str) -> MergeSettings:
     return MergeSettings(RecordMergeMode.CUSTOM, custom=f"{key}={value}")

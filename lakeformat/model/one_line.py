@@ -1,4 +1,4 @@
-"""Values that an interpreter echoes as one line."""
+"""A base class for values that an interpreter shows on one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["OneLine"]
 
 
 class OneLine:
-    """Makes ``repr`` the class's name around the first line of ``str``; give a dataclass ``repr=False``."""
+    """A class whose ``repr`` is its name and the first line of its ``str``. Give a dataclass ``repr=False``."""
 
     __slots__ = ()
 

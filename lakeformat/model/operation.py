@@ -1,4 +1,4 @@
-"""What a write is for (Hudi: ``WriteOperationType``), as a table: a new operation is one line."""
+"""The write operations (Hudi: ``WriteOperationType``) and a table of their traits; a new operation is one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Operation", "OperationTraits", "operation_of"]
 
 
 class Operation(enum.Enum):
-    """What the rows are for."""
+    """A write operation."""
 
     UPSERT = "upsert"
     INSERT = "insert"
@@ -28,43 +28,46 @@ class Operation(enum.Enum):
 
     @property
     def traits(self) -> OperationTraits:
-        """All that is known of it."""
+        """Return the operation's line in the table of traits."""
         return _TRAITS[self]
 
     @property
     def tags(self) -> bool:
-        """Whether rows are looked up in the table."""
+        """Tell whether the write looks up the keys of its rows in the table."""
         return self.traits.tags
 
     @property
     def joins(self) -> bool:
-        """Whether rows may join file groups that are there; the others only open new ones."""
+        """Tell whether rows may go to existing file groups; if not, the write only opens new file groups."""
         return self.traits.joins
 
     @property
     def overwrites(self) -> bool:
-        """Whether what was there before is replaced by rows."""
+        """Tell whether the write's rows replace all earlier rows of their partitions or of the table."""
         return self.traits.overwrites
 
     @property
     def shares(self) -> bool:
-        """Whether others may write to its file groups meanwhile: what they add belongs to the slices that it opens."""
+        """Tell whether other writers may append to the same file groups while the write runs.
+
+        What they append belongs to the file slices that the write opens.
+        """
         return self.traits.shares
 
     @property
     def removes(self) -> bool:
-        """Whether no row is stored, so that the table keeps its columns."""
+        """Tell whether the write stores no rows, so that the table keeps its columns."""
         return self.traits.removes
 
     @property
     def action(self) -> Action:
-        """The timeline action it commits as."""
+        """Return the timeline action of the write's instant."""
         return self.traits.action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationTraits:
-    """The line of one operation in the table; the attributes as the properties of `Operation` say."""
+    """The traits of one operation; the properties of `Operation` describe them."""
 
     tags: bool = False
     joins: bool = False
@@ -88,18 +91,18 @@ _TRAITS: Final[Mapping[Operation, OperationTraits]] = {
 }
 
 
-def operation_of(said: Operation | str) -> Operation:
-    """Return the operation of a name, in any letter case.
+def operation_of(value: Operation | str) -> Operation:
+    """Return the operation with a name, in any letter case.
 
     Raises:
-        InvalidInputError: there is no such operation.
+        InvalidInputError: There is no operation of that name.
     """
-    if isinstance(said, Operation):
-        return said
+    if isinstance(value, Operation):
+        return value
     known = {operation.value: operation for operation in Operation}
-    found = known.get(str(said).lower())
-    if found is None:
+    operation = known.get(str(value).lower())
+    if operation is None:
         raise InvalidInputError(
-            f"operation {said!r} is not known{nearest(str(said), known)}; give one of {', '.join(known)}"
+            f"operation {value!r} is not known{nearest(str(value), known)}; give one of {', '.join(known)}"
         )
-    return found
+    return operation

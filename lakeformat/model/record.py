@@ -1,4 +1,4 @@
-"""What every stored row carries besides the user's columns (Hudi: ``HoodieRecord``)."""
+"""Names of the columns that stored rows have besides the user's columns (Hudi: ``HoodieRecord``)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FILE_NAME: Final = "_hoodie_file_name"
 #: The five meta columns, in the order in which base files hold them.
 META_COLUMNS: Final = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 
-#: A boolean user column with a meaning: true deletes the row's key (Hudi: ``HoodieRecord.HOODIE_IS_DELETED_FIELD``).
+#: A boolean user column; true deletes the record (Hudi: ``HoodieRecord.HOODIE_IS_DELETED_FIELD``).
 IS_DELETED: Final = "_hoodie_is_deleted"
 
-#: A text column of streamed tables that tells what became of the record (Hudi: ``OPERATION_METADATA_FIELD``).
+#: A text column of streamed tables that holds the kind of change (Hudi: ``OPERATION_METADATA_FIELD``).
 OPERATION: Final = "_hoodie_operation"

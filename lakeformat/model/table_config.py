@@ -1,4 +1,4 @@
-"""The table's own settings: what stands in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``)."""
+"""The table's own settings, stored in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RECORD_FIELDS: Final = "hoodie.table.recordkey.fields"
 PARTITION_FIELDS: Final = "hoodie.table.partition.fields"
 ORDERING: Final = "hoodie.table.precombine.field"
 KEY_GENERATOR: Final = "hoodie.table.keygenerator.class"
-#: Hudi 1.x's names for the same two, in tables of version 6 that it makes, too.
+#: Hudi 1.x's names for the previous two, which it also uses in version 6 tables.
 ORDERING_1X: Final = "hoodie.table.ordering.fields"
 KEY_GENERATOR_1X: Final = "hoodie.table.keygenerator.type"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
@@ -59,13 +59,13 @@ POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFS: Final = "hoodie.table.index.defs.path"
-#: Names that versions 8 and 9 have beside these.
+#: Properties that only versions 8 and 9 have.
 INITIAL_VERSION: Final = "hoodie.table.initial.version"
 TABLE_FORMAT: Final = "hoodie.table.format"
 SEVERAL_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
 MERGE_STRATEGY: Final = "hoodie.record.merge.strategy.id"
 PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"
-#: Before the name of a setting that belongs to merging.
+#: Prefix of the settings that belong to merging.
 MERGE_PROPERTY: Final = "hoodie.record.merge.property."
 LEGACY_PAYLOAD: Final = "hoodie.table.legacy.payload.class"
 EXTRACTOR: Final = "hoodie.table.partition_extractor_class"
@@ -75,7 +75,7 @@ _BY_HUDI: Final = "use Apache Hudi for this table"
 
 
 class ChangeLogging(str, Enum):
-    """What change data holds of a changed row (Hudi: ``HoodieCDCSupplementalLoggingMode``)."""
+    """The parts of a changed row that change data holds (Hudi: ``HoodieCDCSupplementalLoggingMode``)."""
 
     OP_KEY_ONLY = "OP_KEY_ONLY"
     DATA_BEFORE = "DATA_BEFORE"
@@ -83,15 +83,15 @@ class ChangeLogging(str, Enum):
 
 
 class TableType(str, Enum):
-    """How a table takes updates (Hudi: ``HoodieTableType``)."""
+    """The table type, which decides how updates are stored (Hudi: ``HoodieTableType``)."""
 
     COPY_ON_WRITE = "COPY_ON_WRITE"
     MERGE_ON_READ = "MERGE_ON_READ"
 
 
-#: Table version -> the timeline layout that goes with it. Version 7 is a step of Hudi's upgrade, not a format.
+#: Table version -> its timeline layout. Version 7 is an intermediate step of Hudi's upgrade, not a format.
 _LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
-#: What is read, and what is written: versions and types.
+#: The table versions and types that lakeformat reads and writes.
 _READ_VERSIONS: Final = (6, 8, 9)
 _READ_TYPES: Final = frozenset(TableType)
 _WRITTEN_VERSIONS: Final = (6, 8, 9)
@@ -100,14 +100,14 @@ _COMPACTED_TYPES: Final = frozenset({TableType.MERGE_ON_READ})
 
 
 class MergeMode:
-    """What happens when a key comes again: a mode of Hudi 1.x (``RecordMergeMode``), else a payload class."""
+    """The rules for writing a key that already exists: modes of Hudi 1.x (``RecordMergeMode``) or payload classes."""
 
     COMMIT_TIME: Final = "COMMIT_TIME_ORDERING"
     EVENT_TIME: Final = "EVENT_TIME_ORDERING"
     PARTIAL_UPDATE: Final = "PartialUpdateAvroPayload"
     NON_DEFAULTS: Final = "OverwriteNonDefaultsWithLatestAvroPayload"
 
-    #: Payload classes of Hudi 0.x and the rule each stands for.
+    #: Payload classes of Hudi 0.x -> their rule.
     OF_PAYLOAD: Final[Mapping[str, str]] = {
         "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload": COMMIT_TIME,
         "org.apache.hudi.common.model.DefaultHoodieRecordPayload": EVENT_TIME,
@@ -124,18 +124,18 @@ class MergeMode:
 
 
 def table_checksum(name: str, database: str = "") -> str:
-    """CRC-32 of ``<database>.<name>`` as an unsigned decimal (Hudi: ``HoodieTableConfig.generateChecksum``)."""
+    """Return the CRC-32 of ``<database>.<name>`` in decimal (Hudi: ``HoodieTableConfig.generateChecksum``)."""
     return str(zlib.crc32(f"{database}.{name}".encode()))
 
 
 @dataclass(frozen=True)
 class TableConfig:
-    """The parsed properties; unknown keys are kept as they are."""
+    """The parsed table properties. Unknown keys are kept unchanged."""
 
     values: Mapping[str, str]
 
     def get(self, key: str, default: str = "") -> str:
-        """A raw value."""
+        """Return the raw value of a key."""
         return self.values.get(key, default)
 
     def _flag(self, key: str, default: bool) -> bool:
@@ -147,37 +147,37 @@ class TableConfig:
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """Return the table's name."""
         return self.get(NAME)
 
     @property
     def version(self) -> int:
-        """The table version; 0 for what is no number."""
-        return _number(self.get(VERSION))
+        """Return the table version; 0 if it is not a number."""
+        return _parse_number(self.get(VERSION))
 
     @property
     def layout_version(self) -> int:
-        """Of the timeline (``hoodie.timeline.layout.version``): by default what goes with the table's version."""
+        """Return the timeline layout version; by default the layout of the table version."""
         text = self.get(LAYOUT)
-        return _number(text) if text else _LAYOUT_OF.get(self.version, 1)
+        return _parse_number(text) if text else _LAYOUT_OF.get(self.version, 1)
 
     @property
     def table_type(self) -> TableType | None:
-        """None for a type that is not known."""
+        """Return the table type; None if it is not known."""
         name = self.get(TYPE).upper()
         return TableType(name) if name in TableType.__members__ else None
 
     @property
     def takes_logs(self) -> bool:
-        """Whether updates and deletes are appended to log files (merge-on-read)."""
+        """Tell whether updates and deletes are appended to log files (merge-on-read)."""
         return self.table_type is TableType.MERGE_ON_READ
 
     @property
     def change_logging(self) -> ChangeLogging | None:
-        """How writers log what they change (``hoodie.table.cdc.enabled``); None if they do not.
+        """Return the mode in which writers log change data; None if ``hoodie.table.cdc.enabled`` is not true.
 
         Raises:
-            UnsupportedTableError: in a mode that is not known.
+            UnsupportedTableError: The mode is not known.
         """
         if not self._flag(CDC, False):
             return None
@@ -188,99 +188,104 @@ class TableConfig:
 
     @property
     def orders_versions(self) -> bool:
-        """Whether readers of log files go by the ordering columns, and not by what was written last."""
+        """Tell whether readers of log files compare ordering columns instead of preferring the last written version."""
         settings = self.merge_settings
         return settings.mode is RecordMergeMode.EVENT_TIME and bool(settings.ordering_fields)
 
     @property
     def record_fields(self) -> tuple[str, ...]:
-        """Columns of the record key, empty for a table with generated keys."""
+        """Return the columns of the record key; empty for a table with generated keys."""
         return self._fields(RECORD_FIELDS)
 
     @property
     def partition_fields(self) -> tuple[str, ...]:
-        """Columns of the partition path; types a custom generator may have appended are cut off."""
+        """Return the columns of the partition path, without the types that a custom generator appends."""
         return tuple(field.partition(":")[0] for field in self.typed_partition_fields)
 
     @property
     def typed_partition_fields(self) -> tuple[str, ...]:
-        """The same as stored: from version 8 on ``name:TYPE`` where the generator is a custom one."""
+        """Return the partition fields as stored: from version 8 on a custom generator stores ``name:TYPE``."""
         return self._fields(PARTITION_FIELDS)
 
     @property
     def ordering_field(self) -> str | None:
-        """The ordering (precombine) column; the first of several, with which no writer of ours goes on."""
+        """Return the ordering (precombine) column, or None. If there are several, return the first.
+
+        Writers refuse a table with several ordering columns; see `check_writable`.
+        """
         return next(iter(self.ordering_fields), None)
 
     @property
     def ordering_fields(self) -> tuple[str, ...]:
-        """All ordering columns that the table stores, under the new name or the old one."""
+        """Return all ordering columns that the table stores, under the new name or the old one."""
         return self._fields(ORDERING_1X) or self._fields(ORDERING)
 
     @property
     def merge_settings(self) -> MergeSettings:
-        """How readers merge versions of a record; writers ask `merge_mode`."""
+        """Return the settings by which readers merge versions of a record; writers use `merge_mode`."""
         return merge_settings(self.values, self.ordering_fields)
 
     @property
     def key_generator(self) -> str:
-        """Class name or type of the key generator, ``""`` where the table does not say."""
+        """Return the class name or type of the key generator; ``""`` if the table stores neither."""
         return self.get(KEY_GENERATOR) or self.get(KEY_GENERATOR_1X)
 
     @property
     def hive_style(self) -> bool:
-        """Whether partition folders are named ``field=value``."""
+        """Tell whether partition folders are named ``field=value``."""
         return self._flag(HIVE_STYLE, False)
 
     @property
     def url_encode(self) -> bool:
-        """Whether partition values are escaped in folder names."""
+        """Tell whether partition values are escaped in folder names."""
         return self._flag(URL_ENCODE, False)
 
     @property
     def drops_partition_columns(self) -> bool:
-        """Whether files do not hold the partition columns, so that folders alone tell them."""
+        """Tell whether files lack the partition columns, so that their values come from folder names."""
         return self._flag(DROPS_PARTITION_COLUMNS, False)
 
     @property
     def has_virtual_keys(self) -> bool:
-        """Whether meta columns are null or missing in files."""
+        """Tell whether meta columns are null or missing in files."""
         return not self._flag(POPULATES_META_FIELDS, True)
 
     @property
     def zone(self) -> tzinfo | None:
-        """The timeline's zone: UTC, or None for that of this process (Hudi: ``HoodieTimelineTimeZone``)."""
+        """Return the timeline's zone: UTC, or None for the zone of this process (Hudi: ``HoodieTimelineTimeZone``)."""
         if self.get(ZONE, "LOCAL").upper() == "UTC":
             return timezone.utc
         return None
 
     @property
     def archive_folder(self) -> str:
-        """Where Hudi puts instants that leave the timeline; a path of the table."""
+        """Return the folder of archived instants, relative to the table."""
         if self.layout_version == 1:
             return f".hoodie/{self.get(ARCHIVE_FOLDER, 'archived')}".rstrip("/")
         return f"{self.timeline_folder}/{self.get(HISTORY_PATH) or 'history'}".rstrip("/")
 
     @property
     def timeline_folder(self) -> str:
-        """Where the active instants stand; a path of the table."""
+        """Return the folder of active instants, relative to the table."""
         return ".hoodie" if self.layout_version == 1 else f".hoodie/{self.get(TIMELINE_PATH) or 'timeline'}".rstrip("/")
 
     @property
     def has_metadata_table(self) -> bool:
-        """Whether the properties promise a metadata table."""
+        """Tell whether the properties say that the table has a metadata table, complete or inflight."""
         return bool(self.get(METADATA_PARTITIONS).strip() or self.get(METADATA_INFLIGHT).strip())
 
     @property
     def merge_mode(self) -> str:
-        """The rule for a key that comes again: stored mode, else stored payload class, else Hudi 1.x's default.
+        """Return the `MergeMode` for writing a key that already exists.
+
+        It is the stored mode, else that of the stored payload class, else Hudi 1.x's default.
 
         Raises:
-            UnsupportedTableError: a payload class or mode whose rule is not known.
+            UnsupportedTableError: The stored mode or payload class is not supported.
         """
         mode, payload = self.get(MERGE_MODE).upper(), self.get(PAYLOAD)
         beyond = MergeMode.OF_PAYLOAD.get(payload) in {MergeMode.PARTIAL_UPDATE, MergeMode.NON_DEFAULTS}
-        if mode and not (mode == _CUSTOM and beyond):  # So Hudi 1.x calls payload classes beyond its modes.
+        if mode and not (mode == _CUSTOM and beyond):  # Hudi 1.x stores CUSTOM for payload classes beyond its modes.
             if mode not in {MergeMode.COMMIT_TIME, MergeMode.EVENT_TIME}:
                 raise UnsupportedTableError(f"{MERGE_MODE}={mode} in {PROPERTIES_PATH} is not supported for writing")
             return self._with_partial_updates(mode)
@@ -294,22 +299,22 @@ class TableConfig:
         return MergeMode.EVENT_TIME if self.ordering_field else MergeMode.COMMIT_TIME
 
     def _with_partial_updates(self, mode: str) -> str:
-        """The mode of version 9 that fills columns of the winner has a name of its own with us."""
-        said = self.get(PARTIAL_UPDATE_MODE).strip().upper()
-        if not said:
+        """Return the `MergeMode` for a mode of version 9 together with the stored partial update mode."""
+        partial = self.get(PARTIAL_UPDATE_MODE).strip().upper()
+        if not partial:
             return mode
-        if said != PartialUpdate.IGNORE_DEFAULTS:
+        if partial != PartialUpdate.IGNORE_DEFAULTS:
             raise UnsupportedTableError(
-                f"{PARTIAL_UPDATE_MODE}={said} in {PROPERTIES_PATH} is not supported for writing"
+                f"{PARTIAL_UPDATE_MODE}={partial} in {PROPERTIES_PATH} is not supported for writing"
             )
         return MergeMode.PARTIAL_UPDATE if mode == MergeMode.EVENT_TIME else MergeMode.NON_DEFAULTS
 
     def check_readable(self, location: str) -> None:
-        """Refuse, by name, what readers do not know.
+        """Check that lakeformat can read the table. Error messages name the property.
 
         Raises:
-            CorruptTableError: a required property is missing or the checksum is wrong.
-            UnsupportedTableError: version, type or a feature is not supported.
+            CorruptTableError: A required property is missing or the checksum is wrong.
+            UnsupportedTableError: The version, the type or a feature is not supported.
         """
         where = f"{location}/{PROPERTIES_PATH}"
         for key in (NAME, TYPE, VERSION):
@@ -340,7 +345,11 @@ class TableConfig:
             raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
 
     def check_compactable(self, location: str) -> None:
-        """Refuse, by name, tables whose log files cannot be merged into base files. Includes `check_readable`."""
+        """Check that log files of the table can be merged into base files. Includes `check_readable`.
+
+        Raises:
+            UnsupportedTableError: The table is copy-on-write, or compaction does not support one of its features.
+        """
         self.check_readable(location)
         if self.table_type is TableType.COPY_ON_WRITE:
             raise UnsupportedTableError(
@@ -356,7 +365,11 @@ class TableConfig:
                 raise UnsupportedTableError(f"{where}: {doing} with {key}={self.get(key)} is not supported")
 
     def check_writable(self, location: str) -> None:
-        """Refuse, by name, what only readers may meet. Includes `check_readable`."""
+        """Check that lakeformat can write the table. Includes `check_readable`.
+
+        Raises:
+            UnsupportedTableError: Writing does not support the version, the type or a feature of the table.
+        """
         self.check_readable(location)
         where = f"{location}/{PROPERTIES_PATH}"
         self._check_kind(where, _WRITTEN_VERSIONS, _WRITTEN_TYPES, "writing with ")
@@ -372,7 +385,7 @@ class TableConfig:
                 raise UnsupportedTableError(f"{where}: {error}") from None
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 

@@ -1,6 +1,6 @@
-"""What ``hoodie.properties`` looks like in each table version: the same settings under other names.
+"""The properties that each table version stores in ``hoodie.properties`` for the same settings.
 
-Seen in what Hudi 1.2.0 makes, for both table types. Sources: ``HoodieTableConfig`` and
+They equal the properties of tables that Hudi 1.2.0 makes, for both table types. Sources: ``HoodieTableConfig`` and
 ``HoodieTableMetaClient.TableBuilder``.
 """
 
@@ -20,7 +20,7 @@ _STRATEGY_OF: Final[Mapping[str, str]] = {
     MergeMode.EVENT_TIME: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
 }
 _BY_PAYLOAD: Final = "00000000-0000-0000-0000-000000000000"
-#: Modes beyond Hudi 1.x's two -> which of these they are in version 9, with partial updates.
+#: Modes that are payload classes -> the mode that version 9 stores for them, together with a partial update mode.
 _PARTIAL: Final[Mapping[str, str]] = {
     MergeMode.PARTIAL_UPDATE: MergeMode.EVENT_TIME,
     MergeMode.NON_DEFAULTS: MergeMode.COMMIT_TIME,
@@ -28,8 +28,8 @@ _PARTIAL: Final[Mapping[str, str]] = {
 
 
 def layout_of_version(version: int) -> dict[str, str]:
-    """Version, timeline layout and the folders that go with them."""
-    if version == 6:  # The one version of timeline layout 1.
+    """Return the properties for a table version, its timeline layout and the folders of the timeline."""
+    if version == 6:  # The only supported version with timeline layout 1.
         return {names.VERSION: "6", names.LAYOUT: "1", names.ARCHIVE_FOLDER: "archived"}
     return {
         names.VERSION: str(version),
@@ -44,19 +44,19 @@ def layout_of_version(version: int) -> dict[str, str]:
 
 
 def merging_of(version: int, mode: str, payload: str = "") -> dict[str, str]:
-    """How a merge mode is stored.
+    """Return the properties that store a merge mode.
 
     Args:
-        mode: a `MergeMode`.
-        payload: the payload class that asked for it, "" if none did: version 9 keeps its name for those who go back.
+        mode: A `MergeMode`.
+        payload: The payload class that the user named, or "". Version 9 stores its name for a later downgrade.
     """
     payload_class = payload or MergeMode.PAYLOAD_OF[mode]
     if version == 6:
         return {names.PAYLOAD: payload_class}
     if version == 8:
-        said = "CUSTOM" if mode in _PARTIAL else mode
-        strategy = _STRATEGY_OF.get(said, _BY_PAYLOAD)
-        return {names.MERGE_MODE: said, names.MERGE_STRATEGY: strategy, names.PAYLOAD: payload_class}
+        stored_mode = "CUSTOM" if mode in _PARTIAL else mode
+        strategy = _STRATEGY_OF.get(stored_mode, _BY_PAYLOAD)
+        return {names.MERGE_MODE: stored_mode, names.MERGE_STRATEGY: strategy, names.PAYLOAD: payload_class}
     stored = {names.MERGE_MODE: _PARTIAL.get(mode, mode)}
     if mode in _PARTIAL:
         stored[names.PARTIAL_UPDATE_MODE] = "IGNORE_DEFAULTS"
@@ -64,22 +64,22 @@ def merging_of(version: int, mode: str, payload: str = "") -> dict[str, str]:
 
 
 def ordering_of(version: int, field: str) -> dict[str, str]:
-    """The ordering column; {} for none."""
+    """Return the property that stores the ordering column; {} if the column is ""."""
     return {names.ORDERING if version == 6 else names.ORDERING_1X: field} if field else {}
 
 
 def key_generator_of(version: int, kind: KeyGeneratorKind) -> dict[str, str]:
-    """The key generator: its class up to version 6, then its type."""
+    """Return the property that stores the key generator: its class up to version 6, then its type."""
     if version == 6:
         return {names.KEY_GENERATOR: kind.class_name}
     return {names.KEY_GENERATOR_1X: kind.type_name}
 
 
 def extractor_of(version: int, partition_fields: int, *, hive_style: bool) -> dict[str, str]:
-    """Which class of Hudi's tells partition values from folders, as Hudi 1.2 stores it; {} in version 6.
+    """Return the property that names Hudi's partition value extractor, as Hudi 1.2 stores it; {} in version 6.
 
     Args:
-        partition_fields: how many there are.
+        partition_fields: Number of partition fields.
     """
     if version == 6:
         return {}

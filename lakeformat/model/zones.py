@@ -1,4 +1,4 @@
-"""Time zones by the names that Java and Spark take."""
+"""Time zones by the names that Java and Spark accept."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _SHORT: Final = {
 
 
 def time_zone(name: str) -> tzinfo:
-    """Find a zone by its region (``Europe/Berlin``), by its offset (``+02:00``), or as ``UTC`` or ``Z``.
+    """Return the zone of a region (``Europe/Berlin``), an offset (``+02:00``), ``UTC``, ``Z`` or a Java short id.
 
     Raises:
-        InvalidOptionError: There is no such zone.
+        InvalidOptionError: The zone is unknown.
     """
     name = _SHORT.get(name, name)
     if name in _UTC:

@@ -1,8 +1,8 @@
-"""Fit a filter to a schema: real column names, and literals of exactly the column's type.
+"""Binding of a filter to a schema: real column names, and literals of exactly the column's type.
 
-After binding, every literal has its column's type, and a row matches exactly when Spark SQL's ANSI
-comparison of the original says so: ``x > 2.5`` on an int column becomes ``x > 2``, ``f = 0.1`` on a float
-column (no float widens to the double 0.1) becomes "false unless null".
+After binding, every literal has its column's type, and a row matches exactly if Spark SQL's ANSI comparison of the
+original says so. ``x > 2.5`` on an int column becomes ``x > 2``. ``f = 0.1`` on a float column becomes "false unless
+null", because no float widens to the double 0.1.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _WIDENING: Final = (
 
 
 def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predicate:
-    """The same filter, ready for `mask` and `may_match` over rows of ``schema``.
+    """Bind a filter to a schema, ready for `mask` and `may_match` over rows of ``schema``.
 
     Args:
         predicate: A filter with Python literals.
         schema: The table's columns.
-        zone: The session's time zone: what texts, dates and naive datetimes mean to a timestamp column.
+        zone: The session's time zone. Texts, dates and naive datetimes are compared with timestamps in this zone.
 
     Raises:
         InvalidInputError: An unknown or ambiguous column, or a comparison whose outcome cannot be reproduced
-            exactly (a number against text, a decimal Spark would round).
+            exactly (a number against text, a decimal that Spark would round).
         InvalidOptionError: The zone is not known.
     """
     match predicate:
@@ -74,9 +74,10 @@ def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predi
 
 
 def bind_lenient(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predicate:
-    """As `bind`, but a conjunct that cannot be bound becomes ``Always(True)``: more rows, never fewer.
+    """Bind a filter as `bind` does, but replace a conjunct that cannot be bound by ``Always(True)``.
 
-    For filters that the engine applies again to what it is given, as Spark does with pushed ones.
+    The result may select more rows, never fewer. Use it for filters that the engine applies again to the rows, as Spark
+    does with pushed filters.
 
     Raises:
         InvalidOptionError: The zone is not known.
@@ -90,13 +91,13 @@ def bind_lenient(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") 
 
 
 def resolve(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
-    """The path of a column as the schema spells it, and its type.
+    """Return the path of a column as the schema spells it, and its type.
 
-    Names match regardless of case, as in Spark by default; where two differ in nothing else, an exact match
-    wins. A dotted path leads through structs, not through lists or maps.
+    Names match regardless of case, as in Spark by default; if two names differ only in case, an exact match wins. A
+    dotted path leads through structs, not through lists or maps.
 
     Raises:
-        InvalidInputError: No such column, or more than one.
+        InvalidInputError: There is no such column, or more than one.
     """
     within: Any = schema
     found: list[pa.Field] = []
@@ -123,7 +124,7 @@ def resolve(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
 
 
 def _plain_type(of: pa.DataType) -> pa.DataType:
-    """The type of the values, whatever their encoding in memory."""
+    """Return the type of the values, whatever their encoding in memory."""
     if pa.types.is_dictionary(of):
         of = of.value_type
     if pa.types.is_string_view(of):
@@ -139,17 +140,19 @@ def _bind_leaf(leaf: Leaf, schema: pa.Schema, zone: str) -> Predicate:
         case Comparison(op=op, value=None):
             return IsNull(column) if op == "<=>" else Comparison(column, op, pa.scalar(None, of))
         case Comparison(op=op, value=value):
-            return _comparison(column, op, spans([value], of, zone, listed=False)[0], of)
+            return _bind_comparison(column, op, spans([value], of, zone, listed=False)[0], of)
         case In(values=values):
-            return _membership(column, values, of, zone)
+            return _bind_in(column, values, of, zone)
         case Like(pattern=pattern):
-            return _like(_text_column(column, of), checked_text(pattern), of)
+            return _bind_like(_text_column(column, of), checked_text(pattern), of)
         case StartsWith(text=text) | EndsWith(text=text) | Contains(text=text):
             return type(leaf)(_text_column(column, of), checked_text(text))
 
 
 def _bind_columns(comparison: ColumnComparison, schema: pa.Schema) -> Predicate:
-    """Types must be equal, or two numbers of which one holds all values of the other: Spark widens those alike."""
+    """Bind a comparison of two columns.
+
+    The types must be equal, or two numbers of which one type holds all values of the other: Spark widens such types."""
     (left, one), (right, other) = (resolve(column, schema) for column in (comparison.left, comparison.right))
     alike = one.equals(other) and not pa.types.is_nested(one)
     if not (alike or {one, other} in _WIDENING):
@@ -166,59 +169,59 @@ def _text_column(column: str, of: pa.DataType) -> str:
     return column
 
 
-def _none(column: str, of: pa.DataType) -> Predicate:
-    """False, but null where the column is null."""
+def _never(column: str, of: pa.DataType) -> Predicate:
+    """Make a filter that is false, but null if the column is null."""
     return In(column, pa.array([], of))
 
 
-def _comparison(column: str, op: Operator, span: Span, of: pa.DataType) -> Predicate:
+def _bind_comparison(column: str, op: Operator, span: Span, of: pa.DataType) -> Predicate:
     match op:
         case "=":
-            return _equal(column, span, of)
+            return _bind_equal(column, span, of)
         case "!=":
-            equal = _equal(column, span, of)
+            equal = _bind_equal(column, span, of)
             return Comparison(column, "!=", span.lower) if span.size == 1 else Not(equal)
         case "<=>":
             if span.size == 1:
                 return Comparison(column, "<=>", span.lower)
-            return And((Not(IsNull(column)), _equal(column, span, of)))
+            return And((Not(IsNull(column)), _bind_equal(column, span, of)))
         case "<" | ">=":
             edge, beyond = span.lower, op == "<"
         case _:
             edge, beyond = span.upper, op == ">"
     if edge is not None:
         return Comparison(column, op, edge)
-    return Not(_none(column, of)) if beyond else _none(column, of)
+    return Not(_never(column, of)) if beyond else _never(column, of)
 
 
-def _equal(column: str, span: Span, of: pa.DataType) -> Predicate:
+def _bind_equal(column: str, span: Span, of: pa.DataType) -> Predicate:
     if span.size == 0:
-        return _none(column, of)
+        return _never(column, of)
     if span.size == 1:
         return Comparison(column, "=", span.lower)
     return And((Comparison(column, ">=", span.lower), Comparison(column, "<=", span.upper)))
 
 
-def _membership(column: str, values: Sequence[object], of: pa.DataType, zone: str) -> Predicate:
+def _bind_in(column: str, values: Sequence[object], of: pa.DataType, zone: str) -> Predicate:
     if not len(values):
-        return Always(False)  # Even for null (Spark: spark.sql.legacy.nullInEmptyListBehavior is off).
+        return Always(False)  # False even for null (Spark: spark.sql.legacy.nullInEmptyListBehavior is off).
     present = [value for value in values if value is not None]
     placed = spans(present, of, zone, listed=True)
     single = [span.lower for span in placed if span.size == 1]
     if len(present) < len(values):
         single.append(pa.scalar(None, of))
     exact = In(column, pa.array(single, of))
-    ranges = tuple(_equal(column, span, of) for span in placed if span.size > 1)
+    ranges = tuple(_bind_equal(column, span, of) for span in placed if span.size > 1)
     return Or((exact, *ranges)) if ranges else exact
 
 
-def _like(column: str, pattern: str, of: pa.DataType) -> Predicate:
-    """Name the simple patterns: they need no regular expression and prune better."""
+def _bind_like(column: str, pattern: str, of: pa.DataType) -> Predicate:
+    """Replace simple patterns by other conditions, which need no regular expression and rule out more files."""
     match like_tokens(pattern):
         case ():
             return Comparison(column, "=", pa.scalar("", of))
         case ("%",):
-            return Not(_none(column, of))
+            return Not(_never(column, of))
         case (text,) if text[0] == "=":
             return Comparison(column, "=", pa.scalar(text[1:], of))
         case (text, "%") if text[0] == "=":

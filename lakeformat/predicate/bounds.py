@@ -1,18 +1,18 @@
-"""May a unit (a file, a row group) with these column bounds hold a row that a bound filter selects?
+"""Column bounds of a unit (a file, a row group), and the test whether it may hold a row that a bound filter selects.
 
-The answer "no" must be a proof, for a unit left out is never read. Two questions are asked of every leaf,
-"may it be true?" and "may it be false?"; NOT swaps them. (Inverting an answer would be wrong: a unit may hold
-both rows for which a leaf is true and rows for which it is false.)
+The answer "no" must be a proof, because a unit left out is never read. Each leaf is tested twice: may it be true, and
+may it be false? NOT swaps the two. (Inverting an answer would be wrong: a unit may hold both rows for which a leaf is
+true and rows for which it is false.)
 
-What bounds do *not* say, and what follows:
+Bounds have limits:
 
-- float bounds know nothing of NaN, which is greater than everything: no upper bound counts against ``>``, ``>=`` and
-  ``!=``, unless a count says that there is none, or another part of a conjunction rules NaN out, as ``x <= 9`` does in
-  ``x >= 5 AND x <= 9``;
-- text bounds may be cut short, a lower one downwards and an upper one upwards: equal bounds still mean equal
-  values, and a prefix is compared with its successor;
-- a null bound, or a null count of null, is unknown and proves nothing; a null count equal to the row count
-  proves that no comparison can hold, whatever the bounds.
+- Float bounds ignore NaN, which is greater than everything. So an upper bound proves nothing against ``>``, ``>=`` and
+  ``!=``, unless a count says that there is no NaN, or another part of a conjunction rules NaN out, as ``x <= 9`` does in
+  ``x >= 5 AND x <= 9``.
+- Text bounds may be cut, a lower one downwards and an upper one upwards. Equal bounds still mean equal values; a prefix
+  is compared with its successor.
+- A null bound, or a null count that is null, is unknown and proves nothing. A null count equal to the row count proves
+  that no comparison can hold, whatever the bounds.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ _NEGATED: Final[Mapping[str, Operator]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What is known of one column, one entry per unit; null means unknown.
+    """The statistics of one column, one entry per unit; null means unknown.
 
-    A column that a unit lacks altogether has null bounds and a null count equal to the row count.
+    If a unit lacks the column, its bounds are null and its null count equals the row count.
 
     Attributes:
         minimum: No value of the unit is less (NaN and null aside); of the column's type.
         maximum: No value of the unit is greater (NaN and null aside); of the column's type.
         null_count: Rows in which the column is null; any integer type.
-        nan_count: Rows in which a float column is NaN; any integer type. None is unknown of all units.
+        nan_count: Rows in which a float column is NaN; any integer type. None means unknown for all units.
     """
 
     minimum: pa.Array
@@ -85,19 +85,19 @@ class ColumnBounds:
 
     @property
     def nan_free(self) -> Flags:
-        """Units that are known to hold no NaN, as those of all other types do."""
+        """Return the units that are known to hold no NaN; for types other than floats, all units."""
         if not pa.types.is_floating(self.minimum.type):
             return np.full(len(self.null_count), True)
         return np.full(len(self.null_count), False) if self.nan_count is None else _true(pc.equal(self.nan_count, 0))
 
 
 def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> Flags:
-    """False for the units proven to hold no row that the filter selects.
+    """Return False for the units that are proven to hold no row that the filter selects.
 
     Args:
         predicate: A bound filter (`bind`).
-        bounds: By column path; a column that is missing, or whose bounds have another type, is unknown.
-        row_counts: Rows per unit; null is unknown.
+        bounds: Column path -> bounds. A column that is missing, or whose bounds have another type, is unknown.
+        row_counts: Rows per unit; null means unknown.
 
     Returns:
         One flag per unit.
@@ -106,10 +106,7 @@ def may_match(predicate: Predicate, bounds: Mapping[str, ColumnBounds], row_coun
 
 
 class _Units:
-    """The units, asked about rows of which more and more is known on the way down a filter.
-
-    ``numbers`` are columns that are not NaN in the rows in question: the filter, or a conjunction around it, says so.
-    """
+    """Units under test. ``numbers`` names the columns known not to be NaN at this node of the filter."""
 
     def __init__(self, bounds: Mapping[str, ColumnBounds], row_counts: pa.Array) -> None:
         self._bounds = bounds
@@ -118,8 +115,8 @@ class _Units:
         self._known_numbers: dict[tuple[int, bool], frozenset[str]] = {}
 
     def possible(self, predicate: Predicate, wanted: bool, numbers: frozenset[str] = frozenset()) -> Flags:
-        """False for the units in which no row makes ``predicate`` come out as ``wanted``."""
-        numbers |= self._numbers(predicate, wanted)
+        """Return False for the units in which no row makes ``predicate`` equal to ``wanted``."""
+        numbers |= self._find_numbers(predicate, wanted)
         match predicate:
             case Not(operand):
                 return self.possible(operand, not wanted, numbers)
@@ -127,31 +124,31 @@ class _Units:
                 both = isinstance(predicate, And) == wanted
                 combine = np.logical_and if both else np.logical_or
                 answers = (self.possible(operand, wanted, numbers) for operand in operands)
-                return reduce(combine, answers, self._all(both))
+                return reduce(combine, answers, self._fill_flags(both))
             case Always(value):
-                return self._all(value == wanted)
+                return self._fill_flags(value == wanted)
             case ColumnComparison():
-                return self._all(True)
+                return self._fill_flags(True)
             case Computed(hint=hint):
-                return self.possible(hint, True) if wanted else self._all(True)
+                return self.possible(hint, True) if wanted else self._fill_flags(True)
             case leaf:
                 column = self._bounds.get(leaf.column)
                 if column is None:
-                    return self._all(True)
-                return self._leaf(leaf, column, wanted, column.nan_free | (leaf.column in numbers))
+                    return self._fill_flags(True)
+                return self._test_leaf(leaf, column, wanted, column.nan_free | (leaf.column in numbers))
 
-    def _numbers(self, predicate: Predicate, wanted: bool) -> frozenset[str]:
-        """Columns that are not NaN in any row that makes the filter come out as wanted."""
+    def _find_numbers(self, predicate: Predicate, wanted: bool) -> frozenset[str]:
+        """Return the columns that are not NaN in any row that makes the filter equal to ``wanted``."""
         known = self._known_numbers.get((id(predicate), wanted))
         if known is not None:
             return known
         found: frozenset[str]
         match predicate:
             case Not(operand):
-                found = self._numbers(operand, not wanted)
+                found = self._find_numbers(operand, not wanted)
             case And(operands) | Or(operands):
                 both = isinstance(predicate, And) == wanted
-                each = [self._numbers(operand, wanted) for operand in operands]
+                each = [self._find_numbers(operand, wanted) for operand in operands]
                 found = reduce(frozenset.union if both else frozenset.intersection, each) if each else frozenset()
             case Comparison(column) | In(column) if _rules_out_nan(predicate, wanted):
                 found = frozenset({column})
@@ -160,52 +157,52 @@ class _Units:
         self._known_numbers[id(predicate), wanted] = found
         return found
 
-    def _all(self, value: bool) -> Flags:
+    def _fill_flags(self, value: bool) -> Flags:
         return np.full(len(self._row_counts), value)
 
-    def _leaf(self, leaf: Leaf, column: ColumnBounds, wanted: bool, no_nan: Flags) -> Flags:
+    def _test_leaf(self, leaf: Leaf, column: ColumnBounds, wanted: bool, no_nan: Flags) -> Flags:
         match leaf:
             case IsNull():
                 return _may_be_null(column) if wanted else self._with_values(leaf, column)
             case Comparison(op="<=>", value=value):
-                equal = self._leaf(Comparison(leaf.column, "=" if wanted else "!=", value), column, True, no_nan)
+                equal = self._test_leaf(Comparison(leaf.column, "=" if wanted else "!=", value), column, True, no_nan)
                 return equal if wanted else equal | _may_be_null(column)
             case Comparison(op=op):
                 value = bound_literal(leaf.value)
                 if not value.is_valid:
-                    return self._all(False)
-                flags = _compare(op if wanted else _NEGATED[op], value, column, no_nan)
+                    return self._fill_flags(False)
+                flags = _test_comparison(op if wanted else _NEGATED[op], value, column, no_nan)
             case In():
                 values = bound_literal(leaf.values)
                 if values.null_count and not wanted:
-                    return self._all(False)
+                    return self._fill_flags(False)
                 values = values.drop_null() if wanted else values
-                flags = _in(values, column, no_nan) if wanted else _not_in(values, column, no_nan)
+                flags = _test_in(values, column, no_nan) if wanted else _test_not_in(values, column, no_nan)
             case StartsWith(text=text):
-                flags = _starts_with(text, column) if wanted else _not_starts_with(text, column)
+                flags = _test_prefix(text, column) if wanted else _test_not_prefix(text, column)
             case Like(pattern=pattern) if wanted:
                 first = like_tokens(pattern)[0]
-                flags = _starts_with(first[1:], column) if first[0] == "=" else self._all(True)
+                flags = _test_prefix(first[1:], column) if first[0] == "=" else self._fill_flags(True)
             case Like() | EndsWith() | Contains():
-                flags = self._all(True)
+                flags = self._fill_flags(True)
         return flags & self._with_values(leaf, column)
 
     def _with_values(self, leaf: Leaf, column: ColumnBounds) -> Flags:
-        """False where every row is known to be null."""
+        """Return False for the units in which every row is known to be null."""
         if leaf.column not in self._has_values:
             self._has_values[leaf.column] = ~_true(pc.equal(column.null_count, self._row_counts))
         return self._has_values[leaf.column]
 
 
 def _rules_out_nan(leaf: Predicate, wanted: bool) -> bool:
-    """Whether no row in which the leaf's column is NaN makes it come out as wanted."""
+    """Tell whether NaN in the leaf's column can never make the leaf equal to ``wanted``."""
     match leaf:
         case Comparison(op=op, value=literal):
             value = bound_literal(literal)
-            asked = ("=" if op == "<=>" else op) if wanted else _NEGATED.get(op)
+            effective_op = ("=" if op == "<=>" else op) if wanted else _NEGATED.get(op)
             if not pa.types.is_floating(value.type) or not value.is_valid:
                 return False
-            return asked == "<" or (asked in ("<=", "=") and not math.isnan(value.as_py()))
+            return effective_op == "<" or (effective_op in ("<=", "=") and not math.isnan(value.as_py()))
         case In(values=literals) if wanted:
             values = bound_literal(literals)
             return bool(pa.types.is_floating(values.type)) and not _true(pc.is_nan(values)).any()
@@ -214,7 +211,7 @@ def _rules_out_nan(leaf: Predicate, wanted: bool) -> bool:
 
 
 def _true(answers: pa.BooleanArray) -> Flags:
-    """Where the answer is true, and neither false nor unknown."""
+    """Return where the answer is true: neither false nor unknown."""
     flags: Flags = pc.fill_null(answers, False).to_numpy(zero_copy_only=False)
     return flags
 
@@ -231,8 +228,8 @@ def _usable(column: ColumnBounds, of: pa.DataType) -> bool:
     return bool(column.minimum.type == of and column.maximum.type == of)
 
 
-def _compare(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Flags) -> Flags:
-    """``no_nan`` tells the units in which no row in question is NaN."""
+def _test_comparison(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Flags) -> Flags:
+    """Test a comparison. ``no_nan`` are the units in which no row in question is NaN."""
     if not _usable(column, value.type):
         return _unknown(column)
     low, high = column.minimum, column.maximum
@@ -253,9 +250,11 @@ def _compare(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Flags) -> 
             return ~(_true(pc.less(high, value)) & no_nan)
 
 
-def _in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
+def _test_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
     if len(values) <= _SHORT_LIST:
-        return reduce(np.logical_or, (_compare("=", value, column, no_nan) for value in values), ~_unknown(column))
+        return reduce(
+            np.logical_or, (_test_comparison("=", value, column, no_nan) for value in values), ~_unknown(column)
+        )
     if not _usable(column, values.type):
         return _unknown(column)
     flags = ~_unknown(column)
@@ -277,7 +276,7 @@ def _in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
     return flags
 
 
-def _not_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
+def _test_not_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
     if len(values) == 0 or not _usable(column, values.type):
         return _unknown(column)
     single = _true(pc.equal(column.minimum, column.maximum))
@@ -289,7 +288,7 @@ def _without_nan(bound: pa.Array) -> pa.Array:
 
 
 def _sortable(values: pa.Array) -> npt.NDArray[np.generic]:
-    """The values, none of them null, as an array that numpy orders as Spark does."""
+    """Return the values (none is null) as an array that numpy sorts in Spark's order."""
     of = values.type
     if pa.types.is_date32(of):
         values = values.cast(pa.int32())
@@ -304,8 +303,8 @@ def _sortable(values: pa.Array) -> npt.NDArray[np.generic]:
     return objects
 
 
-def _starts_with(prefix: str, column: ColumnBounds) -> Flags:
-    """Rows with the prefix lie in [prefix, successor of the prefix)."""
+def _test_prefix(prefix: str, column: ColumnBounds) -> Flags:
+    """Test a prefix: texts with the prefix lie in [prefix, successor of the prefix)."""
     if not _usable_text(column):
         return _unknown(column)
     first = prefix.encode()
@@ -317,7 +316,7 @@ def _starts_with(prefix: str, column: ColumnBounds) -> Flags:
     return flags
 
 
-def _not_starts_with(prefix: str, column: ColumnBounds) -> Flags:
+def _test_not_prefix(prefix: str, column: ColumnBounds) -> Flags:
     if not _usable_text(column):
         return _unknown(column)
     return ~(

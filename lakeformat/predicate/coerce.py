@@ -1,9 +1,9 @@
-"""Place a Python literal among the values of an Arrow type, exactly where Spark's comparison places it.
+"""The place of a Python literal among the values of an Arrow type, exactly as in Spark's comparison.
 
-Spark (ANSI mode, the default since 4.0) casts column and literal to a common type and compares there:
-int with decimal as decimals, anything with a double (or a float column) as doubles, date with timestamp as
-timestamps. All those casts keep the order, so the literal cuts the column's own values in two: `Span` holds
-the values next to the cut, and no row has to be cast. (Spark: ``AnsiTypeCoercion``, ``DecimalPrecision``.)
+Spark (ANSI mode, the default since 4.0) casts column and literal to a common type and compares there: int with decimal
+as decimals, anything with a double (or a float column) as doubles, date with timestamp as timestamps. All these casts
+keep the order, so the literal cuts the column's own values in two. `Span` holds the values next to the cut, so no row
+has to be cast. (Spark: ``AnsiTypeCoercion``, ``DecimalPrecision``.)
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _TIMESTAMP: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a literal lies among the values of a column's type.
+    """The place of a literal among the values of a column's type.
 
     Attributes:
-        lower: The least value that is not less than the literal; None when there is none.
-        upper: The greatest value that is not greater than the literal; None when there is none.
-        size: How many values compare equal to the literal: 0, 1, or 2 for "from lower to upper".
+        lower: The least value that is not less than the literal; None if there is none.
+        upper: The greatest value that is not greater than the literal; None if there is none.
+        size: The number of values that compare equal to the literal: 0, 1, or 2 for "from lower to upper".
     """
 
     lower: pa.Scalar | None
@@ -57,7 +57,7 @@ class Span:
 
     @classmethod
     def only(cls, value: pa.Scalar) -> Span:
-        """The literal is itself a value of the type."""
+        """Make the span of a literal that is itself a value of the type."""
         return cls(value, value, 1)
 
 
@@ -65,23 +65,23 @@ def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool)
     """Place the literals of one comparison, or of one IN list, among the values of type ``to``.
 
     Args:
-        values: Python literals, None not among them. The values of one list influence each other: a double
-            among ints makes Spark compare all of them as doubles.
+        values: Python literals without None. The values of one list influence each other: a double among ints
+            makes Spark compare all of them as doubles.
         to: The column's type.
-        zone: Session time zone, for texts, dates and naive datetimes against a timestamp with a zone.
-        listed: Whether the values are those of an IN list (Spark types its ints less tightly).
+        zone: Session time zone, used to compare texts, dates and naive datetimes with timestamps that have a zone.
+        listed: Whether the values are those of an IN list (Spark gives its ints wider types).
 
     Raises:
-        InvalidInputError: Spark refuses the comparison, or casts the *column's* text, or its outcome
-            depends on settings.
+        InvalidInputError: Spark refuses the comparison, or casts the *column's* text, or the outcome depends on
+            settings.
         InvalidOptionError: The zone is not known.
     """
     if pa.types.is_boolean(to):
-        return [Span.only(pa.scalar(_typed(value, bool, to), to)) for value in values]
+        return [Span.only(pa.scalar(_check_type(value, bool, to), to)) for value in values]
     if pa.types.is_string(to) or pa.types.is_large_string(to):
-        return [Span.only(pa.scalar(checked_text(_typed(value, str, to)), to)) for value in values]
+        return [Span.only(pa.scalar(checked_text(_check_type(value, str, to)), to)) for value in values]
     if is_bytes(to):
-        return [_bytes_span(_typed(value, (bytes, bytearray), to), to) for value in values]
+        return [_bytes_span(_check_type(value, (bytes, bytearray), to), to) for value in values]
     if pa.types.is_float32(to) or pa.types.is_float64(to):
         place = _float32_span if pa.types.is_float32(to) else _float64_span
         return [place(_double(_number(value, to))) for value in values]
@@ -96,12 +96,12 @@ def spans(values: Sequence[object], to: pa.DataType, zone: str, *, listed: bool)
 
 
 def is_bytes(of: pa.DataType) -> bool:
-    """Whether the type is one of Arrow's three kinds of binary that Spark reads as BINARY."""
+    """Tell whether the type is one of Arrow's three kinds of binary that Spark reads as BINARY."""
     return bool(pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of))
 
 
 def checked_text(text: str) -> str:
-    """``text`` itself; raises `InvalidInputError` when it has no UTF-8 form (a lone surrogate)."""
+    """Return ``text`` itself. Raise `InvalidInputError` if it has no UTF-8 form (a lone surrogate)."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -110,7 +110,7 @@ def checked_text(text: str) -> str:
 
 
 def parse_date(text: str) -> date | None:
-    """``yyyy-MM-dd`` to a date; None for any other text, among them shorter forms that Spark takes."""
+    """Parse ``yyyy-MM-dd``. Return None for any other text, including shorter forms that Spark accepts."""
     if match := _DATE.fullmatch(text):
         try:
             return date(*(int(group) for group in match.groups()))
@@ -120,9 +120,9 @@ def parse_date(text: str) -> date | None:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """``yyyy-MM-dd[ HH:mm[:ss[.ffffff][zone]]]``, ``T`` for the blank too; None for any other text.
+    """Parse ``yyyy-MM-dd[ HH:mm[:ss[.ffffff][zone]]]``, also with ``T`` for the blank. Return None for other texts.
 
-    The zone is ``Z``, ``UTC`` or ``+hh:mm``; without one the result is naive.
+    The zone is ``Z``, ``UTC`` or ``+hh:mm``; without a zone the result is naive.
     """
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
@@ -136,13 +136,13 @@ def parse_timestamp(text: str) -> datetime | None:
         return None
 
 
-def _refuse(value: object, to: pa.DataType, why: str) -> InvalidInputError:
+def _incompatible(value: object, to: pa.DataType, why: str) -> InvalidInputError:
     return InvalidInputError(f"{value!r} cannot be compared with a column of type {to}: {why}")
 
 
-def _typed(value: object, wanted: type | tuple[type, ...], to: pa.DataType) -> Any:
+def _check_type(value: object, wanted: type | tuple[type, ...], to: pa.DataType) -> Any:
     if not isinstance(value, wanted):
-        raise _refuse(value, to, "write a literal of the column's own type")
+        raise _incompatible(value, to, "write a literal of the column's own type")
     return value
 
 
@@ -151,15 +151,15 @@ def _bytes_span(value: bytes | bytearray, to: pa.DataType) -> Span:
     if not pa.types.is_fixed_size_binary(to):
         return Span.only(plain.cast(to))
     if len(value) != to.byte_width:
-        raise _refuse(bytes(value), to, "the lengths differ")
+        raise _incompatible(bytes(value), to, "the lengths differ")
     return Span.only(pa.scalar(bytes(value), to))
 
 
 def _number(value: object, to: pa.DataType) -> _Number:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise _refuse(value, to, "write a number, without quotes")
+        raise _incompatible(value, to, "write a number, without quotes")
     if isinstance(value, Decimal) and not value.is_finite():
-        raise _refuse(value, to, "it is no finite decimal")
+        raise _incompatible(value, to, "it is no finite decimal")
     return value
 
 
@@ -191,13 +191,13 @@ def _exact_number_spans(values: Sequence[_Number], to: pa.DataType, *, listed: b
         def as_double(unscaled: int) -> float:
             return float(Fraction(unscaled, 10**scale))
 
-        return [_searched_span(_double(value), to, lowest, highest, as_double) for value in values]
+        return [_search_span(_double(value), to, lowest, highest, as_double) for value in values]
     _check_precision(values, to, scale, listed=listed)
     return [_integer_span(Fraction(value) * 10**scale, to) for value in values]
 
 
 def _check_precision(values: Sequence[_Number], to: pa.DataType, scale: int, *, listed: bool) -> None:
-    """Refuse what Spark would round: a common decimal type of more than 38 digits."""
+    """Refuse literals that Spark would round: the common decimal type would need more than 38 digits."""
     if not pa.types.is_decimal(to) and all(isinstance(value, int) for value in values):
         return
     whole_digits = [to.precision - to.scale if pa.types.is_decimal(to) else _INT_DIGITS[to.bit_width]]
@@ -209,15 +209,15 @@ def _check_precision(values: Sequence[_Number], to: pa.DataType, scale: int, *, 
             scales.append(max(-exponent, 0))
         else:
             digits = len(str(abs(int(value))))
-            # In a list an int literal counts as Spark's decimal(10, 0), a bigint as decimal(20, 0).
+            # In an IN list Spark takes an int literal as decimal(10, 0), a bigint as decimal(20, 0).
             whole_digits.append(next((d for d in (10, 20) if digits < d), digits) if listed else digits)
     if max(whole_digits) + max(scales) > _MAX_PRECISION:
         worst = max(values, key=lambda value: len(str(value)))
-        raise _refuse(worst, to, f"the common decimal type would need more than {_MAX_PRECISION} digits")
+        raise _incompatible(worst, to, f"the common decimal type would need more than {_MAX_PRECISION} digits")
 
 
 def _limits(of: pa.DataType) -> tuple[int, int]:
-    """Least and greatest integer behind a value: unscaled for decimals, days, or units of time."""
+    """Return the least and greatest integer behind a value: unscaled for decimals, days, or units of time."""
     if pa.types.is_decimal(of):
         greatest = 10**of.precision - 1
         return -greatest, greatest
@@ -232,20 +232,20 @@ def _from_integer(value: int, to: pa.DataType) -> pa.Scalar:
 
 
 def _integer_span(cut: Fraction | int, to: pa.DataType) -> Span:
-    return _between(math.ceil(cut), math.floor(cut), to)
+    return _make_span(math.ceil(cut), math.floor(cut), to)
 
 
-def _searched_span(cut: float, to: pa.DataType, lowest: int, highest: int, embed: Callable[[int], float]) -> Span:
-    """As `_integer_span`, for a cast that keeps the order but may map many integers to one value."""
-    if math.isnan(cut):  # Greater than every value, and no integer is NaN.
+def _search_span(cut: float, to: pa.DataType, lowest: int, highest: int, embed: Callable[[int], float]) -> Span:
+    """Place a literal as `_integer_span` does, for a cast that keeps the order but may map many integers to one value."""
+    if math.isnan(cut):  # NaN is greater than every value, and no integer is NaN.
         cut = math.inf
-    lower = _first(lowest, highest + 1, lambda value: embed(value) >= cut)
-    upper = _first(lowest, highest + 1, lambda value: embed(value) > cut) - 1
-    return _between(lower, upper, to)
+    lower = _find_first(lowest, highest + 1, lambda value: embed(value) >= cut)
+    upper = _find_first(lowest, highest + 1, lambda value: embed(value) > cut) - 1
+    return _make_span(lower, upper, to)
 
 
-def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The least value of [low, high) for which a monotone test holds, else ``high``."""
+def _find_first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the least value of [low, high) for which a monotone test holds, else ``high``."""
     while low < high:
         middle = (low + high) // 2
         if holds(middle):
@@ -255,7 +255,7 @@ def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _between(lower: int, upper: int, to: pa.DataType) -> Span:
+def _make_span(lower: int, upper: int, to: pa.DataType) -> Span:
     lowest, highest = _limits(to)
     size = min(max(min(upper, highest) - max(lower, lowest) + 1, 0), 2)
     return Span(
@@ -268,21 +268,21 @@ def _between(lower: int, upper: int, to: pa.DataType) -> Span:
 def _date_span(value: object, to: pa.DataType, zone: str) -> Span:
     match value:
         case datetime():
-            return _between(*_days_around(_instant_micros(value, to, zone), to, zone), to)
+            return _make_span(*_days_around(_instant_micros(value, to, zone), to, zone), to)
         case date():
             return _integer_span(value.toordinal() - _EPOCH_DAY, to)
         case str() if parsed := parse_date(value):
             return _integer_span(parsed.toordinal() - _EPOCH_DAY, to)
         case _:
-            raise _refuse(value, to, "write DATE 'yyyy-MM-dd'")
+            raise _incompatible(value, to, "write DATE 'yyyy-MM-dd'")
 
 
 def _days_around(instant: int, to: pa.DataType, zone: str) -> tuple[int, int]:
-    """Place an instant among dates, each of which is its first moment in the zone.
+    """Place an instant among dates. A date is compared as its first moment in the zone.
 
     Returns:
-        The first date that is not before the instant, and the last one that is not after it. If the clocks left a
-        whole day out, it begins when the next one does, and the instant is the next one (Spark's
+        The first date that is not before the instant, and the last date that is not after it. If the clocks skipped a
+        whole day, this day begins together with the next one, and the instant belongs to the next one (Spark's
         ``UnwrapCastInBinaryComparison``).
     """
     near = instant // _DAY_MICROS
@@ -303,25 +303,25 @@ def _micros(value: object, to: pa.DataType, zone: str) -> int:
         case date() as day:
             wall = datetime.combine(day, time())
         case _:
-            raise _refuse(value, to, "write TIMESTAMP 'yyyy-MM-dd HH:mm:ss'")
+            raise _incompatible(value, to, "write TIMESTAMP 'yyyy-MM-dd HH:mm:ss'")
     if to.tz is not None:
         return _instant_micros(wall, to, zone)
     if is_text and wall.tzinfo is not None:
-        raise _refuse(wall, to, "the column has no time zone")
+        raise _incompatible(wall, to, "the column has no time zone")
     if not (is_text or is_day) and time_zone(zone) != timezone.utc:
-        raise _refuse(wall, to, f"it has no time zone, the session's is {zone}; write a plain text")
+        raise _incompatible(wall, to, f"it has no time zone, the session's is {zone}; write a plain text")
     return _instant_micros(wall, to, "UTC")
 
 
 def _instant_micros(value: datetime, to: pa.DataType, zone: str) -> int:
     """Count the microseconds since the epoch. A naive value is wall time in ``zone``.
 
-    As in Java, of a time that the clocks show twice the earlier moment counts, and a time that they skip is as much
-    later as they are put forward.
+    As in Java, if the clocks show a time twice, the earlier moment counts; a time that the clocks skip moves forward by
+    the skipped amount.
     """
     try:
         if value.tzinfo is None:
             value = value.replace(tzinfo=time_zone(zone), fold=0)
         return (value - _EPOCH) // timedelta(microseconds=1)
     except OverflowError as error:
-        raise _refuse(value, to, "it is out of range") from error
+        raise _incompatible(value, to, "it is out of range") from error

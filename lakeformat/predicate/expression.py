@@ -1,9 +1,9 @@
-"""A ``pyarrow.compute`` expression as a filter: Arrow decides about rows, and about files what can be understood of it.
+"""A ``pyarrow.compute`` expression as a filter. Arrow evaluates rows; for files, the parts that can be parsed are used.
 
-Expressions cannot be asked what they are, but they can be pickled: into an IPC file whose schema's metadata lists the
-nodes in prefix order (``call``, ``field_ref``, ``literal`` ... ``end``) and whose one row holds literals and options
-(Arrow: ``compute::Serialize``). What is read there only widens: a node that is not known may be true of any row, so
-another layout of a later release costs skipping, never rows.
+Expressions have no public structure, but they can be pickled: into an IPC file whose schema metadata lists the nodes in
+prefix order (``call``, ``field_ref``, ``literal`` ... ``end``) and whose one row holds literals and options (Arrow:
+``compute::Serialize``). The parsed form may only be wider than the expression: an unknown node counts as true for any
+row. So another layout in a later release costs skipping, never rows.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from lakeformat.predicate.sql import parse_where
 
 __all__ = ["Where", "bind_expression", "bind_where", "refused_where"]
 
-#: What ``where=`` takes in plain Python.
+#: The values that ``where=`` takes in plain Python.
 TAKES: Final = "Spark SQL text, \"x > 3 and y = 'a'\", or a pyarrow.compute expression"
 Where: TypeAlias = str | pc.Expression
 
 Parts: TypeAlias = tuple[str, ...]
-#: The column that a name in the expression means, as a path.
+#: A function from the parts of a name in the expression to the path of the column.
 Place: TypeAlias = Callable[[Parts], str]
 
 
@@ -79,23 +79,25 @@ _ALL: Final = {"and_kleene": True, "and": True, "or_kleene": False, "or": False}
 
 
 def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place = column_path) -> Predicate:
-    """The rows for which Arrow finds the expression true, nulls and NaN as Arrow has them.
+    """Make a filter that selects the rows for which Arrow evaluates the expression to true.
+
+    Nulls and NaN follow Arrow's rules.
 
     Args:
-        schema: the columns of the rows to come.
-        place: from the parts of a name in the expression to the path of a column.
+        schema: the columns of the rows.
+        place: maps the parts of a name in the expression to the path of a column.
 
     Raises:
-        InvalidInputError: an unknown column, one that goes by its number, or types that Arrow does not compare.
+        InvalidInputError: an unknown column, a column given by its number, or types that Arrow does not compare.
     """
     try:
         pickled = expression.__reduce__()[1][0]
     except pa.ArrowNotImplementedError as error:
         raise InvalidInputError(f"where={str(expression)[:200]}: {error}; go by names, pc.field('x')") from None
     try:
-        nodes, row = _nodes(pickled)
-        tree: _Node | None = _tree(iter(nodes), row)
-        names = {field.parts for field in _fields(tree)} if tree else set()
+        nodes, row = _read_nodes(pickled)
+        tree: _Node | None = _parse_tree(iter(nodes), row)
+        names = {field.parts for field in _find_fields(tree)} if tree else set()
     except (StopIteration, ValueError, KeyError, IndexError, struct.error, pa.ArrowException):
         tree, names = None, {(name,) for name in schema.names}
     columns = {parts: resolve(place(parts), schema) for parts in sorted(names)}
@@ -103,7 +105,7 @@ def bind_expression(expression: pc.Expression, schema: pa.Schema, place: Place =
     hint = _Hint({parts: (paths[parts], of) for parts, (_, of) in columns.items()})
     wide = hint.of(tree, True) if tree is not None else Always(True)
     bound = Computed(expression, tuple(paths.items()), bind_lenient(wide, schema))
-    mask(bound, schema.empty_table())  # Types that Arrow does not compare are refused here.
+    mask(bound, schema.empty_table())  # Raises if Arrow does not compare the types.
     if columns:
         return bound
     return Always(bool(mask(bound, pa.table({"": [0]}))[0].as_py()))
@@ -115,11 +117,11 @@ def bind_where(where: Where, schema: pa.Schema, time_zone: str = "UTC") -> Predi
     Args:
         where: The condition.
         schema: The columns of the rows.
-        time_zone: What a text or a time without a zone means where a timestamp is compared with it: the session's
-            zone under Spark. An expression has no such literals.
+        time_zone: The zone of texts and times without a zone that are compared with timestamps: the session's zone
+            under Spark. An expression has no such literals.
 
     Raises:
-        InvalidInputError: It is neither, or cannot be answered exactly; names the part.
+        InvalidInputError: The condition has another type, or cannot be evaluated exactly; names the part.
         InvalidOptionError: The zone is not known.
     """
     if isinstance(where, str):
@@ -130,20 +132,20 @@ def bind_where(where: Where, schema: pa.Schema, time_zone: str = "UTC") -> Predi
 
 
 def refused_where(where: object, takes: str = TAKES) -> InvalidInputError:
-    """The refusal of a condition of another type."""
+    """Make the error for a condition of another type."""
     kind = type(where)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return InvalidInputError(f"where= is of type {name}; give {takes}")
 
 
 class _Hint:
-    """What is true wherever a node is, as filters of ours; `Always(True)` where nothing is known."""
+    """Filters that are true for every row for which an expression node is; `Always(True)` if nothing is known."""
 
     def __init__(self, columns: Mapping[Parts, tuple[str, pa.DataType]]) -> None:
         self._columns = columns
 
     def of(self, node: _Node, wanted: bool) -> Predicate:
-        """A filter that selects every row for which the node comes out as ``wanted``."""
+        """Return a filter that selects every row for which the node is equal to ``wanted``."""
         match node:
             case _Call(function, arguments) if function in _ALL:
                 parts = tuple(self.of(each, wanted) for each in arguments)
@@ -151,17 +153,17 @@ class _Hint:
             case _Call("invert", (inner,)):
                 return self.of(inner, not wanted)
             case _Call("is_null" | "is_valid" as function, (_Field(parts),), options):
-                return self._null(
+                return self._hint_null(
                     parts,
                     wanted == (function == "is_null"),
                     "nan_is_null" in options and options["nan_is_null"].as_py(),
                 )
             case _Call(function, (_Field(parts), _Literal(value))) if function in _OPERATORS:
-                return self._comparison(parts, _OPERATORS[function], value, wanted)
+                return self._hint_comparison(parts, _OPERATORS[function], value, wanted)
             case _Call(function, (_Literal(value), _Field(parts))) if function in _OPERATORS:
-                return self._comparison(parts, _FLIPPED[_OPERATORS[function]], value, wanted)
+                return self._hint_comparison(parts, _FLIPPED[_OPERATORS[function]], value, wanted)
             case _Call("is_in", (_Field(parts),), {"value_set": pa.ListScalar() as values}):
-                return self._among(parts, values, wanted)
+                return self._hint_in(parts, values, wanted)
             case _Call("starts_with", (_Field(parts),), {"pattern": pa.Scalar() as text, "ignore_case": ignores}):
                 path, of = self._columns[parts]
                 starts = StartsWith(path, text.as_py())
@@ -174,35 +176,35 @@ class _Hint:
             case _:
                 return Always(True)
 
-    def _null(self, parts: Parts, wanted: bool, nan_too: bool) -> Predicate:
+    def _hint_null(self, parts: Parts, wanted: bool, nan_too: bool) -> Predicate:
         path, of = self._columns[parts]
         if nan_too and pa.types.is_floating(of):
             return Always(True)
         return IsNull(path) if wanted else Not(IsNull(path))
 
-    def _comparison(self, parts: Parts, op: Operator, value: pa.Scalar, wanted: bool) -> Predicate:
+    def _hint_comparison(self, parts: Parts, op: Operator, value: pa.Scalar, wanted: bool) -> Predicate:
         if not value.is_valid:
             return Always(False)
         path, of = self._columns[parts]
-        if not _alike(of, value.type):
+        if not _compares_alike(of, value.type):
             return Always(True)
-        # To Arrow no comparison with NaN holds but !=; to us it is greater than everything.
+        # In Arrow every comparison with NaN is false except !=; in this package NaN is greater than everything.
         if pa.types.is_floating(of) and (value.as_py() != value.as_py() or (not wanted and op in {">", ">="})):
             return Not(IsNull(path))
         return Comparison(path, op if wanted else _NEGATED[op], value.as_py())
 
-    def _among(self, parts: Parts, values: pa.Scalar, wanted: bool) -> Predicate:
+    def _hint_in(self, parts: Parts, values: pa.Scalar, wanted: bool) -> Predicate:
         path, of = self._columns[parts]
         listed = values.values
         floating = pa.types.is_floating(of)
-        if listed is None or not _alike(of, listed.type) or (floating and not wanted):
-            return Always(True)  # Arrow tells the zeros apart, we do not.
+        if listed is None or not _compares_alike(of, listed.type) or (floating and not wanted):
+            return Always(True)  # Arrow's is_in distinguishes 0.0 from -0.0; this package does not.
         found = In(path, tuple(listed.drop_null().to_pylist()))
         return Or((found, IsNull(path))) if wanted else Or((Not(found), IsNull(path)))
 
 
-def _alike(of: pa.DataType, given: pa.DataType) -> bool:
-    """Whether Arrow compares a column and a literal of these types just as `bind` does."""
+def _compares_alike(of: pa.DataType, given: pa.DataType) -> bool:
+    """Tell whether Arrow compares a column and a literal of these types as `bind` does."""
     types = pa.types
     if types.is_timestamp(of) and types.is_timestamp(given):
         return bool(given.unit != "ns" and (of.tz is None) == (given.tz is None))
@@ -216,19 +218,19 @@ def _alike(of: pa.DataType, given: pa.DataType) -> bool:
     )
 
 
-# --- what a pickled expression says -----------------------------------------------------------------------
+# --- the nodes of a pickled expression --------------------------------------------------------------------
 
 
-def _nodes(pickled: pa.Buffer) -> tuple[list[tuple[str, str]], pa.RecordBatch]:
+def _read_nodes(pickled: pa.Buffer) -> tuple[list[tuple[str, str]], pa.RecordBatch]:
     row = pa.ipc.open_file(pickled).get_batch(0)
-    return list(_metadata(row.schema.serialize().to_pybytes())), row
+    return list(_read_metadata(row.schema.serialize().to_pybytes())), row
 
 
-def _tree(nodes: Iterator[tuple[str, str]], row: pa.RecordBatch) -> _Node:
-    return _node(next(nodes), nodes, row)
+def _parse_tree(nodes: Iterator[tuple[str, str]], row: pa.RecordBatch) -> _Node:
+    return _parse_node(next(nodes), nodes, row)
 
 
-def _node(head: tuple[str, str], nodes: Iterator[tuple[str, str]], row: pa.RecordBatch) -> _Node:
+def _parse_node(head: tuple[str, str], nodes: Iterator[tuple[str, str]], row: pa.RecordBatch) -> _Node:
     match head:
         case ("field_ref", name):
             return _Field((name,))
@@ -243,27 +245,27 @@ def _node(head: tuple[str, str], nodes: Iterator[tuple[str, str]], row: pa.Recor
                 if following[0] == "options":
                     options = dict(row.column(int(following[1]))[0].items())
                 else:
-                    arguments.append(_node(following, nodes, row))
+                    arguments.append(_parse_node(following, nodes, row))
             return _Call(function, tuple(arguments), options)
         case _:
             raise ValueError(f"unknown node {head}")
 
 
-def _fields(node: _Node) -> Iterator[_Field]:
+def _find_fields(node: _Node) -> Iterator[_Field]:
     match node:
         case _Field():
             yield node
         case _Call(arguments=arguments):
             for argument in arguments:
-                yield from _fields(argument)
+                yield from _find_fields(argument)
 
 
-def _metadata(message: bytes) -> Iterator[tuple[str, str]]:
-    """All entries of a schema message's metadata, in order: pyarrow shows one of each key.
+def _read_metadata(message: bytes) -> Iterator[tuple[str, str]]:
+    """Yield all entries of a schema message's metadata, in order. pyarrow shows only one entry of each key.
 
-    Source: Arrow's ``Message.fbs`` and ``Schema.fbs``; in a FlatBuffers table a field is found through the vtable.
+    Source: Arrow's ``Message.fbs`` and ``Schema.fbs``; in a FlatBuffers table the vtable gives a field's position.
     """
-    data = message[8:]  # Continuation and length.
+    data = message[8:]  # Skip continuation marker and length.
 
     def number(form: str, at: int) -> int:
         return int(struct.unpack_from(form, data, at)[0])
@@ -276,15 +278,15 @@ def _metadata(message: bytes) -> Iterator[tuple[str, str]]:
             raise KeyError(field)
         return table + offset
 
-    def behind(at: int) -> int:
+    def follow(at: int) -> int:
         return at + number("<I", at)
 
     def text(table: int, field: int) -> str:
-        at = behind(slot(table, field))
+        at = follow(slot(table, field))
         return data[at + 4 : at + 4 + number("<I", at)].decode()
 
-    header = behind(slot(behind(0), 2))
-    entries = behind(slot(header, 2))
+    header = follow(slot(follow(0), 2))
+    entries = follow(slot(header, 2))
     for index in range(number("<I", entries)):
-        entry = behind(entries + 4 + 4 * index)
+        entry = follow(entries + 4 + 4 * index)
         yield text(entry, 0), text(entry, 1)

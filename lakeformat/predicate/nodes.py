@@ -1,10 +1,10 @@
-"""The syntax tree of a row filter: frozen values, as parsed or as pushed by an engine.
+"""The syntax tree of a row filter: frozen values, from a parser or pushed by an engine.
 
-A leaf names its column by a *path*: the parts of a (nested) name joined by dots, ``"fare.amount"``. A part
-that holds a dot or a backquote itself stands in backquotes, as in Spark SQL: ```"`a.b`.c"```.
+A leaf names its column by a *path*: the parts of a (nested) name joined by dots, ``"fare.amount"``. A part that holds a
+dot or a backquote is quoted by backquotes, as in Spark SQL: ```"`a.b`.c"```.
 
-`lakeformat.predicate.bind` turns a tree of Python literals into one of the same shape whose literals are
-Arrow scalars of exactly the column's type; only such a *bound* tree can be evaluated.
+`lakeformat.predicate.bind` turns a tree of Python literals into a tree of the same shape whose literals are Arrow
+scalars of exactly the column's type. Only such a *bound* tree can be evaluated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Operator: TypeAlias = Literal["=", "<=>", "<", "<=", ">", ">=", "!="]
 class Comparison:
     """``column op value``; null on either side gives null, except for the null-safe ``<=>``.
 
-    ``value`` is an int, float, `decimal.Decimal`, str, bytes, bool, date, datetime or None; once bound, a
+    ``value`` is an int, float, `decimal.Decimal`, str, bytes, bool, date, datetime or None; after binding, a
     `pa.Scalar` of the column's type.
     """
 
@@ -64,11 +64,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """``column IN (values)``. A None among the values makes every row that equals no other value null.
+    """``column IN (values)``. If None is among the values, the result is null for every row that equals no other value.
 
-    With no value at all it is false for every row. Once bound, ``values`` is a `pa.Array` of the column's
-    type; there an empty one is false for every row that is not null, and null for the others: `bind` says "no
-    value of this column can equal that literal" so.
+    Without values the result is false for every row. After binding, ``values`` is a `pa.Array` of the column's type. A
+    bound condition with an empty array is null for null rows and false for the others: `bind` uses it if no value of
+    the column can equal the literal.
     """
 
     column: str
@@ -108,7 +108,7 @@ class Contains:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    r"""``column LIKE pattern``: ``%`` any text, ``_`` one character, ``\`` takes the next one literally."""
+    r"""``column LIKE pattern``: ``%`` is any text, ``_`` one character, ``\`` escapes the next one."""
 
     column: str
     pattern: str
@@ -132,11 +132,11 @@ class Always:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Whatever Arrow computes of an expression; made by `lakeformat.predicate.expression`, bound from the start.
+    """An expression that Arrow computes; made by `lakeformat.predicate.expression`, always bound.
 
     Attributes:
-        columns: name in the expression, by parts, and the path of the column that it means.
-        hint: a bound filter that is true wherever the expression is.
+        columns: pairs of the parts of a name in the expression, and the path of the column.
+        hint: a bound filter that is true for every row for which the expression is true.
     """
 
     expression: pc.Expression
@@ -146,21 +146,21 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """SQL's NOT: of null it is null."""
+    """SQL's NOT; null if the operand is null."""
 
     operand: Predicate
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """SQL's AND of any number of operands; of none it is true."""
+    """SQL's AND of any number of operands; true without operands."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """SQL's OR of any number of operands; of none it is false."""
+    """SQL's OR of any number of operands; false without operands."""
 
     operands: tuple[Predicate, ...]
 
@@ -181,7 +181,7 @@ def column_path(parts: Iterable[str]) -> str:
 
 
 def path_parts(path: str) -> tuple[str, ...]:
-    """Inverse of `column_path`.
+    """Split a path into the parts of a name; the inverse of `column_path`.
 
     >>> path_parts("`a.b`.c")
     ('a.b', 'c')
@@ -206,14 +206,14 @@ def path_parts(path: str) -> tuple[str, ...]:
 
 
 def bound_literal(literal: object) -> pa.Scalar | pa.Array:
-    """``literal`` as what `bind` made it; raises `TypeError` for a Python literal."""
+    """Return ``literal``, which `bind` has made. Raise `TypeError` for a Python literal."""
     if not isinstance(literal, pa.Scalar | pa.Array):
         raise TypeError(f"the filter is not bound to a schema: it holds {literal!r}")
     return literal
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """Every leaf that looks at one column, left to right; of a computed condition what is known of it."""
+    """Yield every leaf on one column, left to right; for a computed condition, the leaves of its hint."""
     match predicate:
         case And(operands) | Or(operands):
             for operand in operands:
@@ -227,7 +227,7 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 
 
 def column_comparisons(predicate: Predicate) -> Iterator[ColumnComparison]:
-    """Every comparison of two columns, left to right."""
+    """Yield every comparison of two columns, left to right."""
     match predicate:
         case And(operands) | Or(operands):
             for operand in operands:
@@ -239,7 +239,7 @@ def column_comparisons(predicate: Predicate) -> Iterator[ColumnComparison]:
 
 
 def computed_parts(predicate: Predicate) -> Iterator[Computed]:
-    """Every condition that Arrow computes, left to right."""
+    """Yield every condition that Arrow computes, left to right."""
     match predicate:
         case And(operands) | Or(operands):
             for operand in operands:
@@ -251,7 +251,7 @@ def computed_parts(predicate: Predicate) -> Iterator[Computed]:
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """The top-level columns a filter reads.
+    """Return the top-level columns that a filter reads.
 
     >>> sorted(columns_of(And((IsNull("fare.amount"), Comparison("day", "=", 3)))))
     ['day', 'fare']
@@ -264,13 +264,13 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
 
 
 def like_tokens(pattern: str) -> tuple[str, ...]:
-    r"""Cut a LIKE pattern into ``"%"``, ``"_"`` and literal texts, each of the latter led by ``"="``.
+    r"""Cut a LIKE pattern into ``"%"``, ``"_"`` and literal texts, each text with the prefix ``"="``.
 
     >>> like_tokens(r"100\%_of%")
     ('=100%', '_', '=of', '%')
 
     Raises:
-        InvalidInputError: ``\`` before a character that needs none, or at the end; Spark refuses it too.
+        InvalidInputError: ``\`` before a character that needs no escape, or at the end; Spark also refuses it.
     """
     tokens: list[str] = []
     characters = iter(pattern)

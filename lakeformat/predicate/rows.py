@@ -1,7 +1,7 @@
-"""Which rows of a batch a bound filter selects: SQL's three-valued logic on whole columns.
+"""The rows of a batch that a bound filter selects: SQL's three-valued logic on whole columns.
 
-The order of floats is Spark's, not IEEE's: NaN equals NaN and is greater than every other value, and the two
-zeros are equal (Spark: ``SQLOrderingUtil.compareDoubles``). Texts compare byte by byte.
+Floats have Spark's order, not that of IEEE: NaN equals NaN and is greater than every other value, and the two zeros are
+equal (Spark: ``SQLOrderingUtil.compareDoubles``). Texts compare byte by byte.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _COMPARE: Final[Mapping[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
     ">=": pc.greater_equal,
 }
 _IN_TEXT: Final = {StartsWith: pc.starts_with, EndsWith: pc.ends_with, Contains: pc.match_substring}
-#: Operators that hold for NaN against every other value.
+#: Operators that are true for NaN on the left and any other value on the right.
 _NAN_ON_THE_LEFT: Final = frozenset({">=", ">", "!="})
 
 
 def mask(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-    """One boolean per row, never null: a row whose answer is null is not selected.
+    """Return one boolean per row, never null: a row for which the filter is null is not selected.
 
     Args:
         predicate: A filter bound to the schema of ``batch`` (`bind`).
@@ -61,49 +61,49 @@ def mask(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.BooleanAr
     Raises:
         InvalidInputError: ``batch`` lacks a column of the filter.
     """
-    selected = pc.fill_null(_truth(predicate, batch), False)
+    selected = pc.fill_null(_evaluate(predicate, batch), False)
     if isinstance(batch, pa.Table):
         return selected if isinstance(selected, pa.ChunkedArray) else pa.chunked_array([selected])
     return selected
 
 
-def _truth(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-    """True, false or null per row."""
+def _evaluate(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+    """Evaluate a filter: true, false or null per row."""
     match predicate:
         case And(operands):
-            return reduce(pc.and_kleene, (_truth(operand, batch) for operand in operands), _all(batch, True))
+            return reduce(pc.and_kleene, (_evaluate(operand, batch) for operand in operands), _repeat(batch, True))
         case Or(operands):
-            return reduce(pc.or_kleene, (_truth(operand, batch) for operand in operands), _all(batch, False))
+            return reduce(pc.or_kleene, (_evaluate(operand, batch) for operand in operands), _repeat(batch, False))
         case Not(operand):
-            return pc.invert(_truth(operand, batch))
+            return pc.invert(_evaluate(operand, batch))
         case Always(value):
-            return _all(batch, value)
+            return _repeat(batch, value)
         case Computed():
-            return _computed(predicate, batch)
+            return _compute(predicate, batch)
         case ColumnComparison(left, op, right):
-            return _compare_columns(_column(batch, left), op, _column(batch, right))
+            return _compare_columns(_read_column(batch, left), op, _read_column(batch, right))
         case IsNull(column):
-            return pc.is_null(_column(batch, column))
+            return pc.is_null(_read_column(batch, column))
         case Comparison(column, op, value):
-            return _compare(_column(batch, column), op, bound_literal(value))
+            return _compare(_read_column(batch, column), op, bound_literal(value))
         case In(column, values):
-            return _is_in(_column(batch, column), bound_literal(values))
+            return _is_in(_read_column(batch, column), bound_literal(values))
         case StartsWith(column, text) | EndsWith(column, text) | Contains(column, text):
-            return _IN_TEXT[type(predicate)](_column(batch, column), pattern=text)
+            return _IN_TEXT[type(predicate)](_read_column(batch, column), pattern=text)
         case Like(column, pattern):
-            return pc.match_substring_regex(_column(batch, column), pattern=_regex(pattern))
+            return pc.match_substring_regex(_read_column(batch, column), pattern=_regex(pattern))
 
 
-def _all(batch: pa.RecordBatch | pa.Table, value: bool | None) -> pa.Array:
+def _repeat(batch: pa.RecordBatch | pa.Table, value: bool | None) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.bool_()), batch.num_rows)
 
 
-def _column(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
+def _read_column(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
     top, *within = path_parts(path)
     if batch.schema.get_field_index(top) < 0:
         raise InvalidInputError(f"the rows lack column {top!r} of the filter; read it too")
     column = batch.column(top)
-    # struct_field looks at the struct's own nulls too.
+    # struct_field also applies the struct's own nulls.
     column = pc.struct_field(column, within) if within else column
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -112,11 +112,13 @@ def _column(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.Chunke
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
-def _computed(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
-    """What Arrow makes of the expression; a field of a null struct is null to it."""
+def _compute(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+    """Let Arrow compute the expression. A field of a null struct is null."""
     from pyarrow import acero
 
-    rows = _named({parts: _column(batch, path) for parts, path in computed.columns}) or {"": _all(batch, None)}
+    rows = _nest_columns({parts: _read_column(batch, path) for parts, path in computed.columns}) or {
+        "": _repeat(batch, None)
+    }
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.table(rows)))
     step = acero.Declaration("project", acero.ProjectNodeOptions([computed.expression], ["answer"]))
     try:
@@ -130,13 +132,15 @@ def _computed(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array 
     return answer if isinstance(batch, pa.Table) else answer.combine_chunks()
 
 
-def _named(columns: Mapping[tuple[str, ...], pa.Array | pa.ChunkedArray]) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """The columns by their names, those with several parts within structs."""
+def _nest_columns(
+    columns: Mapping[tuple[str, ...], pa.Array | pa.ChunkedArray],
+) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """Return the columns by name; those whose name has several parts are put into structs."""
     named: dict[str, pa.Array | pa.ChunkedArray] = {}
     for top in dict.fromkeys(parts[0] for parts in columns):
         whole = columns.get((top,))
         if whole is None:
-            fields = _named({parts[1:]: column for parts, column in columns.items() if parts[0] == top})
+            fields = _nest_columns({parts[1:]: column for parts, column in columns.items() if parts[0] == top})
             arrays = [f.combine_chunks() if isinstance(f, pa.ChunkedArray) else f for f in fields.values()]
             whole = pa.StructArray.from_arrays(arrays, names=list(fields))
         named[top] = whole
@@ -161,7 +165,7 @@ def _compare(column: pa.Array | pa.ChunkedArray, op: str, value: pa.Scalar) -> p
     return pc.or_(plain, nan) if op in _NAN_ON_THE_LEFT else plain
 
 
-#: Operators as others with the sides exchanged.
+#: Operators -> the operator with the sides exchanged.
 _REVERSED: Final = {">": "<", ">=": "<="}
 
 
@@ -191,7 +195,7 @@ def _compare_columns(
 def _is_in(column: pa.Array | pa.ChunkedArray, values: pa.Array) -> pa.Array | pa.ChunkedArray:
     present = values.drop_null()
     if pa.types.is_floating(column.type):
-        # Arrow hashes bits: it tells the zeros, and NaNs of different origin, apart.
+        # Arrow hashes bits: it distinguishes 0.0 from -0.0, and NaNs with different bits.
         zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(present, 0.0)).as_py() else [], present.type)
         found = pc.is_in(column, value_set=pa.concat_arrays([present, zeros]))
         if pc.any(pc.is_nan(present)).as_py():
@@ -204,6 +208,6 @@ def _is_in(column: pa.Array | pa.ChunkedArray, values: pa.Array) -> pa.Array | p
 
 
 def _regex(pattern: str) -> str:
-    """The LIKE pattern for RE2: whole text, line ends are ordinary characters."""
+    """Return the LIKE pattern for RE2: it matches the whole text, and line ends are ordinary characters."""
     wild = {"%": ".*", "_": "."}
     return rf"(?s)\A{''.join(wild.get(token) or re.escape(token[1:]) for token in like_tokens(pattern))}\z"

@@ -1,7 +1,7 @@
-"""The text of a pre-commit query, a small SELECT over one table, to a value.
+"""The parser of a pre-commit query: a small SELECT over one table.
 
-``select count(*), max(v) from <TABLE_NAME> where v > 3``: aggregates of columns and one condition. Whatever else SQL
-knows (joins, grouping, plain columns, arithmetic) is refused by naming it.
+``select count(*), max(v) from <TABLE_NAME> where v > 3``: aggregates of columns and one condition. All other SQL
+(joins, grouping, plain columns, arithmetic) is refused; the error names the part.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLE_NAME", "Aggregate", "Select", "parse_select"]
 
-#: Stands for the table in a query (Hudi: ``HoodiePreCommitValidatorConfig.VALIDATOR_TABLE_VARIABLE``).
+#: The placeholder for the table in a query (Hudi: ``HoodiePreCommitValidatorConfig.VALIDATOR_TABLE_VARIABLE``).
 TABLE_NAME: Final = "<TABLE_NAME>"
-_STANDS_FOR: Final = "lakeformat_table"
+_TABLE_IN_SQL: Final = "lakeformat_table"
 _FUNCTIONS: Final = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Avg": "avg"}
 _CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One value of the answer.
+    """One value of a query's result.
 
     Attributes:
         function: count, sum, min, max or avg.
-        column: None counts rows.
-        distinct: count each value once.
+        column: column name; None counts rows.
+        distinct: whether each value is counted once.
     """
 
     function: str
@@ -53,7 +53,7 @@ def parse_select(text: str) -> Select:
     """Parse a query over ``<TABLE_NAME>``.
 
     Raises:
-        InvalidInputError: it is no query of that subset; the message names the part.
+        InvalidInputError: the query is not in that subset; the message names the part.
         InvalidOptionError: sqlglot is not installed.
     """
     try:
@@ -66,10 +66,10 @@ def parse_select(text: str) -> Select:
     if TABLE_NAME not in text:
         raise InvalidInputError(f"cannot run the query {text!r}: it must select from {TABLE_NAME}")
     try:
-        parsed = parse(text.replace(TABLE_NAME, _STANDS_FOR), read="spark")
+        parsed = parse(text.replace(TABLE_NAME, _TABLE_IN_SQL), read="spark")
         if len(parsed) != 1 or parsed[0] is None:
             raise InvalidInputError(f"cannot run the query {text!r}: write one SELECT")
-        return _select(text, parsed[0])
+        return _read_select(text, parsed[0])
     except SqlglotError as error:
         raise InvalidInputError(
             f"cannot run the query {text!r}: not Spark SQL; put names that are keywords into backquotes"
@@ -78,46 +78,46 @@ def parse_select(text: str) -> Select:
         raise InvalidInputError("cannot run the query: it is nested too deeply") from error
 
 
-def _select(text: str, node: Expression) -> Select:
+def _read_select(text: str, node: Expression) -> Select:
     if type(node).__name__ != "Select":
         raise InvalidInputError(f"cannot run the query {text!r}: write one SELECT")
     for clause, value in node.args.items():
         if value and clause not in _CLAUSES:
-            raise _refused(text, clause.strip("_"))
+            raise _refuse_query(text, clause.strip("_"))
     source = node.args.get("from_") or node.args.get("from")
     table = source.this if source is not None else None
     extras = {name for name, value in table.args.items() if value} - {"this", "alias"} if table is not None else {""}
-    if table is None or type(table).__name__ != "Table" or table.name != _STANDS_FOR or extras:
-        raise _refused(text, f"a source other than {TABLE_NAME}")
+    if table is None or type(table).__name__ != "Table" or table.name != _TABLE_IN_SQL or extras:
+        raise _refuse_query(text, f"a source other than {TABLE_NAME}")
     where = node.args.get("where")
     return Select(
         text,
-        tuple(_aggregate(text, expression) for expression in node.expressions),
+        tuple(_read_aggregate(text, expression) for expression in node.expressions),
         predicate_of(where.this) if where is not None else Always(True),
     )
 
 
-def _refused(text: str, part: str) -> InvalidInputError:
+def _refuse_query(text: str, part: str) -> InvalidInputError:
     return InvalidInputError(
         f"cannot run the query {text!r}: {part} is not in the subset (count, sum, min, max, avg of columns, and where)"
     )
 
 
-def _aggregate(text: str, node: Expression) -> Aggregate:
+def _read_aggregate(text: str, node: Expression) -> Aggregate:
     if type(node).__name__ == "Alias":
         node = node.this
     function = _FUNCTIONS.get(type(node).__name__)
     shown = node.sql(dialect="spark")
     if function is None or node.args.get("expressions"):
-        raise _refused(text, shown)
+        raise _refuse_query(text, shown)
     inner = node.this
     distinct = type(inner).__name__ == "Distinct"
     if distinct:
         if function != "count" or len(inner.expressions) != 1:
-            raise _refused(text, shown)
+            raise _refuse_query(text, shown)
         inner = inner.expressions[0]
     if function == "count" and not distinct and type(inner).__name__ in {"Star", "Literal"}:
         return Aggregate("count", None)
     if type(inner).__name__ != "Column" or inner.table:
-        raise _refused(text, shown)
+        raise _refuse_query(text, shown)
     return Aggregate(function, inner.name, distinct)

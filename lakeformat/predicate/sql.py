@@ -1,7 +1,7 @@
-"""The text of a ``where=`` option, a subset of Spark SQL's predicates, to a filter.
+"""The parser of a ``where=`` option, a subset of Spark SQL's predicates.
 
-One side of every comparison is a column, the other a literal or, in a merge, another column. Whatever else Spark SQL
-knows (functions, arithmetic, casts, subqueries) is refused by naming it, never guessed at.
+One side of every comparison is a column, the other a literal or, in a merge, another column. All other Spark SQL
+(functions, arithmetic, casts, subqueries) is refused; the error names the part. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _INTEGER_SUFFIX_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "BIGINT": 64}
 def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
     """Parse a filter: ``distance > 2000 and dest like 'A%'``.
 
-    Comparisons (``= == <=> != <> < <= > >=``), ``in``, ``between``, ``like``, ``is null`` and their
+    The subset has comparisons (``= == <=> != <> < <= > >=``), ``in``, ``between``, ``like``, ``is null`` and their
     negations, a boolean column on its own, ``and``/``or``/``not`` and parentheses. Literals: integers,
     decimals, ``1e3`` and ``2.5D`` doubles, ``5L``, texts, ``true``/``false``/``null``, ``DATE '2024-01-31'``,
     ``TIMESTAMP '2024-01-31 10:00:00'``, ``X'1FA0'``. Names may be dotted (fields of structs) and backquoted.
@@ -78,7 +78,7 @@ def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
         A filter with Python literals; ``1.5`` is a `decimal.Decimal` and ``1.5D`` a float, as in Spark.
 
     Raises:
-        InvalidInputError: The text is no predicate of that subset; the message names the part.
+        InvalidInputError: The text is not a predicate of that subset; the message names the part.
         InvalidOptionError: sqlglot is not installed.
     """
     try:
@@ -112,8 +112,8 @@ def check_escapes(text: str) -> None:
 
 
 def predicate_of(node: Expression, *, two_columns: bool = False) -> Predicate:
-    """A parsed condition as a filter; arguments and errors as of `parse_where`."""
-    predicate = _predicate(node)
+    """Turn a parsed condition into a filter. Takes the arguments and raises the errors of `parse_where`."""
+    predicate = _read_predicate(node)
     if not two_columns and (compared := next(column_comparisons(predicate), None)):
         raise InvalidInputError(
             f"cannot filter by '{compared.left} {compared.op} {compared.right}': one side must be a column, the "
@@ -122,10 +122,10 @@ def predicate_of(node: Expression, *, two_columns: bool = False) -> Predicate:
     return predicate
 
 
-def _predicate(node: Expression) -> Predicate:
+def _read_predicate(node: Expression) -> Predicate:
     reader = _READERS.get(_kind(node))
     if reader is None:
-        raise _refused(node)
+        raise _refusal(node)
     return reader(node)
 
 
@@ -133,99 +133,99 @@ def _kind(node: Expression | None) -> str:
     return type(node).__name__
 
 
-def _refused(node: Expression, why: str = "it is not in the subset a filter may use") -> InvalidInputError:
+def _refusal(node: Expression, why: str = "it is not in the subset a filter may use") -> InvalidInputError:
     return InvalidInputError(f"cannot filter by {node.sql(dialect='spark')!r}: {why}")
 
 
-def _chain(node: Expression) -> Predicate:
-    """``a and b and c`` is a chain to the left, as long as the user likes: no recursion along it."""
+def _read_chain(node: Expression) -> Predicate:
+    """Read ``a and b and c``, a chain to the left of any length, without recursion along the chain."""
     operands: list[Predicate] = []
     link = node
     while _kind(link) == _kind(node):
-        operands.append(_predicate(link.args["expression"]))
+        operands.append(_read_predicate(link.args["expression"]))
         link = link.this
-    operands.append(_predicate(link))
+    operands.append(_read_predicate(link))
     operands.reverse()
     return And(tuple(operands)) if _kind(node) == "And" else Or(tuple(operands))
 
 
-def _compare(node: Expression) -> Predicate:
+def _read_comparison(node: Expression) -> Predicate:
     op = _OPERATORS[_kind(node)]
     left, right = node.this, node.args["expression"]
-    if (column := _path(left)) is not None:
-        if (other := _path(right)) is not None:
+    if (column := _read_path(left)) is not None:
+        if (other := _read_path(right)) is not None:
             return ColumnComparison(column, op, other)
-        return Comparison(column, op, _literal(right, node))
-    if (column := _path(right)) is not None:
-        return Comparison(column, _FLIPPED[op], _literal(left, node))
-    raise _refused(node, "one side must be a column, the other a literal")
+        return Comparison(column, op, _read_literal(right, node))
+    if (column := _read_path(right)) is not None:
+        return Comparison(column, _FLIPPED[op], _read_literal(left, node))
+    raise _refusal(node, "one side must be a column, the other a literal")
 
 
-def _between(node: Expression) -> Predicate:
+def _read_between(node: Expression) -> Predicate:
     if node.args.get("symmetric"):
-        raise _refused(node)
-    column = _column(node)
+        raise _refusal(node)
+    column = _read_column(node)
     return And(
         (
-            Comparison(column, ">=", _literal(node.args["low"], node)),
-            Comparison(column, "<=", _literal(node.args["high"], node)),
+            Comparison(column, ">=", _read_literal(node.args["low"], node)),
+            Comparison(column, "<=", _read_literal(node.args["high"], node)),
         )
     )
 
 
-def _in(node: Expression) -> Predicate:
+def _read_in(node: Expression) -> Predicate:
     values = node.expressions
     if not values or any(node.args.get(key) for key in ("query", "unnest", "field", "is_global")):
-        raise _refused(node, "IN takes a list of literals")
-    return In(_column(node), tuple(_literal(value, node) for value in values))
+        raise _refusal(node, "IN takes a list of literals")
+    return In(_read_column(node), tuple(_read_literal(value, node) for value in values))
 
 
-def _like(node: Expression) -> Predicate:
-    pattern = _literal(node.args["expression"], node)
+def _read_like(node: Expression) -> Predicate:
+    pattern = _read_literal(node.args["expression"], node)
     if not isinstance(pattern, str):
-        raise _refused(node, "LIKE takes a text")
-    like = Like(_column(node), pattern)
+        raise _refusal(node, "LIKE takes a text")
+    like = Like(_read_column(node), pattern)
     return Not(like) if node.args.get("negate") else like
 
 
-def _is(node: Expression) -> Predicate:
+def _read_is(node: Expression) -> Predicate:
     if _kind(node.args["expression"]) != "Null":
-        raise _refused(node)
-    return IsNull(_column(node))
+        raise _refusal(node)
+    return IsNull(_read_column(node))
 
 
-def _flag(node: Expression) -> Predicate:
-    column = _path(node)
+def _read_flag(node: Expression) -> Predicate:
+    column = _read_path(node)
     if column is None:
-        raise _refused(node)
+        raise _refusal(node)
     return Comparison(column, "=", True)
 
 
 _READERS: Final[Mapping[str, Callable[[Any], Predicate]]] = {
-    "And": _chain,
-    "Or": _chain,
-    "Not": lambda node: Not(_predicate(node.this)),
-    "Paren": lambda node: _predicate(node.this),
-    "Between": _between,
-    "In": _in,
-    "Like": _like,
-    "Is": _is,
-    "Column": _flag,
-    "Dot": _flag,
+    "And": _read_chain,
+    "Or": _read_chain,
+    "Not": lambda node: Not(_read_predicate(node.this)),
+    "Paren": lambda node: _read_predicate(node.this),
+    "Between": _read_between,
+    "In": _read_in,
+    "Like": _read_like,
+    "Is": _read_is,
+    "Column": _read_flag,
+    "Dot": _read_flag,
     "Boolean": lambda node: Always(bool(node.this)),
-    **dict.fromkeys(_OPERATORS, _compare),
+    **dict.fromkeys(_OPERATORS, _read_comparison),
 }
 
 
-def _column(node: Expression) -> str:
-    column = _path(node.this)
+def _read_column(node: Expression) -> str:
+    column = _read_path(node.this)
     if column is None:
-        raise _refused(node, "its left side must be a column")
+        raise _refusal(node, "its left side must be a column")
     return column
 
 
-def _path(node: Expression) -> str | None:
-    """The column's path; None when ``node`` is no plain, possibly dotted, name."""
+def _read_path(node: Expression) -> str | None:
+    """Return the column's path, or None if ``node`` is not a plain, possibly dotted, name."""
     while _kind(node) == "Paren":
         node = node.this
     parts: list[str] = []
@@ -242,51 +242,51 @@ def _path(node: Expression) -> str | None:
     return column_path([*(name.name for name in names if name is not None), *reversed(parts)])
 
 
-def _literal(node: Expression, within: Expression) -> object:
-    """The Python value of a literal; ``within`` is what the error names."""
+def _read_literal(node: Expression, within: Expression) -> object:
+    """Return the Python value of a literal. Errors name ``within``."""
     match _kind(node):
         case "Paren":
-            return _literal(node.this, within)
+            return _read_literal(node.this, within)
         case "Neg":
-            value = _literal(node.this, within)
+            value = _read_literal(node.this, within)
             if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-                raise _refused(within, "a minus sign needs a number")
+                raise _refusal(within, "a minus sign needs a number")
             return value.copy_negate() if isinstance(value, Decimal) else -value
         case "Null":
             return None
         case "Boolean":
             return bool(node.this)
         case "Literal":
-            return node.this if node.is_string else _number(node.this, within)
+            return node.this if node.is_string else _read_number(node.this, within)
         case "HexString":
-            return _hex(node.this, within)
+            return _read_hex(node.this, within)
         case "Cast":
-            return _typed_text(node, within)
+            return _read_typed_text(node, within)
         case "TryCast":
-            return _suffixed_number(node, within)
+            return _read_suffixed_number(node, within)
         case _:
-            raise _refused(within, f"{node.sql(dialect='spark')} is no literal")
+            raise _refusal(within, f"{node.sql(dialect='spark')} is no literal")
 
 
-def _number(text: str, within: Expression) -> int | float | Decimal:
+def _read_number(text: str, within: Expression) -> int | float | Decimal:
     if _INTEGER.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text):
         return Decimal(text)
     if _EXPONENT.fullmatch(text) and not math.isinf(value := float(text)):
         return value
-    raise _refused(within, f"{text} is no number")
+    raise _refusal(within, f"{text} is no number")
 
 
-def _hex(digits: str, within: Expression) -> bytes:
+def _read_hex(digits: str, within: Expression) -> bytes:
     try:
         return bytes.fromhex(digits)
     except ValueError as error:
-        raise _refused(within, "X'...' takes pairs of hexadecimal digits") from error
+        raise _refusal(within, "X'...' takes pairs of hexadecimal digits") from error
 
 
-def _typed_text(node: Expression, within: Expression) -> object:
-    """``DATE '...'`` and ``TIMESTAMP '...'``, which sqlglot reads as casts of a text."""
+def _read_typed_text(node: Expression, within: Expression) -> object:
+    """Read ``DATE '...'`` and ``TIMESTAMP '...'``, which sqlglot parses as casts of a text."""
     parsers: dict[str, Callable[[str], object]] = {
         "DATE": parse_date,
         "TIMESTAMP": parse_timestamp,
@@ -294,24 +294,24 @@ def _typed_text(node: Expression, within: Expression) -> object:
     }
     parser = parsers.get(node.args["to"].this.name)
     if parser is None or _kind(node.this) != "Literal" or not node.this.is_string:
-        raise _refused(within)
+        raise _refusal(within)
     value = parser(node.this.this)
     if value is None:
-        raise _refused(within, "write DATE 'yyyy-MM-dd' or TIMESTAMP 'yyyy-MM-dd HH:mm:ss', an existing day")
+        raise _refusal(within, "write DATE 'yyyy-MM-dd' or TIMESTAMP 'yyyy-MM-dd HH:mm:ss', an existing day")
     return value
 
 
-def _suffixed_number(node: Expression, within: Expression) -> object:
-    """``5L``, ``2.5D`` and the like, which sqlglot reads as casts of a number."""
+def _read_suffixed_number(node: Expression, within: Expression) -> object:
+    """Read numbers with a suffix, such as ``5L`` and ``2.5D``, which sqlglot parses as casts of a number."""
     suffix = node.args["to"].this.name
     if node.args.get("safe") or _kind(node.this) != "Literal" or node.this.is_string:
-        raise _refused(within)
-    value = _number(node.this.this, within)
+        raise _refusal(within)
+    value = _read_number(node.this.this, within)
     if suffix == "DOUBLE":
         return float(value)
     if bits := _INTEGER_SUFFIX_BITS.get(suffix):
-        # -128Y is read as minus 128Y.
+        # sqlglot parses -128Y as minus 128Y.
         if isinstance(value, int) and value <= 1 << (bits - 1):
             return value
-        raise _refused(within, f"{value} is no {suffix}")
-    raise _refused(within)
+        raise _refusal(within, f"{value} is no {suffix}")
+    raise _refusal(within)

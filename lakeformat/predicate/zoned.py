@@ -1,4 +1,4 @@
-"""Conditions whose meaning depends on a time zone that is not known yet."""
+"""Conditions whose meaning depends on a time zone that is known only later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakeformat.predicate.sql import parse_where
 
 __all__ = ["ZonedCondition", "zoned_condition"]
 
-#: A clock of every zone shows a time between these two.
+#: The local times of all zones lie between those of these two.
 _ENDS: Final = ("+18:00", "-18:00")
 
 
@@ -23,9 +23,9 @@ class ZonedCondition:
     """A condition that compares timestamps with times of a zone that is known later.
 
     Attributes:
-        predicate: Not bound.
+        predicate: The condition, not bound.
         schema: The columns of the rows.
-        wide: Bound; true of every row of which the condition is true in any zone.
+        wide: A bound filter that is true for every row for which the condition is true in any zone.
     """
 
     predicate: Predicate
@@ -33,44 +33,44 @@ class ZonedCondition:
     wide: Predicate
 
     def bound(self, zone: str) -> Predicate:
-        """Bind it, now that the zone is known; errors as of `bind`."""
+        """Bind the condition to a zone. Raises the errors of `bind`."""
         return bind(self.predicate, self.schema, zone=zone)
 
 
 def zoned_condition(where: str, schema: pa.Schema) -> ZonedCondition | None:
-    """Read a condition; return None if it means the same in all zones. Errors as of `parse_where` and `bind`."""
+    """Parse a condition. Return None if it means the same in all zones. Raises the errors of `parse_where` and `bind`."""
     predicate = parse_where(where)
-    if _bound(predicate, schema) is not None:
+    if _bind_if_same(predicate, schema) is not None:
         return None
-    return ZonedCondition(predicate, schema, And(tuple(_widened(part, schema) for part in _parts(predicate))))
+    return ZonedCondition(predicate, schema, And(tuple(_widen(part, schema) for part in _split_conjunction(predicate))))
 
 
-def _bound(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
-    """Bind the condition if all zones agree on it."""
+def _bind_if_same(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
+    """Bind the condition if it means the same in all zones, else return None."""
     east, west = (bind(predicate, schema, zone=zone) for zone in _ENDS)
-    return east if east == west and not any(_is_of_days(leaf, schema) for leaf in leaves(predicate)) else None
+    return east if east == west and not any(_compares_days(leaf, schema) for leaf in leaves(predicate)) else None
 
 
-def _is_of_days(leaf: Leaf, schema: pa.Schema) -> bool:
-    """Whether dates are compared with moments, so that it matters when a day begins."""
+def _compares_days(leaf: Leaf, schema: pa.Schema) -> bool:
+    """Tell whether dates are compared with moments, so that the start of a day matters."""
     values = leaf.values if isinstance(leaf, In) else (leaf.value,) if isinstance(leaf, Comparison) else ()
     has_moment = any(isinstance(value, datetime) for value in values)
     return has_moment and bool(pa.types.is_date32(resolve(leaf.column, schema)[1]))
 
 
-def _parts(predicate: Predicate) -> tuple[Predicate, ...]:
-    """Take a conjunction apart."""
+def _split_conjunction(predicate: Predicate) -> tuple[Predicate, ...]:
+    """Split a conjunction into its parts."""
     if not isinstance(predicate, And):
         return (predicate,)
-    return tuple(part for operand in predicate.operands for part in _parts(operand))
+    return tuple(part for operand in predicate.operands for part in _split_conjunction(operand))
 
 
-def _widened(part: Predicate, schema: pa.Schema) -> Predicate:
-    if (agreed := _bound(part, schema)) is not None:
+def _widen(part: Predicate, schema: pa.Schema) -> Predicate:
+    if (agreed := _bind_if_same(part, schema)) is not None:
         return agreed
     match tuple(bind(part, schema, zone=zone) for zone in _ENDS):
         case (Comparison(column, op, one), Comparison(_, same, other)) if op == same:
-            low, high = _around(bound_literal(one), bound_literal(other))
+            low, high = _order_literals(bound_literal(one), bound_literal(other))
             if op in ("<", "<="):
                 return Comparison(column, op, high)
             if op in (">", ">="):
@@ -80,8 +80,8 @@ def _widened(part: Predicate, schema: pa.Schema) -> Predicate:
     return Always(True)
 
 
-def _around(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
-    """Order two literals. Dates are put a day apart from what they were: clocks may have left a day out."""
+def _order_literals(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
+    """Order two literals. Dates are moved one day apart, because clocks may have skipped a day."""
     low, high = sorted((int(one.value), int(other.value)))
     spare = 1 if pa.types.is_date32(one.type) else 0
     return pa.scalar(low - spare, one.type), pa.scalar(high + spare, one.type)

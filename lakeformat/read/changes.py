@@ -1,4 +1,4 @@
-"""What commits of a range wrote, ready to be read: an incremental query in plain Python."""
+"""The rows that the commits of a range wrote: an incremental query in plain Python."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ __all__ = ["ChangeArguments", "Changes"]
 
 
 class ChangeArguments(TypedDict, total=False):
-    """Arguments that every way of reading changes takes; see `lakeformat.Table.scan`."""
+    """Keyword arguments of every method that reads changes; see `lakeformat.Table.read`."""
 
+    where: Where | None
     limit: int | None
     meta_columns: bool | None
     time_zone: str | None
@@ -33,9 +34,9 @@ class ChangeArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Changes:
-    """The rows that commits of a range wrote, each once, as it was at the range's end.
+    """The rows that the commits of a range wrote, each once, as it was at the range's end.
 
-    Deleted rows are not among them. Nothing is read before it is asked for.
+    Deleted rows are not among them. Nothing is read before a method that returns rows is called.
 
     Attributes:
         snapshot: the table at the range's end.
@@ -49,55 +50,53 @@ class Changes:
 
     @property
     def since(self) -> str:
-        """Where the range begins, exclusive."""
+        """Return the exclusive begin of the range."""
         return self.range.since
 
     @property
     def until(self) -> str:
-        """The last commit that it covers: what the next call's ``since`` should be. ``since`` of an empty range."""
+        """Return the last commit of the range, which is the next call's ``since``. If the range is empty, return ``since``."""
         return self.range.until
 
     def __repr__(self) -> str:
         return f"Changes(since={self.since!r}, until={self.until!r})"
 
-    def scan(
-        self,
-        columns: Sequence[str] | str | None = None,
-        where: Where | None = None,
-        **how: Unpack[ChangeArguments],
-    ) -> Scan:
-        """What is wanted of these rows, not read yet; arguments and errors as of `lakeformat.Table.scan`."""
-        check_arguments(how, ("columns", "where", *ChangeArguments.__annotations__))
-        return scan_of(self.storage, self.snapshot, self.options, columns, where, **how)
+    def read(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> Scan:
+        """Return a read of these rows that has not started.
+
+        Args:
+            columns: wanted columns, in order; all by default.
+            how: ``where``, ``limit``, ``meta_columns`` and ``time_zone``, as in `lakeformat.Table.read`.
+
+        Raises:
+            InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+            InvalidOptionError: an unknown argument.
+        """
+        check_arguments(how, ("columns", *ChangeArguments.__annotations__))
+        return scan_of(self.storage, self.snapshot, self.options, columns, **how)
 
     def to_batches(
-        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ChangeArguments]
+        self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]
     ) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches; arguments as of `scan`."""
-        return self.scan(columns, where, **how).to_batches()
+        """Return the rows as a stream of Arrow batches. Arguments and errors as in `read`."""
+        return self.read(columns, **how).to_batches()
 
-    def to_arrow(
-        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ChangeArguments]
-    ) -> pa.Table:
-        """The rows in memory."""
-        return self.scan(columns, where, **how).to_arrow()
+    def to_arrow(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> pa.Table:
+        """Return the rows as an Arrow table, in memory. Arguments and errors as in `read`."""
+        return self.read(columns, **how).to_arrow()
 
-    def to_pandas(
-        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ChangeArguments]
-    ) -> pd.DataFrame:
-        """The rows as a pandas frame."""
-        return self.scan(columns, where, **how).to_pandas()
+    def to_pandas(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> pd.DataFrame:
+        """Return the rows as a pandas frame. Arguments and errors as in `read`."""
+        return self.read(columns, **how).to_pandas()
 
-    def to_polars(
-        self, columns: Sequence[str] | str | None = None, where: Where | None = None, **how: Unpack[ChangeArguments]
-    ) -> pl.DataFrame:
-        """The rows as a polars frame."""
-        return self.scan(columns, where, **how).to_polars()
+    def to_polars(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> pl.DataFrame:
+        """Return the rows as a polars frame. Arguments and errors as in `read`."""
+        return self.read(columns, **how).to_polars()
 
     def count(self, where: Where | None = None, *, time_zone: str | None = None) -> int:
-        """Count the rows that have changed."""
-        return self.scan(where=where, time_zone=time_zone).count()
+        """Count the rows that have changed. Arguments and errors as in `read`."""
+        return self.read(where=where, time_zone=time_zone).count()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The Arrow PyCapsule protocol: anything that takes Arrow streams takes the changes."""
-        return self.scan().__arrow_c_stream__(requested_schema)
+        """Return the rows as a capsule of the Arrow PyCapsule protocol."""
+        return self.read().__arrow_c_stream__(requested_schema)

@@ -66,7 +66,7 @@ def asked_snapshot(engine: Engine, options: Options, as_of: AsOf | None = None) 
     """The table now, or at the instant that the argument, else the option ``as.of.instant`` names.
 
     Raises:
-        InvalidOptionError: what is named is no instant.
+        InvalidOptionError: what is named is not an instant.
         TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
     """
     asked = options.read.as_of if as_of is None else as_of

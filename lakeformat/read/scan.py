@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-__all__ = ["Scan", "ScanArguments", "scan_of"]
+__all__ = ["ReadArguments", "Scan", "check_limit", "scan_of"]
 
 
-class ScanArguments(TypedDict, total=False):
-    """Arguments that every way of reading a table takes; see `lakeformat.Table.scan`."""
+class ReadArguments(TypedDict, total=False):
+    """Keyword arguments of every method that reads rows; see `lakeformat.Table.read`."""
 
+    where: Where | None
     as_of: AsOf | None
     limit: int | None
     meta_columns: bool | None
@@ -151,8 +152,8 @@ def scan_of(
     snapshot: Snapshot,
     options: Options,
     columns: Sequence[str] | str | None = None,
-    where: Where | None = None,
     *,
+    where: Where | None = None,
     limit: int | None = None,
     meta_columns: bool | None = None,
     verify: bool | None = None,
@@ -163,8 +164,7 @@ def scan_of(
     Raises:
         InvalidInputError: an unknown column, a limit that is none, a condition that cannot be answered exactly.
     """
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise InvalidInputError(f"limit={limit!r} is no number of rows; give 0 or more")
+    check_limit(limit)
     if meta_columns is not None or not options.given("meta_columns"):
         options = options.with_values(meta_columns=bool(meta_columns))
     wanted = [columns] if isinstance(columns, str) else columns
@@ -172,6 +172,12 @@ def scan_of(
     query = question(snapshot, storage.location, options, columns=wanted, where=where)
     verified = options.read.verify if verify is None else verify
     return Scan(storage, snapshot, query, options.read.split_bytes, limit, verified)
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise `InvalidInputError` if ``limit`` is not a number of rows."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidInputError(f"limit={limit!r} is no number of rows; give 0 or more")
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

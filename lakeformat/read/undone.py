@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 from collections.abc import Iterator
 
 from lakeformat.model.instant import Action
@@ -11,7 +12,7 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["tell_undone"]
 
-_LOG = logging.getLogger("lakeformat.read")
+_LOG: Final = logging.getLogger("lakeformat.read")
 
 
 def tell_undone(store: TimelineStore, whole: Timeline, since: str) -> None:

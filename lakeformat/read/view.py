@@ -56,11 +56,11 @@ class TableView:
         plan = plan_read(self._storage, self._snapshot, query, split_bytes=_SPLIT_BYTES)
         return read_all(self._storage, self._snapshot, query, plan)
 
-    def to_batches(self, columns: Sequence[str] | None = None, where: Where | None = None) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches; arguments as `Table.to_batches`."""
+    def to_batches(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow batches. Arguments as in `lakeformat.Table.read`."""
         query = resolve_query(self._snapshot.schema or pa.schema([]), resolve({}), columns=columns, where=where)
         return pa.RecordBatchReader.from_batches(query.schema, self._batches(query))
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: Where | None = None) -> pa.Table:
-        """The rows in memory."""
-        return self.to_batches(columns, where).read_all()
+    def to_arrow(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pa.Table:
+        """Return the rows as an Arrow table, in memory. Arguments as in `lakeformat.Table.read`."""
+        return self.to_batches(columns, where=where).read_all()

@@ -1,1 +1,1 @@
-"""Services on a table: what is done to it beside writing rows (Hudi: table services)."""
+"""Table services: maintenance of a table other than writing rows (Hudi: table services)."""

@@ -1,4 +1,4 @@
-"""The clustering verbs of a table, the same under every host."""
+"""The table's clustering verbs, shared by all hosts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ __all__ = ["Clustering"]
 
 
 class Clustering:
-    """Rewrites files together, larger and in order. A host says where the table is and who rewrites."""
+    """The clustering verbs: rewrite files together, larger and sorted.
+
+    Subclasses provide the engine and the rewriter.
+    """
 
     engine: Engine
     options: Options
 
     def _rewriter(self) -> Rewriter | None:
-        """Who rewrites files; None is this process."""
+        """Return the function that rewrites groups; None means this process."""
         return None
 
     def _session(self) -> ClusterSession:
@@ -36,27 +39,28 @@ class Clustering:
     ) -> WriteResult:
         """Rewrite files in an order that lets reads skip most of them.
 
-        The rows stay what they are, commit time and sequence number included; the old files stay until they are
-        cleaned. Others may write meanwhile, but not to the rows that are being rewritten.
+        Rows stay unchanged, commit time and sequence number included. The old files stay until they are cleaned. Others
+        may write meanwhile, but not to the file groups that are being rewritten.
 
         Args:
-            by: columns, fields of structs by path: all files of the partitions are sorted by them. By default what
-                ``hoodie.clustering.plan.strategy.sort.columns`` says, for files below the small-file limit; with no
-                columns there either, small files are only brought together. By option, files are left alone that
-                the same clustering has made; with ``by`` they are taken again.
+            by: columns to sort by, fields of structs by path; then all files of the partitions are rewritten. By
+                default ``hoodie.clustering.plan.strategy.sort.columns`` gives the columns and only files below the
+                small-file limit are rewritten; without columns, small files are only combined. Files written by the
+                same clustering before are rewritten only if ``by`` is given.
             curve: ``hilbert``, ``z-order``, or ``linear`` (by the first column, then the second ...). By default
-                what ``hoodie.layout.optimize.strategy`` says, else hilbert for several columns.
-            partitions: partition paths as they stand in the table, ``*`` for any text; one that matches nothing beside
-                others that do gets a warning. By default what
-                ``hoodie.clustering.plan.strategy.partition.selected`` and its kin say, else all.
-            target_file_bytes: of the new files; ``hoodie.clustering.plan.strategy.target.file.max.bytes`` by default.
+                ``hoodie.layout.optimize.strategy`` if it is set, else hilbert for several columns.
+            partitions: partition paths as stored in the table, ``*`` for any text. A path that matches no partition is
+                logged as a warning if others match. By default ``hoodie.clustering.plan.strategy.partition.selected``
+                and the related options, else all partitions.
+            target_file_bytes: target size of the new files; by default
+                ``hoodie.clustering.plan.strategy.target.file.max.bytes``.
 
         Returns:
-            the result; its ``skipped`` tells why if there was nothing to do.
+            The result. ``skipped`` gives the reason if there was nothing to do.
 
         Raises:
-            InvalidInputError, SchemaMismatchError: a column or partition is not there, has no order, or is not named
-                where it has to be.
+            InvalidInputError, SchemaMismatchError: a column or partition does not exist, a column cannot be sorted, or
+                ``curve`` is given without columns.
             WriteConflictError: another writer changed the files meanwhile; nothing was published.
         """
         return self._session().cluster(request_of(self.options, by, curve, partitions, target_file_bytes))
@@ -69,38 +73,36 @@ class Clustering:
         partitions: Sequence[str] | str | None = None,
         target_file_bytes: int | None = None,
     ) -> str | None:
-        """Only plan it: the plan waits on the timeline until somebody runs it, we or Hudi.
+        """Put a clustering plan on the timeline, to be run later by lakeformat or Hudi.
 
-        Until then its file groups take no rows: writes that would change one are refused, and name the plan.
-
-        Args: see `cluster`.
+        While the plan is pending, writes that would change one of its file groups are refused; the error names the
+        plan.
 
         Returns:
-            the plan's instant time; None if there was nothing to do.
+            The plan's instant time; None if there was nothing to do.
         """
         return self._session().schedule(request_of(self.options, by, curve, partitions, target_file_bytes))
 
     def run_clustering(self, instant_time: str | None = None) -> WriteResult:
-        """Carry out a plan that `schedule_clustering` or Hudi made; by default the oldest waiting one that can be
-        run.
+        """Run a plan that `schedule_clustering` or Hudi made; by default the oldest pending one that can be run.
 
-        A run that fails leaves the plan as it was, so it can be run again.
+        If the run fails, the plan stays and can be run again.
 
         Raises:
-            InvalidInputError: no such plan is pending.
-            UnsupportedTableError: it is meant for a way of execution that is not built.
-            WriteConflictError: it runs already, or its files have changed since: then the plan is gone, too.
+            InvalidInputError: no plan of this time is pending.
+            UnsupportedTableError: the plan needs an execution class that is not built.
+            WriteConflictError: the plan runs already; or its files have changed since, and it was rolled back.
         """
         if instant_time is not None:
             check_instant_time(instant_time, "run_clustering")
         return self._session().run(instant_time)
 
     def cancel_clustering(self, instant_time: str) -> None:
-        """Take a plan off the timeline; its file groups take rows again.
+        """Remove a plan from the timeline. Its file groups accept writes again.
 
         Raises:
-            InvalidInputError: no such plan is pending.
-            WriteConflictError: it is running.
+            InvalidInputError: no plan of this time is pending.
+            WriteConflictError: the plan is running.
         """
         check_instant_time(instant_time, "cancel_clustering")
         self._session().cancel(instant_time)

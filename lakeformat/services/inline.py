@@ -1,7 +1,7 @@
-"""Services after a write, by its options (Hudi: ``BaseHoodieWriteClient.runTableServicesInline``).
+"""Table services that run after a write, by its options (Hudi: ``BaseHoodieWriteClient.runTableServicesInline``).
 
-They come when the write is published and its lock released. Whatever becomes of them, the write stands: a service that
-fails is logged, and tried again after the next write.
+They run after the write is published and its lock is released. Their failure does not affect the write: a service that
+fails is logged, and runs again after the next write.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def _compacts(options: Options) -> bool:
 
 
 def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> None:
-    """Refuse, before a write starts, what its services could not do afterwards.
+    """Refuse, before a write starts, options that its services could not carry out afterwards.
 
     Args:
         snapshot: the table before the write.
-        schema: its columns after the write.
+        schema: the table's columns after the write.
 
     Raises:
-        InvalidOptionError: options that exclude each other, or a table that cannot be clustered.
+        InvalidOptionError: options exclude each other, or the table cannot be clustered.
         InvalidInputError, SchemaMismatchError: a sort column is missing or has no order.
     """
     for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
@@ -80,7 +80,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What carries services out in other processes; None for this one."""
+    """Functions that carry out services in other processes; None for this process."""
 
     rewriter: Rewriter | None = None
     compactor: Compactor | None = None
@@ -88,56 +88,56 @@ class Hands:
 
 
 def after_write(engine: Engine, options: Options, hands: Hands | None = None) -> dict[str, Any] | None:
-    """Run the services that are due: compaction, clustering, expiry of partitions, cleaning, then archiving.
+    """Run the services that are due: compaction, clustering, expiry of partitions, cleaning, archiving, in this order.
 
     Returns:
-        what the services did, for the write's report; None if none was due.
+        service name -> what it did, for the write's report; None if no service was due.
     """
     hands = hands or Hands()
     services: list[tuple[str, Callable[[], str | None]]] = []
     auto = compaction.AutoCompaction.of(options.__getitem__, options.given)
     if auto.is_on:
-        services.append(("compaction", lambda: _compacted_alone(engine, options, auto, hands.compactor)))
+        services.append(("compaction", lambda: _compact_outgrown(engine, options, auto, hands.compactor)))
     elif _compacts(options):
-        services.append(("compaction", lambda: _compacted(engine, options, hands.compactor)))
+        services.append(("compaction", lambda: _compact(engine, options, hands.compactor)))
     if _clusters(options):
-        services.append(("clustering", lambda: _clustered(engine, options, hands.rewriter)))
+        services.append(("clustering", lambda: _cluster(engine, options, hands.rewriter)))
     if expires_inline(options):
-        services.append(("expiry", lambda: _expired(engine, options)))
+        services.append(("expiry", lambda: _expire(engine, options)))
     if options[CLEANS]:
-        services.append(("clean", lambda: _cleaned(engine, options, hands.deleter)))
+        services.append(("clean", lambda: _clean(engine, options, hands.deleter)))
     if options[ARCHIVES]:
-        services.append(("archive", lambda: _archived(engine, options)))
+        services.append(("archive", lambda: _archive(engine, options)))
     done: dict[str, Any] = {}
     for name, run in services:
         try:
-            said = run()
+            text = run()
         except Exception as error:  # The write is visible: nothing that happens now may look like its failure.
             _LOG.warning(
                 "%s after the write failed, the write itself stands: %s: %s", name, type(error).__name__, error
             )
-            said = f"failed: {type(error).__name__}: {error}"
-        if said is not None:
-            done[name] = said
+            text = f"failed: {type(error).__name__}: {error}"
+        if text is not None:
+            done[name] = text
     return done or None
 
 
-def _expired(engine: Engine, options: Options) -> str | None:
+def _expire(engine: Engine, options: Options) -> str | None:
     result = ExpireSession(engine, options, expiry_of(options)).run()
     return None if result.skipped else str(result)
 
 
-def _cleaned(engine: Engine, options: Options, deleter: Deleter | None) -> str | None:
+def _clean(engine: Engine, options: Options, deleter: Deleter | None) -> str | None:
     result = CleanSession(engine, options, deleter).clean(retention_of(options), only_if_due=True)
     return None if result.skipped else str(result)
 
 
-def _archived(engine: Engine, options: Options) -> str | None:
+def _archive(engine: Engine, options: Options) -> str | None:
     result = ArchiveSession(engine, options).archive(glance=True)
     return None if result.skipped else str(result)
 
 
-def _clustered(engine: Engine, options: Options, rewriter: Rewriter | None) -> str | None:
+def _cluster(engine: Engine, options: Options, rewriter: Rewriter | None) -> str | None:
     if commits_since_clustering(engine.store) < options[INLINE_COMMITS]:
         return None
     session = ClusterSession(engine, options, rewriter)
@@ -147,8 +147,11 @@ def _clustered(engine: Engine, options: Options, rewriter: Rewriter | None) -> s
     return f"scheduled {planned}" if planned else "nothing to schedule"
 
 
-def _compacted(engine: Engine, options: Options, compactor: Compactor | None) -> str | None:
-    """Hudi: ``runAnyPendingCompactions``, then ``inlineCompaction``; or ``inlineScheduleCompaction``."""
+def _compact(engine: Engine, options: Options, compactor: Compactor | None) -> str | None:
+    """Run pending compactions and one that is due, or schedule it.
+
+    Source: Hudi's ``runAnyPendingCompactions``, then ``inlineCompaction``; or ``inlineScheduleCompaction``.
+    """
     config = engine.store.config()
     if config.table_type is not TableType.MERGE_ON_READ:
         return None
@@ -166,13 +169,13 @@ def _compacted(engine: Engine, options: Options, compactor: Compactor | None) ->
     return "; ".join(results) or None
 
 
-def _compacted_alone(
+def _compact_outgrown(
     engine: Engine, options: Options, auto: compaction.AutoCompaction, compactor: Compactor | None
 ) -> str | None:
-    """Compact slices that have outgrown their base files; None where that is not due, or is left to others.
+    """Compact slices that have outgrown their base files. Return None if that is not due, or is left to others.
 
-    One writer at a time is sure only where the storage has locks. Where commits of other programs are on the timeline,
-    these programs may have a way of compacting of their own.
+    Requires a storage with locks, because only then one compaction runs at a time. Does nothing if other programs have
+    commits on the timeline, because they may compact by rules of their own.
     """
     if engine.store.config().table_type is not TableType.MERGE_ON_READ or not engine.storage.has_lock:
         return None
@@ -192,7 +195,7 @@ def _compacted_alone(
 
 
 def with_services(result: WriteResult, engine: Engine, options: Options, hands: Hands | None = None) -> WriteResult:
-    """The result of a write, after its services; what they did stands in the report under ``services``."""
+    """Run the services after a write. Return its result, with what they did in the report under ``services``."""
     done = None if result.skipped else after_write(engine, options, hands)
     if done is None:
         return result
@@ -200,7 +203,7 @@ def with_services(result: WriteResult, engine: Engine, options: Options, hands: 
 
 
 def commits_since_clustering(store: TimelineStore) -> int:
-    """Completed commits since the last clustering that was completed or planned."""
+    """Count the completed commits since the last clustering that is completed or pending."""
     timeline = store.load()
     last = max(pending_plans(store, timeline), default="")
     count = 0

@@ -1,4 +1,4 @@
-"""The verbs of a table by which its past goes, the same under every host."""
+"""The table's verbs that remove old data and old commits, shared by all hosts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ __all__ = ["Life"]
 
 
 class Life(Upkeep):
-    """Cleans and archives, and what `Upkeep` does. A host says where the table is and who deletes."""
+    """The verbs clean, expire_partitions and archive, and those of `Upkeep`.
+
+    Subclasses provide the engine and the deleter.
+    """
 
     engine: Engine
     options: Options
 
     def _deleter(self) -> Deleter | None:
-        """Who deletes files; None is this process."""
+        """Return the function that deletes files; None means this process."""
         return None
 
     def clean(
@@ -34,24 +37,24 @@ class Life(Upkeep):
     ) -> CleanResult:
         """Delete files that only older versions of the table need, and folders of partitions that have become empty.
 
-        It comes after writes by itself unless ``hoodie.clean.automatic=false``. The newest version of every file
-        group, and what savepoints and pending compactions and clusterings need, stays in any case. Others may write
+        A clean also runs after writes unless ``hoodie.clean.automatic=false``. It never deletes the newest version of a
+        file group, nor files that savepoints, pending compactions or pending clusterings need. Others may write
         meanwhile.
 
         Args:
-            commits: keep so many commits readable as they were; by default what ``hoodie.clean.policy`` and its kin
-                say.
-            hours: keep commits of so many hours.
-            versions: keep so many versions of each file group, whatever their age; then no older commit is sure to be
-                readable.
-            dry_run: change nothing, only tell what would go.
+            commits: number of commits that stay readable. By default ``hoodie.clean.policy`` and the options that
+                belong to it apply.
+            hours: keep the commits of this many hours readable.
+            versions: number of versions to keep of each file group, whatever their age. Older commits may then be
+                unreadable.
+            dry_run: change nothing, only return what would be deleted.
 
         Returns:
-            the files that went, with bytes; its ``skipped`` tells why if nothing was to do.
+            The deleted files, with bytes. ``skipped`` gives the reason if there was nothing to do.
 
         Raises:
-            InvalidInputError: more than one way of keeping, or a count below 1.
-            StorageError: files could not be deleted; the next clean goes on with them.
+            InvalidInputError: more than one of commits, hours and versions is given, or a count is below 1.
+            StorageError: files could not be deleted; the next clean continues with them.
         """
         session = CleanSession(self.engine, self.options, self._deleter())
         retention = retention_of(self.options, commits, hours, versions)
@@ -60,38 +63,38 @@ class Life(Upkeep):
     def expire_partitions(self, *, days: int | None = None, dry_run: bool = False) -> ExpireResult:
         """Delete the partitions that have expired, as ``delete_partitions`` does (Hudi: ``run_ttl``).
 
-        By ``hoodie.partition.ttl.management.strategy.type`` a partition's age is counted from its newest commit or from
-        the one that made its folder. With ``hoodie.partition.ttl.inline=true`` it comes after writes by itself.
-        Partitions with a pending clustering stay until that is over.
+        ``hoodie.partition.ttl.management.strategy.type`` sets whether a partition's age is counted from its newest
+        commit or from the commit that made its folder. With ``hoodie.partition.ttl.inline=true`` expiry also runs after
+        writes. Partitions with a pending clustering stay until the clustering is over.
 
         Args:
-            days: how long partitions stay; by default ``hoodie.partition.ttl.strategy.days.retain``.
-            dry_run: change nothing, only tell what would go.
+            days: number of days that partitions stay; by default ``hoodie.partition.ttl.strategy.days.retain``.
+            dry_run: change nothing, only return what would be deleted.
 
         Returns:
-            the partitions that went; its ``skipped`` tells why if none did.
+            The deleted partitions. ``skipped`` gives the reason if none was deleted.
 
         Raises:
-            InvalidInputError: fewer days than one.
-            WriteConflictError: another writer was in the way; a retry is safe.
+            InvalidInputError: days is below 1.
+            WriteConflictError: another writer interfered; a retry is safe.
         """
         session = ExpireSession(self.engine, self.options, expiry_of(self.options, days))
         return session.dry_run() if dry_run else session.run()
 
     def archive(self, *, min_commits: int | None = None, max_commits: int | None = None) -> ArchiveResult:
-        """Move old commits, and cleans and rollbacks beside them, from the timeline into the archive.
+        """Move old commits, and cleans and rollbacks of the same age, from the timeline into the archive.
 
-        It comes after writes by itself unless ``hoodie.archive.automatic=false``. Reads and writes cost less the
-        shorter the timeline is; ``history()`` and incremental queries reach into the archive.
+        Archiving also runs after writes unless ``hoodie.archive.automatic=false``. A shorter timeline makes reads and
+        writes cheaper. ``history()`` and incremental queries read the archive too.
 
         Args:
-            min_commits: so many stay; by default ``hoodie.keep.min.commits``, and never fewer than cleaning keeps
-                readable.
-            max_commits: only with more than these on the timeline some go; ``hoodie.keep.max.commits`` by default, or
-                one more than ``min_commits``.
+            min_commits: number of commits that stay; by default ``hoodie.keep.min.commits``. Never fewer than cleaning
+                keeps readable.
+            max_commits: archive only if the timeline has more than this many; by default ``hoodie.keep.max.commits``,
+                or ``min_commits`` + 1 if that is given.
 
         Returns:
-            the instants that left; its ``skipped`` tells why if none did.
+            The archived instants. ``skipped`` gives the reason if there are none.
 
         Raises:
             InvalidInputError: ``max_commits`` is not more than ``min_commits``.

@@ -1,8 +1,8 @@
-"""A planned service: its plan waits on the timeline, a run claims it, and of a dead run the plan may stay.
+"""The steps shared by planned services (clustering and compaction).
 
-Clustering and compaction are such services. The lock is held to plan, to claim and to publish, not while files are
-rewritten; whoever comes next finds claim and inflight file together, and undoes the run of a process that has died
-(`lakeformat.transaction.rollback.recover`).
+A plan waits on the timeline until a run claims it. If the run dies, the plan may stay. The lock is held to plan, to
+claim and to publish, not while files are rewritten. Claim and inflight file are written under one lock, so the next
+writer finds both. It undoes the run if its process has died (`lakeformat.transaction.rollback.recover`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _Checked = TypeVar("_Checked")
 
 
 def not_pending(service: str, instant_time: str, pending: Collection[str]) -> InvalidInputError:
-    """The refusal of an instant that is none of the pending plans."""
+    """Return the error for an instant that is not a pending plan."""
     known = f"pending are {', '.join(pending)}" if pending else "none is pending"
     return InvalidInputError(f"no {service} {instant_time} is pending; {known}")
 
 
 def closed_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGroupId]:
-    """File groups that a pending compaction, log compaction or clustering has.
+    """Return the file groups of pending compactions, log compactions and clusterings.
 
     Raises:
         CorruptTableError: a plan cannot be read.
@@ -57,10 +57,10 @@ def closed_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGro
 
 @dataclass(frozen=True)
 class PlannedService:
-    """The steps of a run that do not depend on what is planned.
+    """Steps of a run that do not depend on the kind of the plan.
 
     Attributes:
-        name: of the service, for messages.
+        name: name of the service, for messages.
     """
 
     transaction: Transaction
@@ -71,11 +71,11 @@ class PlannedService:
         return self.transaction.purpose.write_id
 
     def begin(self, timeline: Timeline, plan: bytes) -> OpenCommit:
-        """Put a plan on the timeline, claimed by us. Call it under the lock."""
+        """Put a plan on the timeline and claim it. Call under the lock."""
         return self.transaction.begin(timeline.commit_times, plan=plan)
 
     def leave(self, commit: OpenCommit) -> None:
-        """Let go of a plan that was begun: it waits for whoever runs it. Call it under the same lock."""
+        """Release the claim of a plan that was begun, so that it waits to be run. Call under the same lock."""
         claims.release(self.transaction.storage, commit.time)
 
     # --- claiming -------------------------------------------------------------------------------------
@@ -87,18 +87,19 @@ class PlannedService:
         timeline: Timeline,
         check: Callable[[Instant, _Plan], _Checked],
     ) -> tuple[OpenCommit, _Checked] | None:
-        """Start the plan of this time, or else the oldest that can be run; None if none waits. Call it under the lock.
+        """Claim and start the plan of this time, or else the oldest that can be run. Call under the lock.
 
-        The run of another program that shows no life is undone, and begun anew, if its plan is named: others may take
-        longer than anybody can know.
+        Return None if no plan waits. If the plan is named and another program's run of it has shown no life for a long
+        time, that run is undone and the plan is started again. Unnamed plans are never taken over: that run may only be
+        slow.
 
         Args:
-            pending: by instant time, oldest first.
-            check: raises what is against the run of a plan, and says what the run needs.
+            pending: instant time -> instant and plan, oldest first.
+            check: raises if the plan cannot be run; else returns what the run needs.
 
         Raises:
-            InvalidInputError: no such plan is pending.
-            LakeformatError: no plan can be run; what the oldest lacks.
+            InvalidInputError: no plan of this time is pending.
+            LakeformatError: no plan can be run; the oldest plan's error.
         """
         if instant_time is not None and instant_time not in pending:
             raise not_pending(self.name, instant_time, pending)
@@ -123,15 +124,15 @@ class PlannedService:
         return None
 
     def _claim(self, instant: Instant) -> None:
-        if instant.state is not State.REQUESTED and not self._taken_over(instant):
+        if instant.state is not State.REQUESTED and not self._take_over(instant):
             raise self.runs_elsewhere(instant)
         try:
             claims.claim_plan(self.transaction.storage, instant.time, token=self._token)
         except FileExistsError:
             raise self.runs_elsewhere(instant) from None
 
-    def _taken_over(self, instant: Instant) -> bool:
-        """Undo the run of another program that has shown no life for long."""
+    def _take_over(self, instant: Instant) -> bool:
+        """Undo the run of another program that has shown no life for a long time. Return whether it was undone."""
         transaction = self.transaction
         storage, store, clock = transaction.storage, transaction.store, transaction.engine.clock
         if claims.read_claim(storage, instant.time) is not None:
@@ -146,10 +147,11 @@ class PlannedService:
         return False
 
     def started(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
-        """Inflight, under the lock that the claim was put under: who comes next finds both.
+        """Make the plan inflight, under the lock under which it was claimed, so that the next writer finds both.
 
         Raises:
-            WriteConflictError: another program, which knows no claims, has begun to run the plan; it is left alone.
+            WriteConflictError: another program, which does not use claims, has begun to run the plan; its run
+                continues.
         """
         try:
             return self.transaction.protocol.inflight(commit, None)
@@ -157,12 +159,12 @@ class PlannedService:
             claims.release(self.transaction.storage, commit.time)
             raise self.runs_elsewhere(commit.instant) from None
         except BaseException:
-            with suppress(LakeformatError, OSError):  # Else the next writer does it.
+            with suppress(LakeformatError, OSError):  # If this fails, the next writer undoes it.
                 self._undo(commit, keeps_plan=keeps_plan)
             raise
 
     def runs_elsewhere(self, instant: Instant) -> WriteConflictError:
-        """The refusal of a plan that is being run."""
+        """Return the error for a plan that another process is running."""
         storage = self.transaction.storage
         claim = claims.read_claim(storage, instant.time)
         how = how_to_wait(storage, claim)
@@ -174,10 +176,10 @@ class PlannedService:
     # --- running --------------------------------------------------------------------------------------
 
     def check_claim(self, commit: OpenCommit) -> None:
-        """Whoever took us for dead has undone what we did. Call it under the lock, before files are put in place.
+        """Check that no other writer has undone this run. Call under the lock, before files are put in place.
 
         Raises:
-            WriteConflictError: so it is.
+            WriteConflictError: another writer took this run for dead and undid it.
         """
         if not self._is_ours(commit):
             raise WriteConflictError(
@@ -190,11 +192,11 @@ class PlannedService:
 
     @contextmanager
     def undone_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
-        """Undo the run if the block raises: the plan goes, too, if it is not to be kept."""
+        """Undo the run if the block raises. The plan is removed too unless ``keeps_plan``."""
 
         def undo(error: BaseException) -> None:
             if self._is_ours(commit):
-                # A plan for files that have changed can never be carried out.
+                # A plan whose files have changed can never be run.
                 self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
 
         with self.transaction.forgotten_on_failure(), self.transaction.on_failure(undo, takes_lock=True):
@@ -208,7 +210,7 @@ class PlannedService:
 
 
 def carried_schema(engine: Engine, snapshot: Snapshot) -> str:
-    """The newest schema text, as it stands; "" if there is none fit to be carried on."""
+    """Return the newest schema text, unchanged; "" if there is none, or it contains meta columns."""
     for instant in reversed(snapshot.timeline.commits):
         text = engine.store.commit(instant).schema_text
         if text:

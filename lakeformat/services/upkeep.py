@@ -1,4 +1,4 @@
-"""The verbs of a table by which it is kept, taken back and looked over, the same under every host."""
+"""The table's verbs for savepoints, undoing commits, checks and repairs, shared by all hosts."""
 
 from __future__ import annotations
 
@@ -17,86 +17,93 @@ __all__ = ["Upkeep"]
 
 
 class Upkeep(ForeignNames):
-    """Savepoints, restore, rollback, check and repair. A host says where the table is."""
+    """The verbs savepoint, restore, rollback, describe, check, dedupe and repair. Subclasses provide the engine."""
 
     engine: Engine
     options: Options
 
-    @property
-    def location(self) -> str:
-        """The table's folder or URL."""
-        return self.engine.storage.location
-
-    def savepoint(self, instant: str | None = None, *, comment: str = "", user: str = "") -> Savepoint:
-        """Keep a commit, whatever is cleaned and archived, until the savepoint is deleted.
+    def savepoint(self, instant_time: str | None = None, *, comment: str = "", user: str = "") -> Savepoint:
+        """Keep a commit readable until the savepoint is deleted, whatever is cleaned and archived.
 
         Args:
-            instant: the commit's instant time; the newest one by default.
-            comment, user: are kept with it.
+            instant_time: the commit's instant time; the newest commit by default.
+            comment, user: texts that are stored with the savepoint; empty by default.
+
+        Returns:
+            the savepoint, with the files that it keeps.
 
         Raises:
-            InstantNotAvailableError: there is no such commit, or files of it have been cleaned away.
-            InvalidInputError: it has a savepoint already.
-            WriteConflictError: a clean is running, which may delete its files.
+            InstantNotAvailableError: there is no such commit, or a clean has deleted files of it.
+            InvalidInputError: the commit has a savepoint already.
+            WriteConflictError: a clean is running, which may delete files of the commit.
         """
-        if instant is not None:
-            check_instant_time(instant, "savepoint")
-        return SavepointSession(self.engine, self.options).make(instant, comment, user)
+        if instant_time is not None:
+            check_instant_time(instant_time, "savepoint")
+        return SavepointSession(self.engine, self.options).make(instant_time, comment, user)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
-        """All savepoints, oldest first."""
+        """Return all savepoints, oldest first."""
         return read_savepoints(self.engine, self.engine.store.load())
 
-    def delete_savepoint(self, instant: str) -> None:
-        """Let a commit go: cleaning and archiving take what is too old.
-
-        Raises:
-            InvalidInputError: there is no such savepoint.
-        """
-        check_instant_time(instant, "delete_savepoint")
-        SavepointSession(self.engine, self.options).delete(instant)
-
-    def restore(self, to: str, *, dry_run: bool = False) -> RestoreResult:
-        """Go back to a commit: undo all that came after it, for good.
-
-        Readers see the table before or after, never between; one that began before may find files gone, and says so.
-        Commits, their files, clustering and compaction after it vanish; cleans stay, so that what has been cleaned
-        away since cannot be had by ``as_of``. Batch ids are those of that time: a stream can bring its batches again.
-        If the process dies, the next write finishes it.
+    def delete_savepoint(self, instant_time: str) -> None:
+        """Delete a savepoint, so that cleaning and archiving may remove the commit.
 
         Args:
-            to: instant time of a savepoint, or of any completed commit on the active timeline.
-            dry_run: change nothing, only list the commits that would be undone.
+            instant_time: the commit's instant time.
 
         Raises:
-            InstantNotAvailableError: there is no such commit, it is archived, or files of it have been cleaned away.
-            InvalidInputError: a savepoint holds a later commit.
-            WriteConflictError: others are writing or cleaning; nothing was undone.
-            UnsupportedTableError: log files hold rows of commits that stay beside those of commits that go.
+            InvalidInputError: the savepoint does not exist.
         """
-        check_instant_time(to, "restore")
-        session = RestoreSession(self.engine, self.options)
-        return session.plan_restore(to) if dry_run else session.restore(to)
+        check_instant_time(instant_time, "delete_savepoint")
+        SavepointSession(self.engine, self.options).delete(instant_time)
 
-    def rollback(self, instant: str | None = None, *, dry_run: bool = False) -> RestoreResult:
-        """Undo the commit that completed last, for good.
+    def restore(self, instant_time: str, *, dry_run: bool = False) -> RestoreResult:
+        """Return the table to a commit: undo everything that came after it. This cannot be undone.
+
+        A reader sees the table either before or after the restore. A reader that began before may find files missing
+        and raises an error. Later commits, their files, and later clusterings and compactions are removed. Cleans stay,
+        so versions cleaned since then cannot be read with ``as_of``. Batch ids are those of that commit, so a stream
+        can write its later batches again. If the process dies, the next write finishes the restore.
 
         Args:
-            instant: its instant time, to be sure that it is the one that is meant.
-            dry_run: change nothing, only name the commit that would be undone.
+            instant_time: the instant time of a savepoint, or of any completed commit on the active timeline.
+            dry_run: whether to change nothing and only list the commits that would be undone; false by default.
+
+        Returns:
+            the commits that were undone.
 
         Raises:
-            InstantNotAvailableError: there is no commit, or what it wrote anew has been cleaned away.
-            InvalidInputError: it is not the last one, or a savepoint holds it.
-            WriteConflictError: others are writing or cleaning; nothing was undone.
+            InstantNotAvailableError: there is no such commit, it is archived, or a clean has deleted files of it.
+            InvalidInputError: a savepoint keeps a later commit.
+            WriteConflictError: other processes are writing or cleaning; nothing was undone.
+            UnsupportedTableError: a log file has rows of commits that stay and rows of commits that go.
         """
-        if instant is not None:
-            check_instant_time(instant, "rollback")
+        check_instant_time(instant_time, "restore")
         session = RestoreSession(self.engine, self.options)
-        return session.plan_rollback(instant) if dry_run else session.rollback(instant)
+        return session.plan_restore(instant_time) if dry_run else session.restore(instant_time)
+
+    def rollback(self, instant_time: str | None = None, *, dry_run: bool = False) -> RestoreResult:
+        """Undo the commit that completed last. This cannot be undone.
+
+        Args:
+            instant_time: the instant time of that commit, as a check that it is the last one; not checked by default.
+            dry_run: whether to change nothing and only name the commit that would be undone; false by default.
+
+        Returns:
+            the commit that was undone.
+
+        Raises:
+            InstantNotAvailableError: there is no commit, or a clean has deleted files that it had replaced.
+            InvalidInputError: ``instant_time`` is not the last commit, or a savepoint keeps it.
+            WriteConflictError: other processes are writing or cleaning; nothing was undone.
+        """
+        if instant_time is not None:
+            check_instant_time(instant_time, "rollback")
+        session = RestoreSession(self.engine, self.options)
+        return session.plan_rollback(instant_time) if dry_run else session.rollback(instant_time)
 
     def describe(self) -> Description:
-        """What the table is: kind, keys, files and bytes, live and in all, services and savepoints, what to do next.
+        """Describe the table: kind, keys, files and bytes, live and in all, services, savepoints, what to do next.
 
         Examples:
             >>> print(table.describe())
@@ -106,58 +113,63 @@ class Upkeep(ForeignNames):
         return describe(self.engine, self.options)
 
     def check(self, *, contents: bool = True) -> Findings:
-        """Look for damage in the whole table: files, keys, statistics, timeline, archive, index. Nothing is changed.
+        """Check the whole table for damage: files, keys, statistics, timeline, archive, index. Changes nothing.
 
         Examples:
             >>> print(table.check())
             nothing is wrong
 
-        Keys are compared within partitions. Memory: an object a file of the table, and the keys of one partition.
+        Keys are compared within partitions. Memory: an object for each file of the table, and the keys of one
+        partition.
 
         Args:
-            contents: read the rows of all live files; without it, what names, sizes and the timeline tell.
+            contents: whether to read the rows of all live files; if False, only names, sizes and the timeline are
+                checked.
 
         Returns:
-            the findings, as values; printed, a table. False if there are none.
+            The findings. They print as a table, and are falsy if there are none.
         """
         return DoctorSession(self.engine, self.options).check(contents=contents)
 
-    def dedupe(self, *, dry_run: bool = True) -> DedupeResult:
-        """Remove surplus rows of one record key in one partition; the newest of each key stays. One commit.
+    def dedupe(self, *, dry_run: bool = False) -> DedupeResult:
+        """Remove surplus rows: of the rows with one record key in one partition only the newest stays.
 
-        `insert` and `bulk_insert` do not look keys up, so they can bring a key twice. The newest row is the one with
-        the greatest ordering value, or of the latest commit where the table's rule is commit time; of rows that are
-        equal in both, one stays. Keys are compared within partitions, as `check` compares them. The file groups that
-        hold a surplus row are written anew, by this process; the other rows stay as they were, commit time included.
+        Makes one commit.
+
+        `insert` and `bulk_insert` do not look up keys, so they can add a key twice. The newest row is the one with the
+        greatest ordering value, or the one of the latest commit if the table's merge mode is commit time. If rows are
+        equal in both, one of them stays. Keys are compared within partitions, as `check` does. The file groups that
+        hold a surplus row are rewritten by this process. The other rows stay unchanged, commit time included.
 
         Args:
             dry_run: only list the rows.
 
         Returns:
-            the rows of all keys that come more than once, and which of them stay.
+            The rows of all keys that occur more than once, and which of them stay.
 
         Raises:
             InvalidInputError: the table has no record key.
-            UnsupportedTableError: rows of a table of buckets would have to go.
+            UnsupportedTableError: the table has a bucket index and surplus rows.
             WriteConflictError: another writer changed the files meanwhile; nothing was published.
         """
         session = DedupeSession(self.engine, self.options)
         return session.dry_run() if dry_run else session.run()
 
-    def repair(self, *, dry_run: bool = True, keep: bool = True) -> Findings:
-        """Mend what can be mended without a guess; `check` tells of the rest what to do.
+    def repair(self, *, dry_run: bool = False, keep: bool = True) -> Findings:
+        """Repair what can be repaired without a guess. For everything else `check` says what to do.
 
-        Files that no commit made are put aside, leftovers of dead writers cleared away, an index or metadata table
-        that is wrong is dropped, partitions are marked again. No row changes.
+        Files that no commit made are moved aside. Leftovers of dead writers are removed. A wrong file index or metadata
+        table is dropped. Partition markers are written again. No row changes.
 
         Args:
-            dry_run: only tell what would be done.
-            keep: put files into ``.hoodie/.lakeformat/removed``; False deletes them, and what stands there.
+            dry_run: only return what would be done.
+            keep: move files to ``.hoodie/.lakeformat/removed``; if False, delete them and what earlier repairs moved
+                there.
 
         Returns:
-            what was mended.
+            The findings that were repaired, or would be.
 
         Raises:
-            LockTimeoutError, WriteConflictError: another writer was in the way.
+            LockTimeoutError, WriteConflictError: another writer interfered.
         """
         return DoctorSession(self.engine, self.options).repair(dry_run=dry_run, keep=keep)

@@ -1,4 +1,4 @@
-"""The verbs that move a table between table versions, the same under every host."""
+"""The table's verbs `upgrade` and `downgrade`, shared by all hosts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Versioning"]
 
 
 class Versioning:
-    """Upgrades and downgrades, on request alone."""
+    """Upgrades and downgrades of a table, made only on request."""
 
     engine: Engine
     options: Options
 
     def _compactor(self) -> Compactor | None:
-        """Who rewrites slices; None is this process."""
+        """Return the function that rewrites slices; None means this process."""
         return None
 
     def _versions(self) -> VersionSession:
@@ -31,26 +31,27 @@ class Versioning:
         )
 
     def upgrade(self, to: int) -> VersionChange:
-        """Move the table to a later table version. Rows and files stay; the timeline goes to where that version has it.
+        """Move the table to a later table version.
 
-        Readers see the table as it was throughout. It happens under the table's lock: writers wait, and those of
-        other programs must rest. What dies on the way leaves the old version or the new one. A merge-on-read table that
-        comes from 6 or goes there is compacted first, as by Hudi.
+        Rows and data files stay as they are. The timeline moves to the place where that version keeps it. Readers see
+        the table unchanged throughout. The change holds the table's lock: lakeformat writers wait. Writers of other
+        programs must be stopped. If the process dies, the table has either the old version or the new one. A
+        merge-on-read table that moves from or to version 6 is compacted first, as Hudi does.
 
         Args:
             to: 8 or 9. Hudi 1.0 and later read 8, 1.1 and later 9.
 
         Returns:
-            what was done; its ``skipped`` tells why if nothing was.
+            What was done. ``skipped`` gives the reason if nothing was.
 
         Raises:
-            InvalidInputError: no such version, or an earlier one.
+            InvalidInputError: the version does not exist, or is earlier than the table's.
             WriteConflictError: a write or a plan is pending.
-            UnsupportedTableError: it has log files that cannot be compacted, or a setting that is not carried over,
-                which is named.
+            UnsupportedTableError: the table has log files that cannot be compacted, or a setting that cannot be carried
+                over. The message names the setting.
         """
         return self._versions().move(to, is_upgrade=True)
 
     def downgrade(self, to: int) -> VersionChange:
-        """Move the table to an earlier table version, 8 or 6: as `upgrade`, in all that it says."""
+        """Move the table to an earlier table version, 8 or 6. Behaviour, result and errors are those of `upgrade`."""
         return self._versions().move(to, is_upgrade=False)

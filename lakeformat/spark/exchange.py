@@ -28,7 +28,7 @@ from lakeformat.write.decide.job import WriteJob
 from lakeformat.write.exchanged import TASK_BYTES, RouteTasks
 from lakeformat.write.make.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
 from lakeformat.write.make.handles import HandleSettings
-from lakeformat.write.make.sorted_runs import lay_down
+from lakeformat.write.make.sorted_runs import write_runs
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.place.route import TagResult, TagUnit, bundle, shuffle_values
 from lakeformat.write.place.tag_units import tag_unit
@@ -93,7 +93,7 @@ class SparkExchange:
         staged = [_staged(answer["staged"]) for answer in found if answer["staged"] is not None]
         return files, staged, sum(answer["rows"] for answer in found)
 
-    def lay_down(
+    def write_runs(
         self, runs: Sequence[StagedTask], commit: OpenCommit, schema: pa.Schema, layout: Layout
     ) -> list[Written]:
         """Merge sorted runs into base files, a partition's (or its part's, by file number) in one task.
@@ -119,7 +119,7 @@ class SparkExchange:
                     own = attempt()
                     files = writer.writer(writer.settings(f"{folder}/{own}", task, f"{task}-{own}"), pool)
                     try:
-                        lay_down(files, mine, layout)
+                        write_runs(files, mine, layout)
                         written, _ = files.finish()
                     except BaseException:
                         files.abandon()

@@ -1,74 +1,125 @@
-"""What a table under Spark tells of itself without a Spark job."""
+"""The read verbs of `lakeformat.spark.LakehouseTable`: those of plain Python, and rows as DataFrames."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
+from lakeformat.codec.conform import read_schema
+from lakeformat.config.read_options import BEGIN, END, FORMAT, INCREMENTAL, QUERY_TYPE, VERIFY
 from lakeformat.config.resolve import Options
-from lakeformat.layout.report import LayoutReport
 from lakeformat.model.instant import AsOf
-from lakeformat.model.table_config import TableConfig
-from lakeformat.predicate import Where
+from lakeformat.public import spark_public
+from lakeformat.read.incremental import EVERYTHING, bounds_of
+from lakeformat.read.query import in_zone
+from lakeformat.read.reading import ReadVerbs
+from lakeformat.read.scan import check_limit
+from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.types import spark_schema
 from lakeformat.spark.zones import in_session_zone
-from lakeformat.table import Table
-from lakeformat.table_state.engine import Engine
-from lakeformat.timeline.history import History
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["Facts"]
 
 
-class Facts:
-    """Settings, columns, files and counts, by this process. A host says where the table is."""
+@spark_public
+class Facts(ReadVerbs):
+    """The read verbs; those that return no rows run in this process, without a Spark job."""
 
-    engine: Engine
-    options: Options
     _spark: SparkSession
 
-    def _zoned(self) -> Options:
-        """Let conditions be read in the time zone that the session has at this moment."""
-        return in_session_zone(self._spark, self.options)
-
-    def _here(self) -> Table:
-        return Table(self.engine.storage, self._zoned())
-
-    @property
-    def config(self) -> TableConfig:
-        """The table's settings, read anew."""
-        return self.engine.store.config()
+    def _options_in(self, time_zone: str | None) -> Options:
+        """Return the options of a read whose conditions use this time zone; by default the session's."""
+        return in_session_zone(self._spark, in_zone(self.options, time_zone))
 
     @property
     def schema(self) -> StructType:
-        """The table's columns as Spark has them, without the meta columns."""
-        return spark_schema(self._here().schema)
+        """Return the table's columns as Spark's types, without the meta columns."""
+        return spark_schema(read_schema(self.snapshot().columns(self.location)))
 
-    def exists(self) -> bool:
-        """Whether a table stands at the path."""
-        return self.engine.store.exists()
+    def read(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        where: str | Column | None = None,
+        as_of: AsOf | None = None,
+        limit: int | None = None,
+        meta_columns: bool | None = None,
+        verify: bool | None = None,
+        time_zone: str | None = None,
+        via: str | None = None,
+    ) -> DataFrame:
+        """Return the table as a DataFrame of one instant: that of this call, whenever the frame is used.
 
-    def count(self, where: Where | None = None, *, as_of: AsOf | None = None) -> int:
-        """How many rows; see `lakeformat.Table.count`."""
-        return self._here().count(where, as_of=as_of)
+        Filters on partition columns leave out folders, other filters leave out row groups, and only columns that a
+        query needs are read. Call it again to see later commits. Executors must reach the table under its path or URL.
 
-    def files(self, *, as_of: AsOf | None = None) -> pa.Table:
-        """The live files; see `lakeformat.Table.files`."""
-        return self._here().files(as_of=as_of)
+        Args:
+            columns: wanted columns, in order; all by default.
+            where: a Spark SQL condition, or a Spark ``Column``; applied exactly. Files are left out by their
+                statistics before Spark plans the read; if it is a ``Column``, comparisons with literals of the
+                column's own type do so.
+            as_of: an instant time, a date or a datetime; now by default. A datetime without a zone is in the
+                timeline's zone, which is UTC in tables made by lakeformat.
+            limit: the greatest number of rows; any rows of the answer may be chosen. All by default.
+            meta_columns: whether the five ``_hoodie_`` columns come first. By default the option ``meta_columns`` of
+                the table, else false.
+            verify: whether to read what skipping leaves out first, and check that it holds no match. By default the
+                option ``verify`` of the table, which is false.
+            time_zone: the zone of texts and times without a zone in ``where`` that are compared with a timestamp
+                column. By default the option ``time_zone``, else the session's zone.
+            via: ``"native"``, Spark's own Parquet scan, or ``"source"``, ``format("lakehouse")``. By default the
+                first, unless there are too many files or Spark cannot read them. The logger ``lakeformat.spark``
+                says which one is used (INFO).
 
-    def history(self, limit: int | None = None, *, actions: bool = False) -> History:
-        """Completed commits, newest first, as `lakeformat.Table.history`."""
-        return self._here().history(limit, actions=actions)
+        Raises:
+            InvalidInputError: an unknown column or way, or a condition that cannot be answered exactly.
+            InvalidOptionError: an unknown argument.
+            InstantNotAvailableError: files of ``as_of`` are deleted.
+            SkippingError: with ``verify``, if skipping would have lost rows. The message names the files.
+        """
+        from lakeformat.spark.frames import read_table
 
-    def layout_report(self, columns: Sequence[str], **arguments: Any) -> LayoutReport:
-        """What layouts by these columns would let filters skip; see `lakeformat.Table.layout_report`."""
-        return Table(self.engine.storage, self.options).layout_report(columns, **arguments)
+        check_limit(limit)
+        options = self.options if verify is None else self.options.with_values(**{VERIFY: verify})
+        if meta_columns is not None or not options.given("meta_columns"):
+            options = options.with_values(meta_columns=bool(meta_columns))
+        options = in_zone(options, time_zone)
+        frame = read_table(self._spark, self.engine, options, where=where, columns=columns, as_of=as_of, via=via)
+        return frame if limit is None else frame.limit(limit)
 
-    def _repr_html_(self) -> str:
-        """What notebooks show."""
-        return self._here()._repr_html_()
+    def changes(self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False) -> DataFrame:
+        """Return the rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
+
+        Args:
+            since: exclusive; an instant time (from table version 8 on a completion time), a date or a datetime;
+                ``"000"`` is before all commits. By default the option
+                ``hoodie.datasource.read.begin.instanttime``.
+            until: inclusive; by default the option ``hoodie.datasource.read.end.instanttime``, else now.
+            images: whether to return every change, deletes too, with the row before and after it. The table needs no
+                setting for it while it is written. False by default: each row once, as it is at the end.
+
+        Returns:
+            the rows without the meta columns. With ``images``, ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row
+            ``before`` and ``after`` as JSON text, as Hudi returns them.
+
+        Raises:
+            InvalidOptionError: no begin, or a bound that is not an instant.
+            InstantNotAvailableError: with ``images``, commits of the range are archived or their files deleted.
+                Without, the range ends before the oldest commit that is left; see
+                ``hoodie.datasource.read.incr.fallback.fulltablescan.enable``.
+        """
+        from lakeformat.spark.frames import read_table
+
+        asked = self.options.read
+        since, until = asked.begin if since is None else since, asked.end if until is None else until
+        bounds = bounds_of(since, until, self.config)
+        values: dict[str, Any] = {QUERY_TYPE: INCREMENTAL, BEGIN: bounds.since or EVERYTHING}
+        values |= {} if bounds.until is None else {END: bounds.until}
+        if not images:
+            return read_table(self._spark, self.engine, self.options.with_values(**values, meta_columns=False))
+        given = {**values, FORMAT: "cdc", **storage_secrets(self.engine)}
+        return self._spark.read.format("lakehouse").options(**given).load(self.location)

@@ -35,7 +35,7 @@ from lakeformat.spark.pushed import EVERYTHING, ask, settle
 from lakeformat.spark.relation import Relation, keeps_plans_by_scan, open_snapshot
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.spark.zones import task_zone
-from lakeformat.storage import Storage
+from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.write.rows.arrow_pool import reused_memory
 

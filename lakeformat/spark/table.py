@@ -47,7 +47,7 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.write.decide.job import WriteJob, plan_job
 from lakeformat.write.decide.merging import upsert_options
 from lakeformat.write.decide.table_settings import check_options, create_table, open_or_create
-from lakeformat.write.direct_session import closed_to
+from lakeformat.write.direct_session import closed_partitions
 from lakeformat.write.exchanged import ExchangedSession
 from lakeformat.write.rows.arrow_input import check_fillable, warn_of_rows
 from lakeformat.write.rows.arrow_pool import reused_memory
@@ -386,7 +386,7 @@ class LakehouseTable(Facts, Clustering, Compaction, Life, Versioning):
     ) -> WriteResult:
         with session.session.transaction.forgotten_on_failure(), session.session.transaction.begun() as commit:
             snapshot = self._engine.snapshot()
-            schema, closed = job.final_schema(snapshot), closed_to(session.session, snapshot)
+            schema, closed = job.final_schema(snapshot), closed_partitions(session.session, snapshot)
             report = session.session.transaction.report
             with report.step("encode") as counted:
                 written, staged, arrived = exchange.write_direct(rows, commit, schema, closed)

@@ -26,11 +26,11 @@ from lakeformat.transaction.written import Written, stage_folder
 from lakeformat.write.appended import bucket_places, publish_appended
 from lakeformat.write.decide.job import WriteJob, plan_job
 from lakeformat.write.decide.table_settings import open_existing, open_or_create
-from lakeformat.write.direct_session import closed_to
+from lakeformat.write.direct_session import closed_partitions
 from lakeformat.write.make.bucket_appends import BucketPlaces, append_in_task, task_folder
 from lakeformat.write.make.direct import DirectSettings, DirectWriter
 from lakeformat.write.make.handles import HandleSettings
-from lakeformat.write.make.sorted_runs import lay_down, stage_runs, take_rows
+from lakeformat.write.make.sorted_runs import stage_runs, write_rows, write_runs
 from lakeformat.write.place.tails import tail_bytes
 from lakeformat.write.rows.arrow_pool import reused_memory
 from lakeformat.write.rows.layout import Layout
@@ -70,7 +70,7 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         session = WriteSession(engine, job)
         with session.transaction.locked():
             snapshot = engine.snapshot()
-            table, closed = job.final_schema(snapshot), closed_to(session, snapshot)
+            table, closed = job.final_schema(snapshot), closed_partitions(session, snapshot)
             commit = session.transaction.begin(snapshot.timeline.commit_times, lives_by="heartbeat")
             return DirectSparkWriter(engine, job, commit, table, closed)
 
@@ -174,7 +174,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
                 return _DirectMessage(task, runs.rows, (), runs)
             writer = self.writer(settings, pool)
             try:
-                take_rows(writer, iterator, job.layout)
+                write_rows(writer, iterator, job.layout)
                 written, tails = writer.finish()
             except BaseException:
                 writer.abandon()
@@ -214,7 +214,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
         with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             writer = self.writer(settings, pool)
             try:
-                lay_down(writer, runs, layout)
+                write_runs(writer, runs, layout)
                 return writer.finish()[0]
             except BaseException:
                 writer.abandon()

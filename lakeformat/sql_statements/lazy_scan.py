@@ -77,7 +77,7 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         scan = scan_of(storage, snapshot, options, columns)
         if condition is not None and self._skips_by(condition):
             try:
-                scan = scan_of(storage, snapshot, options, columns, condition)
+                scan = scan_of(storage, snapshot, options, columns, where=condition)
             except InvalidInputError:  # What statistics cannot answer, the scanner does.
                 scan = scan_of(storage, snapshot, options, columns)
         reader = replace(scan, shows_progress=False).to_batches()

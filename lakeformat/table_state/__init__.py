@@ -1,1 +1,1 @@
-"""The table at an instant: which files it is made of, and what is known of them."""
+"""The state of a table at an instant: its schema, its live files, and their statistics."""

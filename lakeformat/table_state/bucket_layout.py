@@ -1,4 +1,4 @@
-"""Whether buckets of a table grow and split by themselves: Hudi's consistent hashing, which no property names."""
+"""A check for Hudi's consistent hashing, where buckets grow and split and which no table property shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakeformat.storage.port import HOODIE, Storage
 
 __all__ = ["check_bucket_layout"]
 
-#: Where Hudi says, for each partition, which range of hashes belongs to which file group.
+#: Folder in which Hudi keeps, for each partition, the range of hashes of each file group.
 _HASHING_METADATA: Final = f"{HOODIE}/.bucket_index/consistent_hashing_metadata"
 
 
@@ -17,7 +17,8 @@ def check_bucket_layout(storage: Storage) -> None:
     """Refuse to write or cluster a table whose rows Hudi finds by consistent hashing.
 
     Raises:
-        UnsupportedTableError: rows would go to file groups in which Hudi does not look for their keys.
+        UnsupportedTableError: the table uses consistent hashing; rows would go to file groups in which Hudi does not
+            look for their keys.
     """
     if storage.list(_HASHING_METADATA):
         raise UnsupportedTableError(

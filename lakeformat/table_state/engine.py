@@ -1,4 +1,4 @@
-"""What every read and write is given from outside: the ports."""
+"""The engine of a table: the ports (storage, clock, ids) that every read and write uses."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["Engine", "open_engine"]
 
 @dataclass(frozen=True)
 class Engine:
-    """What every path needs.
+    """The ports of one table.
 
     Attributes:
-        storage: where files live.
-        clock: what time it is.
-        ids: where randomness comes from.
+        storage: the table's files.
+        clock: the source of the current time.
+        ids: the source of random ids.
         use_index: whether snapshots may come from the file index.
     """
 
@@ -37,7 +37,7 @@ class Engine:
 
     @cached_property
     def store(self) -> TimelineStore:
-        """The table's timeline."""
+        """Return the store of the table's timeline."""
         return TimelineStore(self.storage)
 
     def snapshot(
@@ -48,7 +48,7 @@ class Engine:
         wanted: frozenset[str] | None = None,
         timeline: Timeline | None = None,
     ) -> Snapshot:
-        """The table now or at an instant time, by the file index or by listing; see `load_snapshot`."""
+        """Load the table as it is now or was at an instant time; see `load_snapshot`."""
         return load_snapshot(
             self.store,
             as_of=as_of,
@@ -60,9 +60,9 @@ class Engine:
         )
 
     def snapshot_since(self, seen: Snapshot | None) -> Snapshot:
-        """The table now: the snapshot of it that was seen before, where no instant has come, gone or moved since.
+        """Return the table as it is now: `seen` itself if settings and timeline have not changed since, else a new one.
 
-        Whatever changes the files of a table is announced on its timeline, so the folders need not be listed again.
+        Each change of a table's files is on its timeline, so the folders need not be listed again.
         """
         if seen is not None:
             config = self.store.config()
@@ -71,11 +71,11 @@ class Engine:
         return self.snapshot()
 
     def timeline(self, config: TableConfig) -> Timeline:
-        """All active instants, with what `snapshot` wants to know of the archive."""
+        """Load all active instants and, if the file index is used, the mark of the archive that `snapshot` needs."""
         return self.store.load(config.archive_folder if self.use_index else None)
 
     def writable(self) -> Snapshot:
-        """The table as it stands, refused if it cannot be written to."""
+        """Load the table as it is now. Raise `UnsupportedTableError` if it cannot be written to."""
         config = self.store.config()
         config.check_writable(self.storage.location)
         check_bucket_layout(self.storage)
@@ -85,10 +85,10 @@ class Engine:
 
 
 def open_engine(path: str, options: Options, **storage_options: Any) -> Engine:
-    """The engine of the table at a path or URL.
+    """Open the engine of the table at a path or URL.
 
     Args:
-        storage_options: for the file system of the URL.
+        storage_options: options of the file system of the URL.
 
     Raises:
         InvalidOptionError: there is no such file system, or its package is missing.

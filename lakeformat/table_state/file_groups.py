@@ -1,4 +1,4 @@
-"""Timeline x listing: which file versions a snapshot is made of (Hudi: ``HoodieTableFileSystemView``)."""
+"""Selection of a snapshot's base files from the timeline and a listing (Hudi: ``HoodieTableFileSystemView``)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Listing:
-    """Every base file and log file of every partition folder, of any instant.
+    """Every base file and log file in the partition folders, of any instant.
 
     Attributes:
-        change_data: log files that hold no rows (``.cdc``), and are none of the others.
+        change_data: log files of change data (``.cdc``), which hold no rows and are not in ``logs``.
     """
 
     bases: tuple[BaseFile, ...]
@@ -46,12 +46,12 @@ class Listing:
 
 
 def list_files(storage: Storage) -> Listing:
-    """What lies in the table's folders. One listing a folder."""
+    """List the files in all partition folders of the table. Each folder is listed once."""
     return _listing(_walk(storage, ""))
 
 
 def list_partitions(storage: Storage, partitions: Iterable[str]) -> Listing:
-    """The same of some partitions alone."""
+    """List the files of some partitions."""
     return _listing((path, storage.list(path)) for path in partitions)
 
 
@@ -70,12 +70,12 @@ def _listing(folders: Iterable[tuple[str, Sequence[FileInfo]]]) -> Listing:
 
 
 def list_base_files(storage: Storage) -> tuple[BaseFile, ...]:
-    """The base files of `list_files`."""
+    """List the base files in all partition folders of the table."""
     return list_files(storage).bases
 
 
 def is_partition(folder: str, entries: Iterable[FileInfo]) -> bool:
-    """Whether a folder with these entries is a partition's."""
+    """Tell whether a folder with these entries is a partition: it has a partition marker."""
     marker = join_path(folder, PARTITION_MARKER)
     return any(entry.path.startswith(marker) for entry in entries)
 
@@ -95,14 +95,14 @@ def visible_files(
     replaced: frozenset[FileGroupId],
     named_by: Callable[[str], Mapping[FileGroupId, str]],
 ) -> tuple[BaseFile, ...]:
-    """The newest committed version of each file group that no replacecommit hides, by partition and id.
+    """Return the newest committed version of each file group that no replacecommit hides, by partition and file id.
 
     Args:
         listed: all base files found.
-        timeline: cut at the wanted instant.
-        replaced: groups that replacecommits of the timeline hide.
-        named_by: instant time -> group -> file name, as the statistics of an active commit say. A file they do
-            not name is none of the table's: a task attempt that lost, or a writer that did, left it behind.
+        timeline: the timeline, cut at the wanted instant.
+        replaced: file groups that replacecommits of the timeline hide.
+        named_by: instant time -> file group -> file name, from the statistics of an active commit. A file that they do
+            not name does not belong to the table: a failed task attempt or writer left it behind.
     """
     active = timeline.commit_times
     newest: dict[FileGroupId, BaseFile] = {}
@@ -128,11 +128,11 @@ def check_complete(
     location: str,
     travelling: bool,
 ) -> None:
-    """Make sure that every file version the commits promise is there, whole.
+    """Check that every file version that the commits name exists with its full size.
 
     Raises:
         InstantNotAvailableError: when time travelling, a file has been cleaned away.
-        CorruptTableError: a file is missing or has another size than its commit says.
+        CorruptTableError: a file is missing, or its size is not the one in its commit.
     """
     found = {file.group: file for file in files}
     promised: dict[FileGroupId, tuple[str, str, int]] = {}
@@ -163,10 +163,10 @@ def check_complete(
 
 
 def missing_before(undone: Sequence[tuple[Instant, CommitMetadata]], listing: Listing, location: str) -> str | None:
-    """Why the state before some commits cannot be had any more; None if all of it is there.
+    """Return why the state before some commits is not available any more; None if all of it is.
 
-    What was there before a commit is what it wrote anew or replaced: each such version must still be among the files,
-    whatever has been cleaned or archived since. Groups that no commit has touched are as they were.
+    The earlier versions of the file groups that the commits rewrote or replaced must still exist, whatever has been
+    cleaned or archived since. File groups that no commit touched have not changed.
     """
     times = {instant.time for instant, _ in undone}
     bases = {(file.group, file.name.instant_time) for file in listing.bases}

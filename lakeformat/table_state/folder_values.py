@@ -1,10 +1,11 @@
-"""Partition folders, and the values that they name of their rows.
+"""The partition values in folder names, and proofs that the rows of a file have them.
 
-Nearly always they do, and then the folder's name tells their values. Under a global index that moves no rows
-(``…update.partition.path=false``) an update keeps its row's folder and stores the partition value that it names: so do
-we, and so does Apache Hudi (0.15.0 to 1.2.0; its Spark reader then shows the folder's value, hudi-rs the stored one).
-No table property tells. Proofs, in this order: the file index's bounds of the partition columns; a commit of ours,
-which measures them; a commit of Hudi's that only inserted into a new file, as inserts go to the folder they name.
+Nearly always the rows of a folder have the partition values in its name. The exception is a global index that does not
+move rows (``…update.partition.path=false``): an update then keeps its row's folder, but stores its own partition value.
+lakeformat does so, and so does Apache Hudi (0.15.0 to 1.2.0; its Spark reader then shows the folder's value, hudi-rs
+the stored one). No table property shows whether this happened. The proofs, in this order: the bounds of the partition
+columns in the file index; a commit of lakeformat, which measures them; a commit of Hudi that only inserted into a new
+file, because an insert goes to the folder of its own partition value.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ __all__ = [
 
 #: Key of ``extraMetadata``: JSON list of the commit's files that may hold rows of other partition values.
 OFF_FOLDER: Final = "lakeformat.files.off.folder"
-#: Operations of Hudi that put a new row into the folder its own partition columns name.
+#: Hudi's operations that put a new row into the folder of its own partition values.
 _INSERTING: Final = frozenset({"INSERT", "UPSERT", "BULK_INSERT", "INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"})
 
 _DELETING: Final = frozenset({"DELETE"})
@@ -48,9 +49,9 @@ Flags = npt.NDArray[np.bool_]
 
 
 def reading_keys(config: TableConfig) -> KeySettings:
-    """How partition paths are to be read.
+    """Return the settings by which partition paths are parsed.
 
-    Those of custom generators, whose types are not stored, and of generators that are not Hudi's tell nothing.
+    Paths of custom generators, whose types are not stored, and of generators outside Hudi give no values.
     """
     fields = config.partition_fields
     try:
@@ -68,7 +69,7 @@ def reading_keys(config: TableConfig) -> KeySettings:
 
 
 def folder_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) -> Mapping[str, pa.Array]:
-    """Top-level column -> the value each partition path names; null where it does not tell.
+    """Return, for each partition column, the value in each partition path; null if the path does not give it.
 
     Args:
         schema: the stored columns, which give the types.
@@ -83,12 +84,12 @@ def folder_values(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) ->
 
 
 def dropped_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping[str, pa.Scalar]:
-    """Of a table whose files do not hold them, the values of the partition columns below a path, typed.
+    """Return the typed values of the partition columns below a path, for a table whose files do not hold them.
 
-    A text column of which the path does not tell the value, as those that times make, has the path's own text.
+    If the path does not give the value of a text column (e.g. a path made from a time), the value is the path's text.
 
     Raises:
-        UnsupportedTableError: a column of another type whose value the path does not tell; names it.
+        UnsupportedTableError: the path does not give the value of a column of another type; the message names it.
     """
     keys = reading_keys(config)
     told = partition_values(path, keys, schema)
@@ -116,10 +117,10 @@ def dropped_values(path: str, config: TableConfig, schema: pa.Schema) -> Mapping
 
 
 def virtual_keys(config: TableConfig) -> KeySettings:
-    """How the keys of a table are made that stores none.
+    """Return the settings by which keys are made for a table that stores none.
 
     Raises:
-        UnsupportedTableError: by a class that is not known; read-optimized queries need no keys.
+        UnsupportedTableError: the class of the key generator is not known. Read-optimized queries need no keys.
     """
     try:
         kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, config.partition_fields)
@@ -132,11 +133,11 @@ def virtual_keys(config: TableConfig) -> KeySettings:
 
 
 def off_folder(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds]) -> tuple[Flags, Flags]:
-    """By file: whether some row may have another value than its folder names, and whether that was measured.
+    """Return two flags per file: whether a row may have another value than its folder, and whether that was measured.
 
     Args:
-        values: of `folder_values`, an entry a file.
-        bounds: of the same columns, as far as they are known.
+        values: result of `folder_values`, with an entry per file.
+        bounds: known bounds of the same columns.
     """
     count = len(next(iter(values.values()), ()))
     off, known = np.zeros(count, np.bool_), np.ones(count, np.bool_)
@@ -154,12 +155,12 @@ def off_folder(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds
 
 
 def own_files(metadata: CommitMetadata) -> frozenset[str]:
-    """Paths of the commit's files whose rows are proven to lie in the folder that they name."""
-    said = metadata.extra.get(OFF_FOLDER)
-    if said is not None:
+    """Return the paths of the commit's files whose rows are proven to have the partition values of their folder."""
+    listed_paths = metadata.extra.get(OFF_FOLDER)
+    if listed_paths is not None:
         try:
-            return frozenset(stat.path for stat in metadata.all_stats()).difference(json.loads(said))
-        except (ValueError, TypeError):  # Not what we write.
+            return frozenset(stat.path for stat in metadata.all_stats()).difference(json.loads(listed_paths))
+        except (ValueError, TypeError):  # lakeformat did not write it.
             return frozenset()
     if metadata.operation not in _INSERTING:
         return frozenset()
@@ -167,9 +168,9 @@ def own_files(metadata: CommitMetadata) -> frozenset[str]:
 
 
 def own_logs(metadata: CommitMetadata) -> Mapping[str, int | None]:
-    """The commit's log files, and bytes of each whose new rows are proven to lie in the folder that they name.
+    """Return the commit's log files: path -> bytes if its new rows are proven to have their folder's values, else None.
 
-    Only what is inserted is known to name its folder, and deletes bring no rows.
+    Only inserts are known to lie in the folder of their own values, and deletes bring no rows.
     """
     logs = (stat for stat in metadata.all_stats() if LogFileName.match(stat.path.rpartition("/")[2]))
     inserts = metadata.operation in _INSERTING or metadata.operation in _DELETING

@@ -1,4 +1,4 @@
-"""The live files of a snapshot as columns: readers plan on them, objects are made for files kept only."""
+"""The live files of a snapshot as columns. Readers plan on the columns, and make objects only for the chosen files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "merged_rows",
 ]
 
-#: What is known of a file itself: path of its folder, its name and the instant in it, bytes, rows (null: not known).
+#: Facts of a file: path of its folder, its name and the instant in the name, bytes, rows (null: not known), row groups.
 FILE_COLUMNS: Final = pa.schema(
     [
         pa.field("partition_path", pa.string()),
@@ -45,10 +45,10 @@ class Portion:
     """Some live files, in order of partition path and file id.
 
     Attributes:
-        files: `FILE_COLUMNS`, a row per file slice; of a slice with log files name and instant are null, and bytes are
-            of all its files.
+        files: `FILE_COLUMNS`, a row per file slice. For a slice with log files, name and instant are null, and bytes
+            are the sum of all its files.
         bounds: by column path, an entry per slice.
-        slices: those that have log files, None in the place of the others; None where none has any.
+        slices: an entry per slice: the slice if it has log files, else None. None if no slice has any.
     """
 
     files: pa.Table
@@ -57,7 +57,7 @@ class Portion:
 
 
 def merged_rows(portion: Portion) -> npt.NDArray[np.bool_]:
-    """A flag for each row of a portion: whether the slice has log files."""
+    """Return a flag for each row of a portion: whether the slice has log files."""
     if portion.slices is None:
         return np.zeros(portion.files.num_rows, np.bool_)
     return np.array([each is not None for each in portion.slices], np.bool_)
@@ -68,36 +68,36 @@ class LiveFiles(Protocol):
 
     @property
     def count(self) -> int:
-        """How many file slices."""
+        """Return the number of file slices."""
 
     @property
     def has_logs(self) -> bool:
-        """Whether any slice has log files; those of the others are their base files."""
+        """Tell whether any slice has log files. If not, each slice is its base file."""
 
     @property
     def size_bytes(self) -> int:
-        """Their bytes."""
+        """Return the bytes of all slices."""
 
     def partitions(self) -> Sequence[str]:
-        """Partition paths that have files, sorted."""
+        """Return the partition paths that have files, sorted."""
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """One partition's base files, by file id."""
+        """Return the base files of one partition, by file id."""
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """What is known of a column in each file of `of_partition`; None if nothing is."""
+        """Return the bounds of a column in each file of `of_partition`; None if they are not known."""
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
-        """All files, some at a time.
+        """Yield all files, some at a time.
 
         Args:
-            columns: paths whose bounds are wanted, where they are known.
-            predicate: portions that have no match may be left out.
+            columns: paths of the columns whose bounds are given if they are known.
+            predicate: portions without a match may be left out.
         """
 
 
 def file_columns(files: Sequence[BaseFile]) -> pa.Table:
-    """Files as `FILE_COLUMNS`; rows are not known."""
+    """Return files as `FILE_COLUMNS`. Rows and row groups are null."""
     return _columns([file.partition_path for file in files], files, [file.size_bytes for file in files])
 
 
@@ -115,16 +115,16 @@ def _columns(paths: Sequence[str], files: Sequence[BaseFile | None], sizes: Sequ
 
 
 def file_objects(files: pa.Table) -> tuple[BaseFile, ...]:
-    """Inverse of `file_columns`. Some 3 microseconds a file."""
+    """Make file objects from `FILE_COLUMNS`, the inverse of `file_columns`. It takes some 3 microseconds per file."""
     columns = (files.column(name).to_pylist() for name in ("partition_path", "name", "size_bytes"))
     return tuple(BaseFile(path, BaseFileName.parse(name), size) for path, name, size in zip(*columns, strict=True))
 
 
 @dataclass(frozen=True)
 class ListedFiles:
-    """Live files that a listing found, by partition path and file id; nothing is known of their columns.
+    """Live files that a listing found, by partition path and file id. The bounds of their columns are not known.
 
-    Memory: an object a file.
+    Memory: one object per file.
     """
 
     files: tuple[BaseFile, ...]
@@ -138,45 +138,45 @@ class ListedFiles:
 
     @property
     def count(self) -> int:
-        """See `LiveFiles`."""
+        """Return the number of files."""
         return len(self.files)
 
     @property
     def has_logs(self) -> bool:
-        """See `LiveFiles`: none."""
+        """Return False: these are base files."""
         return False
 
     @property
     def size_bytes(self) -> int:
-        """See `LiveFiles`."""
+        """Return the bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
     def partitions(self) -> Sequence[str]:
-        """See `LiveFiles`."""
+        """Return the partition paths that have files, sorted."""
         return tuple(self._by_partition)
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """See `LiveFiles`."""
+        """Return the files of one partition, by file id."""
         return self._by_partition.get(partition_path, ())
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """See `LiveFiles`: a listing knows nothing."""
+        """Return None: a listing gives no bounds."""
         return None
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
-        """See `LiveFiles`: one."""
+        """Yield all files as one portion."""
         yield Portion(file_columns(self.files))
 
 
 @dataclass(frozen=True)
 class ListedSlices:
-    """Live file slices that a listing found, some of which have log files.
+    """Live file slices that a listing found. Some of them have log files.
 
-    Memory: an object a file.
+    Memory: one object per file.
 
     Attributes:
-        updating: paths of the log files that hold no key which their base file lacks, as their commits say.
-        upserting: paths of those that delete nothing.
+        updating: paths of the log files that, by their commits' statistics, hold only keys of their base file.
+        upserting: paths of the log files that, by their commits' statistics, delete nothing.
     """
 
     slices: tuple[FileSlice, ...]
@@ -185,38 +185,38 @@ class ListedSlices:
 
     @cached_property
     def bases(self) -> ListedFiles:
-        """The base files alone: what a read-optimized query reads."""
+        """Return only the base files, which a read-optimized query reads."""
         return ListedFiles(tuple(each.base for each in self.slices if each.base is not None))
 
     @property
     def count(self) -> int:
-        """See `LiveFiles`."""
+        """Return the number of file slices."""
         return len(self.slices)
 
     @property
     def has_logs(self) -> bool:
-        """See `LiveFiles`."""
+        """Return True: some slices have log files."""
         return True
 
     @property
     def size_bytes(self) -> int:
-        """See `LiveFiles`."""
+        """Return the bytes of all slices."""
         return sum(each.size_bytes for each in self.slices)
 
     def partitions(self) -> Sequence[str]:
-        """See `LiveFiles`."""
+        """Return the partition paths that have files, sorted."""
         return tuple(dict.fromkeys(each.group.partition_path for each in self.slices))
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """See `LiveFiles`."""
+        """Return the base files of one partition, by file id."""
         return self.bases.of_partition(partition_path)
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """See `LiveFiles`: a listing knows nothing."""
+        """Return None: a listing gives no bounds."""
         return None
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
-        """See `LiveFiles`: one."""
+        """Yield all slices as one portion."""
         plain = [each.base if not each.logs else None for each in self.slices]
         paths = [each.group.partition_path for each in self.slices]
         files = _columns(paths, plain, [each.size_bytes for each in self.slices])
@@ -224,7 +224,7 @@ class ListedSlices:
 
 
 class Partitioned(Mapping[str, tuple[BaseFile, ...]]):
-    """Partition path -> its live files; objects are made for the partitions that are asked for."""
+    """Partition path -> its live files. Objects are made for a partition when it is looked up."""
 
     def __init__(self, live: LiveFiles) -> None:
         self._live = live
@@ -243,7 +243,7 @@ class Partitioned(Mapping[str, tuple[BaseFile, ...]]):
 
 
 class Sliced(Mapping[str, tuple[FileSlice, ...]]):
-    """Partition path -> its live file slices, by file id; objects are made for the partitions that are asked for."""
+    """Partition path -> its live file slices, by file id. Objects are made for a partition when it is looked up."""
 
     def __init__(self, live: LiveFiles) -> None:
         self._live = live

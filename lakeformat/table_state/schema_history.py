@@ -1,4 +1,4 @@
-"""Schema on read: what past schemas of a table's files mean to its columns today, by column ids.
+"""Schema on read: how files of a table's past schemas hold its present columns, by column ids.
 
 Hudi keeps the columns with their ids in ``extraMetadata`` of commits, and all schemas of the past in the files of
 ``.hoodie/.schema`` (Hudi: ``FileBasedInternalSchemaStorageManager``). A file has the schema of its own instant.
@@ -19,7 +19,7 @@ __all__ = ["schema_versions", "version_of"]
 
 FOLDER: Final = f"{HOODIE}/.schema"
 _ENDING: Final = ".schemacommit"
-#: Types that are read as others without a loss and as Hudi does, whatever the values are.
+#: (stored type, type now): pairs that convert without loss for all values, and as Hudi converts them.
 _WIDENS: Final = frozenset({
     ("int", "long"), ("int", "double"), ("float", "double"), ("int", "string"), ("long", "string"), ("date", "string"),
 })  # fmt: skip
@@ -28,27 +28,27 @@ _WIDENS: Final = frozenset({
 def schema_versions(
     storage: Storage, commits: Sequence[tuple[str, CommitMetadata]], location: str
 ) -> tuple[SchemaVersion, ...]:
-    """What differs in files of each schema of the past; empty where columns go by their names.
+    """Return how files of each past schema hold the columns; empty if columns are identified by their names.
 
     Args:
-        commits: up to the wanted instant, in order.
+        commits: the commits up to the wanted instant, in order.
 
     Raises:
-        CorruptTableError: a schema cannot be read; names the file.
+        CorruptTableError: a schema cannot be read; the message names the file.
     """
-    told = [
+    texts = [
         (time, metadata.extra[LATEST_SCHEMA]) for time, metadata in commits if metadata.extra.get(LATEST_SCHEMA, "")
     ]
-    known = [found for time, text in told if (found := decode_schema(text.encode(), name=f"{location} {time}"))]
+    known = [found for time, text in texts if (found := decode_schema(text.encode(), name=f"{location} {time}"))]
     if not known:
         return ()
     now = known[-1]
-    schemas = {schema.version: schema for schema in (*_stored(storage, location), *known)}
+    schemas = {schema.version: schema for schema in (*_read_stored(storage, location), *known)}
     return tuple(version_of(schemas[at], now) for at in sorted(schemas) if at <= now.version)
 
 
-def _stored(storage: Storage, location: str) -> Iterable[InternalSchema]:
-    """Of the newest file, which repeats all before it."""
+def _read_stored(storage: Storage, location: str) -> Iterable[InternalSchema]:
+    """Read the schemas in the newest schema file, which repeats those of all earlier files."""
     files = sorted(info.path for info in storage.list(FOLDER) if info.path.endswith(_ENDING))
     for path in reversed(files):
         data = storage.read(path)
@@ -58,7 +58,7 @@ def _stored(storage: Storage, location: str) -> Iterable[InternalSchema]:
 
 
 def version_of(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
-    """What the columns of now are in files of then."""
+    """Return how files of the schema `then` hold the columns of the schema `now`."""
     by_id: Mapping[int, SchemaColumn] = {column.id: column for column in then.columns}
     names = {column.name for column in then.columns}
     stored: dict[str, str | None] = {}
@@ -78,7 +78,7 @@ def version_of(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
 
 
 def _reason(old: SchemaColumn, now: SchemaColumn) -> str:
-    """Why values of the old column are none of the new one's; "" where they are."""
+    """Return why values of the old column cannot be read as the new one; "" if they can."""
     if not _widens(old.type, now.type):
         return f"has the type {old.type}, not {now.type},"
     paths = {number: path for path, (number, _) in old.inner.items()}
@@ -95,7 +95,7 @@ def _widens(old: str, now: str) -> bool:
 
 
 def _is_wider(old: str, now: str) -> bool:
-    """Decimals with more digits."""
+    """Tell whether both types are decimals of one scale, and the new one has no fewer digits."""
     numbers = [_digits(kind) for kind in (old, now)]
     if numbers[0] is None or numbers[1] is None:
         return False

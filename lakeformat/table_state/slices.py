@@ -1,9 +1,10 @@
-"""Log files x base files: the file slices that a snapshot is made of (Hudi: ``AbstractTableFileSystemView``).
+"""Assembly of a snapshot's file slices from base files and log files (Hudi: ``AbstractTableFileSystemView``).
 
 A log file belongs to a base file if it was written for that version of the file group or a later one. Up to table
-version 6 its name tells: it holds the base file's instant, or that of a compaction which is to follow. From version 8
-on the name holds the instant that wrote it, and the log belongs to the newest base file begun before that instant
-completed. Either way the slice of a pending compaction needs no rule of its own: its log files follow those before.
+version 6, the log file's name holds the instant of the base file, or of a pending compaction. From version 8 on, the
+name holds the instant that wrote the log file, and the log file belongs to the newest base file begun before that
+instant completed. In both cases the slice of a pending compaction needs no extra rule: its log files follow those
+before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, Lo
 
 __all__ = ["CountsFrom", "absent_logs", "check_logs", "slices_of"]
 
-#: Of a log file, the greatest instant of a base file that it may belong to; None if it does not count.
+#: Returns the greatest instant of a base file that a log file may belong to; None if the log file does not count.
 CountsFrom: TypeAlias = Callable[[LogFile], str | None]
 
 
@@ -27,11 +28,13 @@ def slices_of(
     replaced: Collection[FileGroupId],
     counts_from: CountsFrom,
 ) -> tuple[FileSlice, ...]:
-    """The newest slice of each file group, by partition and id.
+    """Return the newest slice of each file group, by partition and file id.
 
     Args:
-        bases: one a file group: its newest committed version.
-        replaced: groups that replacecommits hide.
+        bases: the newest committed version of each file group.
+        logs: all log files found.
+        replaced: file groups that replacecommits hide.
+        counts_from: see `CountsFrom`.
     """
     base_of = {base.group: base for base in bases}
     logs_of: dict[FileGroupId, list[LogFile]] = {}
@@ -50,7 +53,7 @@ def _slice(group: FileGroupId, base: BaseFile | None, logs: Iterable[LogFile]) -
 
 
 def absent_logs(commits: Iterable[tuple[str, CommitMetadata]], listed: Iterable[LogFile]) -> list[LogFile]:
-    """Find the log files that commits have written and that no folder holds: cleaned ones, and lost ones."""
+    """Find the log files that commits have written and that do not exist: they were cleaned or lost."""
     there = {log.path for log in listed}
     found = []
     for _, metadata in commits:
@@ -71,12 +74,12 @@ def check_logs(
     location: str,
     travelling: bool,
 ) -> None:
-    """Make sure that the log files which the commits promise of these slices are there, whole.
+    """Check that the log files that the commits name for these slices exist with their full size.
 
     Raises:
         InstantNotAvailableError: when time travelling, a file has been cleaned away.
-        CorruptTableError: a file is missing or shorter than its commit says. Of a group without any file it is not
-            told: a replacecommit that has been archived may have hidden it.
+        CorruptTableError: a file is missing or shorter than its commit says. A file group without any file is not
+            reported, because an archived replacecommit may have hidden it.
     """
     of_group = {each.group: each for each in slices}
     sizes = {log.path: log.size_bytes for each in of_group.values() for log in each.logs}

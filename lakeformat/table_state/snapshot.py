@@ -1,4 +1,4 @@
-"""A table at one instant: settings, schema and files, read once and then a value."""
+"""A table at one instant: settings, schema and files, as an immutable value."""
 
 from __future__ import annotations
 
@@ -39,19 +39,20 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["ChangeRange", "Names", "Snapshot", "check_horizon", "list_snapshot", "log_positions", "table_schema"]
 
 _AT_A_TIME: Final = 1024
-#: Of tables of this version that take no log files the schema that commits tell is all: a snapshot opens no file.
+#: For copy-on-write tables of this version the schema in the commits is complete, so a snapshot opens no file.
 _WE_WRITE: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRange:
-    """Commits whose rows alone are read.
+    """A range of commits. Only rows that they wrote are read.
 
     Attributes:
-        since: where the range begins, exclusive: a completion time in timeline layout 2, an instant time in layout 1.
-        until: the last commit of the range, in the same unit; ``since`` of an empty one. The next range begins there.
-        rows: bound to the commit time of rows.
-        before_merging: whether rows of slices are chosen before they are merged, or after.
+        since: exclusive begin of the range: a completion time in timeline layout 2, an instant time in layout 1.
+        until: the last commit of the range, in the same unit; ``since`` if the range is empty. The next range begins
+            there.
+        rows: predicate on the commit time of rows, bound.
+        before_merging: True if the rows of slices are chosen before they are merged, False if after.
     """
 
     since: str
@@ -62,16 +63,16 @@ class ChangeRange:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a reader or writer knows of the table at one instant.
+    """The table at one instant, as readers and writers use it.
 
     Attributes:
         config: the table's settings.
         timeline: all active instants, not cut.
-        instant_time: the newest commit that counts, None in an empty table.
-        schema: the table's columns without the meta columns; None if no one has ever said.
-        live: the live base files.
+        instant_time: the newest commit that counts; None in an empty table.
+        schema: the table's columns without the meta columns; None if no commit, property or file gives them.
+        live: the live files.
+        versions: for a table changed by schema on read: how files of each past schema hold the columns.
         changes: the commits whose rows are read; None for all.
-        versions: of a table that schema on read has changed, what its files hold of the columns, by schema.
     """
 
     config: TableConfig
@@ -84,7 +85,7 @@ class Snapshot:
 
     @cached_property
     def files(self) -> tuple[BaseFile, ...]:
-        """The live base files by partition path and file id, an object each."""
+        """Return the live base files by partition path and file id. Memory: one object per file."""
         if isinstance(self.live, ListedSlices):
             return self.live.bases.files
         if isinstance(self.live, ListedFiles):
@@ -92,14 +93,14 @@ class Snapshot:
         return tuple(file for portion in self.live.portions() for file in file_objects(portion.files))
 
     def each_file(self) -> Iterator[BaseFile]:
-        """The same one by one, for those who need the first few: objects are made some at a time."""
+        """Yield the live base files one by one. Objects are made some at a time, for callers that need the first few."""
         live = self.live.bases if isinstance(self.live, ListedSlices) else self.live
         for files in (portion.files for portion in live.portions()):
             for start in range(0, files.num_rows, _AT_A_TIME):
                 yield from file_objects(files.slice(start, _AT_A_TIME))
 
     def read_optimized(self) -> Snapshot:
-        """The base files alone: older rows where there are log files, at the cost of copy-on-write."""
+        """Return the snapshot with its base files only: a read costs less, but misses the rows in log files."""
         return replace(self, live=self.live.bases) if isinstance(self.live, ListedSlices) else self
 
     @cached_property
@@ -111,10 +112,10 @@ class Snapshot:
         return read_rule(self.config.merge_settings)
 
     def merging(self, piece: FileSlice) -> SliceMerging:
-        """How the files of a slice of `live` become rows.
+        """Return the settings by which the files of a slice of `live` are merged into rows.
 
         Raises:
-            UnsupportedTableError: the table's rule of merging is not known.
+            UnsupportedTableError: the table's merge rule is not supported.
         """
         shape = self._shapes[piece.group.partition_path] if self._is_shaped else None
         if self.config.has_virtual_keys:
@@ -123,7 +124,7 @@ class Snapshot:
         return SliceMerging(self._rule, self._visible.since(piece.earliest), shape, only)
 
     def shape(self, file: BaseFile) -> StoredShape | None:
-        """How the columns of a base file that is read alone become the table's; None where they are."""
+        """Return how the columns of a base file that is read alone become the table's; None if they are the same."""
         if not self._is_shaped:
             return None
         shape = self._shapes[file.partition_path]
@@ -142,35 +143,39 @@ class Snapshot:
         return _Shapes(self)
 
     def check_writable(self, location: str) -> None:
-        """Refuse, by name, what only readers may meet and no property tells. Raises `UnsupportedTableError`."""
+        """Refuse to write a table that only readers support although no table property shows it.
+
+        Raises:
+            UnsupportedTableError: its columns are identified by ids, or its rows hold their operation.
+        """
         if self.versions:
             raise UnsupportedTableError(
-                f"{location}: writing to a table whose columns go by ids (hoodie.schema.on.read.enable) is not "
-                "supported; use Apache Hudi for it"
+                f"{location}: writing to a table whose columns are identified by ids (hoodie.schema.on.read.enable) is "
+                "not supported; use Apache Hudi for it"
             )
         if self.schema is not None and OPERATION in self.schema.names:
             raise UnsupportedTableError(
-                f"{location}: writing to a table whose rows tell their operation ({OPERATION}, of "
+                f"{location}: writing to a table whose rows hold their operation ({OPERATION}, of "
                 "hoodie.allow.operation.metadata.field) is not supported; use Apache Hudi for it"
             )
 
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
-        """Partition path -> its live files."""
+        """Return the live base files by partition path."""
         return Partitioned(self.live)
 
     @cached_property
     def slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
-        """Partition path -> its live file slices: what writes go by."""
+        """Return the live file slices by partition path. Writes use them."""
         return Sliced(self.live)
 
     def each_slice(self) -> Iterator[FileSlice]:
-        """All of `slices`, one by one."""
+        """Yield all live file slices one by one."""
         for path in self.slices:
             yield from self.slices[path]
 
     def columns(self, location: str) -> pa.Schema:
-        """The schema, which must be known. Raises `CorruptTableError`."""
+        """Return the schema. Raise `CorruptTableError` if it is not known."""
         if self.schema is None:
             raise CorruptTableError(
                 f"{location} has no schema: no commit and no base file names one; write to it first"
@@ -179,7 +184,7 @@ class Snapshot:
 
 
 class _Shapes(dict[str, StoredShape]):
-    """Partition path -> how its files are read, made as they are asked for."""
+    """Partition path -> how its files are read. An entry is made when it is looked up."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -201,13 +206,14 @@ def list_snapshot(
     travelling: bool = False,
     wanted: frozenset[str] | None = None,
 ) -> Snapshot:
-    """The table at a timeline, by listing every partition folder.
+    """Return the table at a timeline, by listing every partition folder.
 
     Args:
-        travelling: the timeline does not end now, so that files may have been cleaned away since.
-        wanted: times of the commits whose files must be there; None for all.
-        whole: loaded before: a file of a commit that completes in between is then not yet visible, and a listed
-            file is never missing because its commit was not yet known.
+        whole: the timeline, not cut. Load it before this call: a file of a commit that completes meanwhile is then not
+            visible, and every file of a commit on the timeline is in the listing.
+        as_of: the instant; None for now.
+        travelling: whether the timeline ends in the past, so that files may have been cleaned away since.
+        wanted: times of the commits whose files must exist; None for all.
 
     Raises:
         InstantNotAvailableError: a file of the instant has been cleaned away.
@@ -222,7 +228,7 @@ def list_snapshot(
         for partition, ids in metadata.replaced.items()
         for file_id in ids
     )
-    promised = [(time, said) for time, said in commits if wanted is None or time in wanted]
+    promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
     listing = list_files(store.storage)
     later = [(i, store.commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
     missing = missing_before(later, listing, location) if later else None
@@ -248,23 +254,26 @@ def list_snapshot(
 
 
 def _with_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | ListedSlices) -> pa.Schema:
-    """With the sixth meta column where a file has it: commits do not tell (Hudi: ``hasOperationField``)."""
+    """Add the sixth meta column if a file has it: commits do not show it (Hudi: ``hasOperationField``)."""
     if OPERATION in schema.names:
         return schema
     base = next(iter(live.bases.files if isinstance(live, ListedSlices) else live.files), None)
     if base is not None:
         where = f"{storage.location}/{base.path}"
         with open_base(storage, base) as source, open_parquet(source, where) as parquet:
-            has_it = OPERATION in parquet.schema_arrow.names
+            has_operation = OPERATION in parquet.schema_arrow.names
     else:
         logs = live.slices[0].logs if isinstance(live, ListedSlices) else ()
         headers = (block.header.get(HeaderKey.SCHEMA, "") for block in read_blocks(storage, logs[0])) if logs else ()
-        has_it = any(f'"{OPERATION}"' in text for text in headers)
-    return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_it else schema
+        has_operation = any(f'"{OPERATION}"' in text for text in headers)
+    return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_operation else schema
 
 
 def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> CountsFrom:
-    """Tells of log files the greatest instant of a base file that they may belong to: see `slices_of`."""
+    """Return the function that gives the greatest instant of a base file that a log file may belong to.
+
+    See `slices_of`.
+    """
     times = {log.name.instant_time for log in logs}
     if timeline.layout.tells_completion:
         # Version 6 named log files after pending compactions; an upgrade leaves them, and Hudi then loses their rows.
@@ -272,21 +281,21 @@ def log_positions(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFi
         known = {time: time for time in planned}
         known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
     else:
-        # No base file begins a slice whose commit is pending, nor may a log file: it goes if the commit fails.
+        # A pending commit opens no slice, neither by a base file nor by a log file: a rollback deletes both.
         opening = {instant.time for instant in timeline.pending if instant.action in COMMIT_ACTIONS}
         known = {time: time for time in times - opening if time <= (timeline.newest_time or "")}
     return lambda log: known.get(log.name.instant_time)
 
 
 class Names:
-    """Instant time -> group -> the file name its statistics give, of commits by their instant times."""
+    """Callable: instant time -> file group -> the file name that the statistics of the commit give."""
 
     def __init__(self, commits: Mapping[str, CommitMetadata]) -> None:
         self._commits = commits
         self._named: dict[str, Mapping[FileGroupId, str]] = {}
 
     def __call__(self, time: str) -> Mapping[FileGroupId, str]:
-        """Of one commit."""
+        """Return the file names of one commit by file group."""
         if time not in self._named:
             self._named[time] = {
                 FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]
@@ -296,7 +305,7 @@ class Names:
 
 
 def check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
-    """Raise `InstantNotAvailableError` if the instant is older than what cleaning and archiving have left."""
+    """Raise `InstantNotAvailableError` if cleaning or archiving has removed the state at an instant."""
     oldest = timeline.oldest_write
     gone = oldest is not None and as_of < oldest and as_of not in timeline.commit_times
     if gone and store.has_archive(store.config().archive_folder):
@@ -319,12 +328,12 @@ def check_horizon(store: TimelineStore, timeline: Timeline, as_of: str) -> None:
 def table_schema(
     store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: Sequence[BaseFile]
 ) -> pa.Schema | None:
-    """The newest schema a commit carries, else the one given at creation, else that of a base file.
+    """Return the newest schema that a commit holds, else the one given at creation, else that of a base file.
 
-    Dropped partition columns come last, as text if neither a commit nor the schema given at creation has their type.
+    Dropped partition columns come last. If neither a commit nor the schema given at creation has their type, it is text.
     Source: Hudi's ``TableSchemaResolver``.
     """
-    found = _said_schema(store, config, commits, files)
+    found = _find_schema(store, config, commits, files)
     if found is None or not config.drops_partition_columns:
         return found
     names = set(found.names)
@@ -336,7 +345,7 @@ def table_schema(
     return pa.schema([*found, *map(pa.field, missing, types)])
 
 
-def _said_schema(
+def _find_schema(
     store: TimelineStore, config: TableConfig, commits: tuple[Instant, ...], files: Sequence[BaseFile]
 ) -> pa.Schema | None:
     location = store.storage.location

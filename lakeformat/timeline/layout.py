@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from lakeformat.codec.commit_avro import encode_commit as encode_avro
-from lakeformat.codec.commit_json import encode_commit as encode_json
+from lakeformat.codec.commit_avro import encode_commit_avro as encode_avro
+from lakeformat.codec.commit_json import encode_commit_json as encode_json
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig

@@ -1,1 +1,1 @@
-"""From the claim of an instant to the commit: who lives, what conflicts, what is undone, who is told."""
+"""Transactions: claims, heartbeats, conflict checks, commits, rollbacks, and followers of a commit."""

@@ -1,8 +1,8 @@
 """Batches that may be sent twice: a write whose (app, id) is in the table already is skipped.
 
-The last id of every app stands in each commit's extra metadata. Each commit carries all of them on, so that none is
-lost when older commits are archived; commits take their places by instant time and not by the order of publishing, so
-all active ones are looked at.
+The extra metadata of each commit holds the last id of every app. Each commit copies all of them from the earlier ones,
+so that none is lost when commits are archived. The order of instant times is not the order of publishing, so all active
+commits are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["BATCHES_KEY", "BatchId", "batch_of", "last_batches", "with_batch"]
 
 #: Key of ``extraMetadata``: a JSON object, app -> last id.
 BATCHES_KEY: Final = "lakeformat.batches"
-#: Archived commits that are looked at together.
+#: Archived commits that are read together.
 _AT_ONCE: Final = 100
 
 
@@ -36,7 +36,11 @@ class BatchId:
 
 
 def batch_of(options: Options) -> BatchId | None:
-    """The batch the options name, None if they name none. Raises `InvalidOptionError` if they name half of one."""
+    """Return the batch that the options name, None if they name none.
+
+    Raises:
+        InvalidOptionError: only one of app and id is given.
+    """
     app, number = options[BATCH_APP], options[BATCH_ID]
     if (not app) != (number is None):
         raise InvalidOptionError(f"{BATCH_APP} and {BATCH_ID} need each other; give both or none")
@@ -44,33 +48,33 @@ def batch_of(options: Options) -> BatchId | None:
 
 
 def last_batches(store: TimelineStore, timeline: Timeline, app: str | None = None) -> Mapping[str, int]:
-    """App -> the greatest id that any active commit knows of.
+    """Return the greatest id of each app that any active commit holds.
 
     Args:
-        app: one that must be among them if it ever wrote: the archive is asked for an app that no active commit knows,
-            as other programs' commits do not carry the ids on.
+        app: an app that must be in the result if it ever wrote. If no active commit holds it, the archive is searched,
+            because commits of other programs do not copy the ids.
     """
-    last = _greatest(store.commit(instant) for instant in timeline.commits)
+    last = _greatest_ids(store.commit(instant) for instant in timeline.commits)
     if app is None or app in last:
         return last
     archive = store.archived()
     older = sorted(archive.completed_in(""), reverse=True)
     for start in range(0, len(older), _AT_ONCE):
-        found = _greatest(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
-        if found:  # Of what came before, its commits carried all on.
+        found = _greatest_ids(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
+        if found:  # These commits hold the ids of all earlier ones.
             return {**found, **last}
     return last
 
 
-def _greatest(commits: Iterable[CommitMetadata]) -> dict[str, int]:
+def _greatest_ids(commits: Iterable[CommitMetadata]) -> dict[str, int]:
     last: dict[str, int] = {}
     for metadata in commits:
-        for app, number in _read(metadata.extra):
+        for app, number in _read_ids(metadata.extra):
             last[app] = max(number, last.get(app, number))
     return last
 
 
-def _read(extra: Mapping[str, str]) -> Iterable[tuple[str, int]]:
+def _read_ids(extra: Mapping[str, str]) -> Iterable[tuple[str, int]]:
     try:
         found = json.loads(extra.get(BATCHES_KEY, "{}"))
     except (ValueError, RecursionError):
@@ -80,6 +84,6 @@ def _read(extra: Mapping[str, str]) -> Iterable[tuple[str, int]]:
 
 
 def with_batch(last: Mapping[str, int], batch: BatchId | None) -> Mapping[str, str]:
-    """What a commit carries of it all; nothing where no app ever named a batch."""
+    """Return the extra metadata entry with the last ids, including this batch; empty if no app ever named a batch."""
     known = {**last, batch.app: batch.id} if batch else dict(last)
     return {BATCHES_KEY: json.dumps(known, separators=(",", ":"), sort_keys=True)} if known else {}

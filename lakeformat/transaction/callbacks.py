@@ -1,4 +1,4 @@
-"""After the commit is visible: tell others (Hudi: ``HoodieWriteCommitCallback``). What fails here is only logged."""
+"""Callbacks that run after a commit is visible (Hudi: ``HoodieWriteCommitCallback``). Their errors are only logged."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _HTTP_CLASS: Final = "org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallbac
 
 @dataclass(frozen=True)
 class CommitMessage:
-    """What a callback is told (Hudi: ``HoodieWriteCommitCallbackMessage``).
+    """The argument of a callback (Hudi: ``HoodieWriteCommitCallbackMessage``).
 
     Attributes:
         commit_time: the instant time.
         base_path: the table's folder or URL.
         action: ``commit`` or ``replacecommit``.
         operation: ``upsert``, ``insert`` ...
-        stats: the files written, with their counts.
-        extra_metadata: the commit's, without schema and report.
+        stats: statistics of the files written, with their counts.
+        extra_metadata: the commit's extra metadata, without schema and report.
     """
 
     commit_time: str
@@ -44,7 +44,7 @@ class CommitMessage:
     extra_metadata: Mapping[str, str]
 
     def as_json(self) -> bytes:
-        """The message under Hudi's names."""
+        """Encode the message as JSON, under Hudi's names."""
         document = {
             "commitTime": self.commit_time,
             "tableName": self.table_name,
@@ -59,15 +59,15 @@ class CommitMessage:
 
 @dataclass(frozen=True)
 class HttpCallback:
-    """POSTs the message as JSON (Hudi: ``HoodieWriteCommitHttpCallbackClient``)."""
+    """A callback that POSTs the message as JSON (Hudi: ``HoodieWriteCommitHttpCallbackClient``)."""
 
     url: str
     timeout_seconds: int
     headers: Mapping[str, str]
 
     def __call__(self, message: CommitMessage) -> None:
-        """Raises ``OSError`` if the server does not answer with success."""
-        from urllib.request import Request, urlopen  # Half of what importing this module would cost.
+        """Send the message. Raise ``OSError`` if the server does not answer with success."""
+        from urllib.request import Request, urlopen  # At the top it would double the import time of this module.
 
         headers = {"Content-Type": "application/json", **self.headers}
         request = Request(self.url, message.as_json(), headers, method="POST")  # noqa: S310  Checked: http or https.
@@ -79,10 +79,10 @@ Callback = Callable[[CommitMessage], Any]
 
 
 def callbacks_of(options: Options, functions: Sequence[Callback] = ()) -> tuple[Callback, ...]:
-    """The callbacks that options and caller ask for.
+    """Return the callbacks that the options and the caller name.
 
     Raises:
-        InvalidOptionError: a class, URL, header or function that cannot be used.
+        InvalidOptionError: a class, URL, header or function cannot be used.
     """
     found: list[Callback] = []
     if options[_ON + "on"]:
@@ -93,7 +93,7 @@ def callbacks_of(options: Options, functions: Sequence[Callback] = ()) -> tuple[
             )
         url = options[_ON + "http.url"] or ""
         if urlsplit(url).scheme not in {"http", "https"}:
-            raise InvalidOptionError(f"option {_ON}http.url={url!r} is no http or https address; give one")
+            raise InvalidOptionError(f"option {_ON}http.url={url!r} is not an http or https address; give one")
         headers = {"HUDI-CALLBACK-KEY": options[_ON + "http.api.key"]}
         headers.update(_headers(options[_ON + "http.custom.headers"] or ""))
         found.append(HttpCallback(url, options[_ON + "http.timeout.seconds"], headers))
@@ -107,13 +107,15 @@ def _headers(text: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, mark, value = part.partition(":")
         if not mark or not name.strip():
-            raise InvalidOptionError(f"option {_ON}http.custom.headers: {part!r} is no header; write name:value;...")
+            raise InvalidOptionError(
+                f"option {_ON}http.custom.headers: {part!r} is not a header; write name:value;..."
+            )
         headers[name.strip()] = value.strip()
     return headers
 
 
 def notify(callbacks: Sequence[Callback], message: CommitMessage) -> None:
-    """Call them all; errors are logged and change nothing: the commit is visible."""
+    """Call all callbacks. Log their errors; the commit stays visible."""
     for callback in callbacks:
         try:
             callback(message)

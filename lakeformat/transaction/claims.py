@@ -1,7 +1,7 @@
-"""Claims: which pending instants are ours, and the files by which their writers show that they live.
+"""Claims: files that mark our pending instants, and the heartbeats by which writers show that they live.
 
-A claim is put before its instant. Its kind says who its writer is: one ``process``, or several one after the other
-that have only the heartbeat in common (Hudi: ``HoodieHeartbeatClient``). See `lakeformat.transaction.heartbeat`.
+A claim is put before its instant. Its kind says what its writer is: one ``process``, or several processes one after the
+other that share only the heartbeat (Hudi: ``HoodieHeartbeatClient``). See `lakeformat.transaction.heartbeat`.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ __all__ = [
     "take_instant",
 ]
 
-#: The kind of a claim whose writer is one process, which holds the claim from before it lets the table's lock go.
+#: The kind of a claim whose writer is one process. It starts to hold the claim before it releases the table's lock.
 PROCESS: Final = "process"
 
-#: Where writers that run show that they live, ours and Hudi's.
+#: Folder of the heartbeat files of running writers, ours and Hudi's.
 HEARTBEATS: Final = f"{HOODIE}/.heartbeat"
-#: Renewed three times as often; dead after twice as long (hoodie.client.heartbeat.interval_in_ms, tolerable.misses).
+#: Heartbeat interval. A writer renews three times as often, and counts as dead after twice the interval
+#: (hoodie.client.heartbeat.interval_in_ms, tolerable.misses).
 HEARTBEAT_MS: Final = 60_000
 DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
-#: A pending instant of somebody else without heartbeat is left alone for this long.
+#: A pending instant of another program without a heartbeat is left alone for this long.
 FOREIGN_GRACE_MS: Final = 600_000
 
 
@@ -54,13 +55,13 @@ _TOKEN: Final = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim says.
+    """The content of a claim.
 
     Attributes:
         kind: ``process`` or ``heartbeat``.
-        write_id: names the stage folder of the write; None for rollbacks and for claims that are damaged.
-        keeps_plan: of the instant only what followed the plan is undone: it stood before, and may be run again.
-        undoes: of a rollback: it takes a completed commit back.
+        write_id: names the stage folder of the write; None for rollbacks and for damaged claims.
+        keeps_plan: if the writer dies, only the run is undone; the plan existed before and may be run again.
+        undoes: for a rollback: it undoes a completed commit.
     """
 
     kind: str
@@ -70,7 +71,7 @@ class Claim:
 
 
 def claim_path(instant_time: str) -> str:
-    """The claim's file, which the writer holds."""
+    """Return the path of the claim's file, which the writer holds."""
     return own_path("pending", instant_time)
 
 
@@ -89,9 +90,9 @@ def take_instant(
     data: bytes = b"",
     undoes: bool = False,
 ) -> Instant:
-    """Claim and request a new instant, greater than all there are. Call it under the table's lock.
+    """Claim and request a new instant, greater than all existing ones. Call it under the table's lock.
 
-    The plan of a compaction stays, whatever becomes of its writer: others may write for the slices it opens.
+    The plan of a compaction stays even if its writer dies: others may write to the slices that it opens.
 
     Args:
         undoes: see `Claim`.
@@ -100,13 +101,13 @@ def take_instant(
     while True:
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
         newest = instant.time
-        said = _claim_of(kind, token, keeps_plan=action is Action.COMPACTION, undoes=undoes)
-        claim = json.dumps(said).encode()
-        if not _created(store.storage, claim_path(instant.time), claim):
+        content = _claim_content(kind, token, keeps_plan=action is Action.COMPACTION, undoes=undoes)
+        claim = json.dumps(content).encode()
+        if not _create_if_absent(store.storage, claim_path(instant.time), claim):
             continue
         try:
             store.request(instant, data)
-        except FileExistsError:  # Another program's instant: with our claim it would pass for ours.
+        except FileExistsError:  # Another program's instant: with our claim it would look like ours.
             store.storage.delete(claim_path(instant.time))
             continue
         if action is not Action.ROLLBACK:
@@ -114,22 +115,22 @@ def take_instant(
         return instant
 
 
-def _claim_of(kind: str, token: str, **flags: bool) -> dict[str, object]:
+def _claim_content(kind: str, token: str, **flags: bool) -> dict[str, object]:
     return {"kind": kind, "lakeformat.token": token, **{name: True for name, is_set in flags.items() if is_set}}
 
 
 def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
-    """Claim an instant that somebody has planned, to run it; the heartbeat begins. Call it under the table's lock.
+    """Claim a planned instant in order to run it, and start its heartbeat. Call it under the table's lock.
 
     Raises:
-        FileExistsError: it is claimed already.
+        FileExistsError: the instant is claimed already.
     """
-    claim = json.dumps(_claim_of(PROCESS, token, keeps_plan=True)).encode()
+    claim = json.dumps(_claim_content(PROCESS, token, keeps_plan=True)).encode()
     storage.create(claim_path(instant_time), claim)
     beat(storage, instant_time)
 
 
-def _created(storage: Storage, path: str, data: bytes) -> bool:
+def _create_if_absent(storage: Storage, path: str, data: bytes) -> bool:
     try:
         storage.create(path, data)
     except FileExistsError:
@@ -138,18 +139,21 @@ def _created(storage: Storage, path: str, data: bytes) -> bool:
 
 
 def read_claim(storage: Storage, instant_time: str) -> Claim | None:
-    """The claim of an instant; None if the instant is not ours."""
+    """Read the claim of an instant. Return None if the instant is not ours."""
     try:
         found = json.loads(storage.read(claim_path(instant_time)))
     except FileNotFoundError:
         return None
     except ValueError:
         found = None
-    said = found if isinstance(found, dict) else {}
-    token = str(said.get("lakeformat.token"))
+    content = found if isinstance(found, dict) else {}
+    token = str(content.get("lakeformat.token"))
     write_id = token if _TOKEN.fullmatch(token) else None
     return Claim(
-        str(said.get("kind", "heartbeat")), write_id, said.get("keeps_plan") is True, said.get("undoes") is True
+        str(content.get("kind", "heartbeat")),
+        write_id,
+        content.get("keeps_plan") is True,
+        content.get("undoes") is True,
     )
 
 
@@ -159,17 +163,17 @@ def beat(storage: Storage, instant_time: str) -> None:
 
 
 def forget_heartbeat(storage: Storage, instant_time: str) -> None:
-    """Remove it."""
+    """Remove the heartbeat file."""
     storage.delete(_heartbeat(instant_time))
 
 
 def shows_death(storage: Storage, claim: Claim) -> bool:
-    """Whether the death of the claim's writer is seen at once, or only by a heartbeat that stops."""
+    """Tell whether the death of the claim's writer shows at once, by a lock that is free; else its heartbeat stops."""
     return claim.kind == PROCESS and storage.has_lock
 
 
 def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock) -> bool:
-    """Whether the writer of a pending instant of ours lives, or may live. Call it under the table's lock."""
+    """Tell whether the writer of our pending instant is alive, or may be. Call it under the table's lock."""
     if shows_death(store.storage, claim):
         return store.storage.is_held(claim_path(instant.time))
     if _is_given_up(store.storage, instant.time):
@@ -183,7 +187,7 @@ def _is_given_up(storage: Storage, instant_time: str) -> bool:
 
 
 def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, without: int) -> bool:
-    """Whether the writer has shown itself lately.
+    """Tell whether the heartbeat of an instant is recent.
 
     Args:
         without: milliseconds for which an instant without a heartbeat file counts as alive.
@@ -191,21 +195,21 @@ def heartbeat_alive(store: TimelineStore, instant: Instant, clock: Clock, *, wit
     found = store.storage.info(_heartbeat(instant.time))
     if found is not None:
         return clock.now_ms() - found.modified_ms < DEAD_AFTER_MS
-    stood = store.info(instant)
-    return stood is not None and clock.now_ms() - stood.modified_ms < without
+    instant_info = store.info(instant)
+    return instant_info is not None and clock.now_ms() - instant_info.modified_ms < without
 
 
 def release(storage: Storage, instant_time: str) -> None:
-    """Forget the claim, after commit or rollback."""
+    """Remove the claim, the heartbeat and the note of an instant, after its commit or rollback."""
     forget_heartbeat(storage, instant_time)
     drop_note(storage, instant_time)
     storage.delete(claim_path(instant_time))
 
 
 def stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
-    """Claims of instants that are not pending, by time: their writers died around the first or the last step.
+    """Return the claims of instants that are not pending, by time: their writers died around the first or last step.
 
-    A young one whose writer's death would not show may be about to become pending, and is left out.
+    Leave out a young claim if the death of its writer would not show: its instant may be about to become pending.
     """
     stale: dict[str, Claim] = {}
     for entry in storage.list(own_path("pending")):

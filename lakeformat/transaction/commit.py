@@ -1,7 +1,7 @@
 """The commit protocol: begin, publish, undo (reliability: requested -> inflight -> files -> completed).
 
-The completed file, made by put-if-absent with whole bytes, is the one point at which a write becomes visible. Where the
-lock excludes no other process, the timeline is read again directly before that file is put, and once more afterwards.
+A write becomes visible at one point: when its completed file, with all its bytes, is put if absent. If the lock does
+not exclude other processes, the timeline is read again directly before that file is put, and once more afterwards.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ __all__ = ["TOKEN_KEY", "CommitProtocol", "NewKeyCheck", "OpenCommit"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
-#: Key of ``extraMetadata`` that tells our completed file from another's of the same name.
+#: Key of ``extraMetadata``; its value distinguishes our completed file from another writer's of the same name.
 TOKEN_KEY: Final = "lakeformat.commit.token"
 _LOOKS: Final = 3
 
-#: Told of the commits completed since the write began, by instant time; raises `WriteConflictError`.
+#: Gets (instant time, metadata) of the commits completed since the write began; raises `WriteConflictError`.
 NewKeyCheck = Callable[[Sequence[tuple[str, CommitMetadata]]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCommit:
-    """An instant of ours on its way. Picklable: Spark carries it from ``writer()`` to ``commit()``.
+    """A pending instant of this writer. Picklable: Spark carries it from ``writer()`` to ``commit()``.
 
     Attributes:
-        token: tells our completed file from another's; also the write's id, which names its stage folder.
+        token: the write's id. It distinguishes our completed file from another writer's, and names the stage folder.
         known: times of the commits completed when the write began.
     """
 
@@ -66,13 +66,13 @@ class OpenCommit:
 
     @property
     def time(self) -> str:
-        """The instant time."""
+        """Return the instant time."""
         return self.instant.time
 
 
 @dataclass(frozen=True)
 class CommitProtocol:
-    """The effects of a commit on one table."""
+    """The steps of the commit protocol on one table."""
 
     store: TimelineStore
     clock: Clock
@@ -91,23 +91,26 @@ class CommitProtocol:
         lives_by: str = claims.PROCESS,
         plan: bytes | None = None,
     ) -> OpenCommit:
-        """Take the next instant. Call it under the lock, after recovery.
+        """Claim and request the next instant. Call it under the lock, after recovery.
 
         Args:
-            known: times of the commits that the write starts from: those of the snapshot it looked at, for a foreign
-                program may commit between two looks at the timeline.
+            known: times of the commits that the write starts from. Take them from the snapshot that the write reads: a
+                foreign program may commit between two loads of the timeline.
             lives_by: the kind of the claim; see `lakeformat.transaction.claims`.
-            plan: what the requested file holds, if not what every instant of the action has.
+            plan: content of the requested file; by default the content that every instant of the action has.
         """
         data = plan or (encode_requested_replace() if action is Action.REPLACE_COMMIT else b"")
         instant = claims.take_instant(self.store, config, self.clock, action, kind=lives_by, token=token, data=data)
         return OpenCommit(instant, token, known)
 
     def inflight(self, commit: OpenCommit, profile: CommitMetadata | None) -> OpenCommit:
-        """Second step; the file keeps the workload profile in Hudi's form, and of a clustering nothing.
+        """Move the instant from requested to inflight.
+
+        Args:
+            profile: the workload profile, which the inflight file keeps in Hudi's form; None for a clustering.
 
         Raises:
-            WriteConflictError: somebody else has taken the step.
+            WriteConflictError: another writer has taken the step.
         """
         try:
             instant = self.store.start(commit.instant, profile)
@@ -118,19 +121,19 @@ class CommitProtocol:
         return OpenCommit(instant, commit.token, commit.known)
 
     def check_plans(self, timeline: Timeline, touched: frozenset[FileGroupId], *, ours: str | None = None) -> None:
-        """Refuse to touch file groups that a pending clustering is going to rewrite; to be asked before much is done.
+        """Refuse to touch file groups that a pending clustering is going to rewrite. Call it before expensive work.
 
         Args:
-            ours: a plan of our own.
+            ours: instant time of this writer's own plan, which does not count.
 
         Raises:
-            WriteConflictError: it says what to do.
+            WriteConflictError: the message says what to do.
         """
         planned = {group: time for group, time in self.store.pending_clustering(timeline).items() if time != ours}
         check_plans(touched, planned, partial(way_past, self.store))
 
     def closed_partitions(self, snapshot: Snapshot) -> Mapping[str, str]:
-        """Partitions that cannot be replaced, since a pending clustering is going to rewrite files of theirs -> why."""
+        """Return the partitions that cannot be replaced because a pending clustering rewrites their files -> why."""
         planned = {group.partition_path for group in self.store.pending_clustering(snapshot.timeline)}
         closed: dict[str, str] = {}
         for path in sorted(planned):
@@ -151,19 +154,19 @@ class CommitProtocol:
         check_new_keys: NewKeyCheck | None = None,
         before: Callable[[], None] | None = None,
     ) -> Instant:
-        """Check for conflicts and make the commit visible. Call it under the lock. Returns the completed instant.
+        """Check for conflicts, make the commit visible, and return the completed instant. Call it under the lock.
 
         Args:
-            before: called when nothing but the completed file is missing; what it raises stops the commit.
+            before: called when only the completed file is missing; an error that it raises stops the commit.
 
         Raises:
             WriteConflictError: nothing was published; the caller undoes.
-            CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
+            CommitStateUnknownError: the commit may or may not be visible; the caller leaves everything as it is.
         """
         metadata = replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token})
 
         def check() -> Timeline:
-            timeline = self._standing(commit)
+            timeline = self._load_still_pending(commit)
             completed = [(i.time, self.store.commit(i)) for i in timeline.completed_since(commit.known)]
             completed += self.store.archived_unseen(timeline, commit.known)
             by_name = not self.store.layout.tells_completion
@@ -179,7 +182,7 @@ class CommitProtocol:
             before()
         if self._storage.has_lock:
             return self._complete(commit, lambda: self.store.complete(_inflight(commit), metadata, self.clock))
-        seen, note, done = self._noted(commit, metadata, check, seen)
+        seen, note, done = self._put_checked_note(commit, metadata, check, seen)
 
         def put() -> Instant:
             put_once(self._storage, note.path, note.data)
@@ -190,27 +193,28 @@ class CommitProtocol:
         try:
             look_again(self.store, done, metadata, seen, check_new_keys)
         except CommitStateUnknownError:
-            self.tidy(commit)  # The commit is complete, and so is what the caller would do after it.
+            self.tidy(commit)  # The commit is complete, but the caller does not tidy up after this error.
             raise
         return done
 
-    def _standing(self, commit: OpenCommit) -> Timeline:
-        """Load the timeline. Raises `WriteConflictError` if our instant is no longer pending on it."""
+    def _load_still_pending(self, commit: OpenCommit) -> Timeline:
+        """Load the timeline. Raise `WriteConflictError` if our instant is no longer pending on it."""
         timeline = self.store.load()
-        standing = timeline.find(commit.time)
-        is_pending = standing is not None and standing.state is State.INFLIGHT
+        current = timeline.find(commit.time)
+        is_pending = current is not None and current.state is State.INFLIGHT
         if not is_pending or was_rolled_back(self.store, timeline, commit.time):
             raise WriteConflictError(
                 f"instant {commit.time} was rolled back by another writer while it ran; run the write again"
             )
         return timeline
 
-    def _noted(
+    def _put_checked_note(
         self, commit: OpenCommit, metadata: CommitMetadata, check: Callable[[], Timeline], seen: Timeline
     ) -> tuple[Timeline, Note, Instant]:
-        """Note the completed file, and check again until the timeline read after that is the one that was checked.
+        """Note the completed file. Repeat the check until the timeline loaded after the note is the checked one.
 
-        Whoever undoes us puts its rollback first and looks for our note then: one of both sees the other.
+        A writer that undoes us puts its rollback before it looks for our note. So at least one of the two sees the
+        other.
 
         Returns:
             the timeline that was checked, the note, and the completed instant.
@@ -220,8 +224,8 @@ class CommitProtocol:
                 done, data = self.store.finished(_inflight(commit), metadata, self.clock)
                 note = Note(self.store.path(done), fingerprint(seen), data)
                 put_note(self._storage, commit.time, note)
-                now = self._standing(commit)
-                if _conflicting(now) == _conflicting(seen):
+                now = self._load_still_pending(commit)
+                if _conflict_instants(now) == _conflict_instants(seen):
                     return now, note, done
                 seen = check()
         except FileExistsError:
@@ -244,7 +248,7 @@ class CommitProtocol:
                     f"instant {commit.time} was completed by another writer; run the write again"
                 ) from None
         except OutcomeUnknownError as error:
-            raise self._unknown(commit, error) from None
+            raise self._state_unknown(commit, error) from None
         except StorageError as error:
             ours = self._completed_by_us(commit)
             if ours is None:
@@ -254,26 +258,26 @@ class CommitProtocol:
         return ours
 
     def _completed_by_us(self, commit: OpenCommit) -> Instant | None:
-        """Read back what stands there: ours, or None for another's or nothing.
+        """Read the completed file back. Return its instant if it is ours, None if it is another writer's or missing.
 
         Raises:
-            CommitStateUnknownError: it cannot be read.
+            CommitStateUnknownError: the file cannot be read.
         """
         reason: Exception | None = None
         for _ in range(_LOOKS):
             try:
-                standing = self.store.load().find(commit.time)
-                if standing is None or standing.state is not State.COMPLETED:
+                current = self.store.load().find(commit.time)
+                if current is None or current.state is not State.COMPLETED:
                     return None
-                return standing if self.store.commit(standing).extra.get(TOKEN_KEY) == commit.token else None
+                return current if self.store.commit(current).extra.get(TOKEN_KEY) == commit.token else None
             except FileNotFoundError:
                 return None
             except (StorageError, CorruptTableError) as error:
                 reason = error
-        raise self._unknown(commit, reason)
+        raise self._state_unknown(commit, reason)
 
-    def _unknown(self, commit: OpenCommit, reason: Exception | None) -> CommitStateUnknownError:
-        with suppress(LakeformatError):  # Else the next writer waits until our heartbeat counts for nothing.
+    def _state_unknown(self, commit: OpenCommit, reason: Exception | None) -> CommitStateUnknownError:
+        with suppress(LakeformatError):  # Without this the next writer waits until our heartbeat expires.
             give_up(self._storage, commit.time)
         path = self.store.path(commit.instant.at(State.COMPLETED))
         return CommitStateUnknownError(
@@ -282,7 +286,7 @@ class CommitProtocol:
         )
 
     def tidy(self, commit: OpenCommit) -> None:
-        """After the commit: markers, stage and claim go. What fails here is left to the next writer."""
+        """Remove markers, stage folder and claim after the commit. If storage fails, the next writer removes them."""
         try:
             forget_markers(self._storage, commit.time)
             self._storage.delete_folder(stage_folder(commit.token))
@@ -291,7 +295,7 @@ class CommitProtocol:
             _LOG.warning("leftovers of commit %s stay until the next write: %s", commit.time, error)
 
     def undo(self, config: TableConfig, commit: OpenCommit) -> None:
-        """Roll a failed write of ours back, unless it has completed. Call it under the lock."""
+        """Roll back this writer's failed write, unless it has completed. Call it under the lock."""
         roll_back(self.store, config, self.clock, commit.instant)
 
 
@@ -299,7 +303,7 @@ def _inflight(commit: OpenCommit) -> Instant:
     return commit.instant.at(State.INFLIGHT)
 
 
-def _conflicting(timeline: Timeline) -> frozenset[Instant]:
-    """The instants that a write can be in conflict with: all but what other plain writes have pending."""
+def _conflict_instants(timeline: Timeline) -> frozenset[Instant]:
+    """Return the instants that a write can conflict with: all except pending plain writes."""
     plain = {Action.COMMIT, Action.DELTA_COMMIT}
     return frozenset(i for i in timeline.instants if i.state is State.COMPLETED or i.action not in plain)

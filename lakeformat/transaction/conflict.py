@@ -1,4 +1,4 @@
-"""Did another commit touch what we touch? (Hudi: ``SimpleConcurrentFileWritesConflictResolutionStrategy``.)"""
+"""Conflict checks between commits (Hudi: ``SimpleConcurrentFileWritesConflictResolutionStrategy``)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ __all__ = ["OverlapError", "beside_compactions", "check_conflicts", "check_plans
 
 
 class OverlapError(WriteConflictError):
-    """A commit that has completed changed the same file groups: what was made of the old ones is worth nothing."""
+    """A completed commit changed the same file groups, so files made from their old versions cannot be published."""
 
 
 def touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
-    """File groups a commit wrote or replaced."""
+    """Return the file groups that a commit wrote or replaced."""
     written = {FileGroupId(stat.partition_path, stat.file_id) for stat in metadata.all_stats()}
     replaced = {FileGroupId(partition, id_) for partition, ids in metadata.replaced.items() for id_ in ids}
     return frozenset(written | replaced)
 
 
 def is_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> bool:
-    """Whether a file of the commit of this time would be hidden by base files of a compaction that does not know it.
+    """Tell whether the base file of a compaction that did not read this file would hide it.
 
     Args:
+        stat: statistics of a file of the commit at `time`.
         compacted: the compaction's instant time.
-        by_name: whether names of log files tell their slice (timeline layout 1); else a log file that is written
-            while the compaction runs belongs to the slice that it opens.
+        by_name: whether the name of a log file gives its slice (timeline layout 1). If not, a log file that is written
+            while the compaction runs belongs to the slice that the compaction opens.
     """
     log = LogFileName.match(stat.path.rpartition("/")[2])
     return time < compacted if log is None else by_name and log.instant_time < compacted
@@ -38,22 +39,22 @@ def is_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> b
 def beside_compactions(
     time: str, ours: CommitMetadata, others: Iterable[tuple[str, CommitMetadata]], *, by_name: bool
 ) -> list[tuple[str, CommitMetadata]]:
-    """The others, and of the compactions among them only what would hide our files: else they change no rows.
+    """Return the other commits, reduced for compactions to the files that would hide ours: the rest changes no rows.
 
     Args:
-        time: of our commit.
+        time: instant time of our commit.
         by_name: see `is_hidden`.
     """
     return [
-        (other, _hiding(metadata, other, time, ours, by_name=by_name) if metadata.compacted else metadata)
+        (other, _keep_hiding(metadata, other, time, ours, by_name=by_name) if metadata.compacted else metadata)
         for other, metadata in others
     ]
 
 
-def _hiding(
+def _keep_hiding(
     compaction: CommitMetadata, compacted: str, time: str, ours: CommitMetadata, *, by_name: bool
 ) -> CommitMetadata:
-    """Of a compaction what hides files of ours."""
+    """Reduce a compaction to the files that hide ours."""
     hidden = {
         FileGroupId(stat.partition_path, stat.file_id)
         for stat in ours.all_stats()
@@ -72,16 +73,16 @@ def check_conflicts(
     others: Iterable[tuple[str, CommitMetadata]],
     overwritten: frozenset[str] | None,
 ) -> None:
-    """Refuse to publish over somebody else's commit.
+    """Refuse to publish over another writer's commit.
 
     Args:
         ours: our instant time, for the message.
-        touched: file groups we wrote a new version of, or replace; new groups cannot conflict.
-        others: commits completed since we started, whatever their time.
+        touched: file groups that we wrote a new version of, or replace; new groups cannot conflict.
+        others: commits completed since we started, whatever their instant time.
         overwritten: partitions whose whole contents we replace; None if we replace none.
 
     Raises:
-        OverlapError: names both instants.
+        OverlapError: the message names both instants.
     """
     for time, metadata in others:
         theirs = touched_groups(metadata)
@@ -99,15 +100,15 @@ def check_conflicts(
 def check_plans(
     touched: frozenset[FileGroupId], planned: Mapping[FileGroupId, str], way_past: Callable[[str], str]
 ) -> None:
-    """Refuse to change what somebody is going to rewrite.
+    """Refuse to change file groups that a pending clustering is going to rewrite.
 
     Args:
         touched: file groups that the write has rows for, or replaces.
         planned: file groups that pending clusterings are going to replace -> the plan's instant.
-        way_past: tells what to do about a pending plan.
+        way_past: returns advice about a pending plan.
 
     Raises:
-        WriteConflictError: names the plan's instant.
+        WriteConflictError: the message names the plan's instant.
     """
     waiting = touched & planned.keys()
     if waiting:

@@ -1,4 +1,4 @@
-"""Partition folders: which may stand beside others, and what a commit measures of the rows in them."""
+"""Partition folders: a check that new ones do not nest, and the measurement of rows that lie off their folder."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ __all__ = [
 ]
 
 
-#: Folders that are looked up at a time.
+#: Folders that are looked up at the same time.
 _LOOKS: Final = 16
 
 
 def measured(written: Sequence[Written], config: TableConfig, schema: pa.Schema) -> Mapping[str, str]:
-    """What a commit says of its files: those that may hold rows off their folder.
+    """Return the extra metadata entry that lists the written files with rows that may lie off their folder.
+
+    A row lies off its folder if its partition value is not the one that the folder names. The result is empty if the
+    statistics of a file are not known.
 
     Args:
         schema: the table's columns.
@@ -52,21 +55,22 @@ def measured(written: Sequence[Written], config: TableConfig, schema: pa.Schema)
 
 
 def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str]) -> None:
-    """Refuse partitions whose folders would lie in each other, or in those that are there, emptied ones included.
+    """Refuse partitions whose folders would lie in each other or in existing ones, including emptied ones.
 
-    Hudi and hudi-rs look for no partition below one: they would pass the inner's rows by, or the outer's.
+    Hudi and hudi-rs do not look for partitions below a partition: they would miss the rows of the inner one or of the
+    outer one.
 
     Args:
         opened: partition paths that get new file groups.
 
     Raises:
-        InvalidInputError: names both, and the cure.
+        InvalidInputError: the message names both partitions and the remedy.
     """
     if snapshot.config.url_encode or not snapshot.config.partition_fields:
         return
-    standing = frozenset(snapshot.live.partitions())
-    new = frozenset(opened) - standing
-    check_beside(new, standing)
+    existing = frozenset(snapshot.live.partitions())
+    new = frozenset(opened) - existing
+    check_beside(new, existing)
     if snapshot.instant_time is None:
         return
     inner = {outer: path for path in new for outer in folders_above(path)}
@@ -74,21 +78,21 @@ def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str
         found = pool.map(lambda outer: storage.info(join_path(outer, PARTITION_MARKER)), inner)
         for (outer, path), marker in zip(inner.items(), found, strict=True):
             if marker is not None:
-                raise _within(outer, path)
+                raise _nested_error(outer, path)
 
 
-def check_beside(new: Collection[str], standing: Collection[str]) -> None:
-    """Refuse new partitions that lie in each other or in standing ones, or hold one of these.
+def check_beside(new: Collection[str], existing: Collection[str]) -> None:
+    """Refuse new partitions that lie in each other or in an existing one, or that contain an existing one.
 
     Raises:
-        InvalidInputError: names both, and the cure.
+        InvalidInputError: the message names both partitions and the remedy.
     """
-    pair = nested_pair(new, standing)
+    pair = nested_pair(new, existing)
     if pair is not None:
-        raise _within(*pair)
+        raise _nested_error(*pair)
 
 
-def _within(outer: str, inner: str) -> InvalidInputError:
+def _nested_error(outer: str, inner: str) -> InvalidInputError:
     return InvalidInputError(
         f"the folder of partition {inner!r} would lie in that of partition {outer!r}, and other readers would lose "
         "rows; write values without '/', or make the table anew with "

@@ -1,7 +1,8 @@
-"""Who must be told of a commit: the metadata table, the file index, callbacks.
+"""Followers of a commit: the metadata table, the file index, and callbacks.
 
-A follower is called before the commit is visible, after it, and once the lock is let go. What is raised before stops
-the commit; afterwards nothing may, for whoever took that for the write's failure would write its rows twice.
+A follower is called before the commit is visible, after that, and once the lock is released. An error raised before
+stops the commit. An error raised afterwards would look like a failed write, and a caller who repeats the write would
+write its rows twice; so followers raise nothing then.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class Published:
     """A commit that is visible.
 
     Attributes:
-        instant: completed.
-        schema: the table's columns after it.
-        base: the table before, as the write saw it.
-        hidden: file groups that it replaces.
+        instant: the completed instant.
+        schema: the table's columns after the commit.
+        base: the table before the commit, as the write read it.
+        hidden: file groups that the commit replaces.
     """
 
     commit: OpenCommit
@@ -51,26 +52,26 @@ class Published:
 
 
 class Follower:
-    """One who is told. Each call does nothing by default."""
+    """Base class of followers. By default each method does nothing."""
 
     def before_publish(self, commit: OpenCommit) -> None:
-        """Under the lock, when nothing but the completed file is missing. What it raises stops the commit."""
+        """Run under the lock, when only the completed file is missing. An error stops the commit."""
 
     def after_publish(self, published: Published) -> None:
-        """Under the lock, with the commit visible. Raises nothing."""
+        """Run under the lock, when the commit is visible. Raise nothing."""
 
     def after_release(self, published: Published) -> None:
-        """With the lock let go: the place for what may take long. Raises nothing."""
+        """Run after the lock is released; slow work belongs here. Raise nothing."""
 
 
 @dataclass(frozen=True)
 class MetadataTableDropper(Follower):
-    """Takes a metadata table away that would not know the commit."""
+    """Drops the metadata table, which would lack the commit."""
 
     engine: Engine
 
     def before_publish(self, commit: OpenCommit) -> None:
-        """See `drop_metadata_table`."""
+        """Drop the metadata table, and log it; see `drop_metadata_table`."""
         if drop_metadata_table(self.engine.store, self.engine.clock):
             _LOG.warning(
                 "dropped the metadata table of %s, which would not know commit %s: Hudi lists folders, and reads "
@@ -83,13 +84,13 @@ class MetadataTableDropper(Follower):
 
 @dataclass(frozen=True)
 class FileIndexFollower(Follower):
-    """Keeps the file index."""
+    """Adds the commit to the file index."""
 
     engine: Engine
     upkeep: IndexUpkeep
 
     def after_publish(self, published: Published) -> None:
-        """Write what the commit changed; an index that fails is caught up by the next write."""
+        """Write the commit's changes to the index. If that fails, log it; the next write adds them."""
         commit, schema, upkeep = published.commit, published.schema, self.upkeep
         try:
             files = [(file.stat.base_file, file.facts) for file in published.written]
@@ -102,7 +103,7 @@ class FileIndexFollower(Follower):
                 upkeep.shard_files,
             )
             index.committed(published.base, published.instant, files, published.hidden)
-        except Exception as error:  # Whoever took one for the write's failure would write its rows twice.
+        except Exception as error:  # If it looked like a failed write, the caller would write its rows twice.
             _INDEX_LOG.warning(
                 "the file index of %s does not know commit %s yet, the next write adds it: %s",
                 self.engine.storage.location,
@@ -113,10 +114,10 @@ class FileIndexFollower(Follower):
 
 @dataclass(frozen=True)
 class Callbacks(Follower):
-    """Calls what the user asked to be called."""
+    """Calls the user's callbacks."""
 
     callbacks: Sequence[Callback]
 
     def after_release(self, published: Published) -> None:
-        """See `notify`."""
+        """Call each callback; see `notify`."""
         notify(self.callbacks, published.message)

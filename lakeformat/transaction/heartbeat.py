@@ -1,7 +1,7 @@
-"""How a writer shows that it lives: its process holds the claim, and a thread renews the heartbeat.
+"""The signs of a living writer: its process holds the claim, and a thread renews the heartbeat.
 
-Where the storage has locks a death lets go of the claim, and is seen at once. Elsewhere, and where a write goes through
-several processes, the heartbeat stops, and the writer counts as dead `lakeformat.transaction.claims.DEAD_AFTER_MS`
+If the storage has locks, the claim is free as soon as its process dies. If it has none, or if several processes carry
+out the write, only the heartbeat stops, and the writer counts as dead `lakeformat.transaction.claims.DEAD_AFTER_MS`
 later.
 """
 
@@ -32,13 +32,13 @@ def alive(storage: Storage, instant_time: str) -> Iterator[None]:
 
 
 class Pulse(AbstractContextManager["Pulse"]):
-    """Renews an instant's heartbeat from a thread while the block runs, however long a step of the work takes.
+    """A thread that renews an instant's heartbeat while the block runs, however long a step of the work takes.
 
-    A renewal that fails is logged and tried again; the writer is taken for dead only after several. Once the instant
-    is released, or another has undone it, nothing is renewed.
+    A failed renewal is logged and tried again; the writer counts as dead only after several failures. Once the instant
+    is released, or another writer has undone it, nothing is renewed.
 
     Args:
-        every_seconds: from one renewal to the next.
+        every_seconds: time between two renewals.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Pulse(AbstractContextManager["Pulse"]):
         self._done.set()
         self._thread.join()
         if self._beaten:
-            with suppress(LakeformatError):  # Of a write that is done by now.
-                if not self._is_claimed():  # Released meanwhile, perhaps just before a renewal.
+            with suppress(LakeformatError):  # The write is done; an error here must not fail it.
+                if not self._is_claimed():  # It may have been released just before a renewal.
                     claims.forget_heartbeat(self._storage, self._time)
 
     def _run(self) -> None:
@@ -76,18 +76,18 @@ class Pulse(AbstractContextManager["Pulse"]):
 
 
 def way_past(store: TimelineStore, instant_time: str) -> str:
-    """What a writer can do whose file groups a pending clustering has."""
+    """Return advice for a writer whose file groups the pending clustering at this instant is going to rewrite."""
     claim = claims.read_claim(store.storage, instant_time)
-    standing = store.load().find(instant_time)
-    if standing is None or standing.state is State.COMPLETED:
+    instant = store.load().find(instant_time)
+    if instant is None or instant.state is State.COMPLETED:
         return "it is over by now: run the write again"
-    if claim is None and standing.state is State.REQUESTED:
+    if claim is None and instant.state is State.REQUESTED:
         return "run or cancel that clustering first"
     return f"it is running: {how_to_wait(store.storage, claim)}, then run the write again"
 
 
 def how_to_wait(storage: Storage, claim: claims.Claim | None) -> str:
-    """What to do about a pending instant whose writer lives, or is not known to be dead."""
+    """Return advice about a pending instant whose writer lives, or is not known to be dead."""
     if claim is None or claims.shows_death(storage, claim):
         return "wait for it"
     minutes = claims.DEAD_AFTER_MS // 60_000

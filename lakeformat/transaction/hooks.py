@@ -1,4 +1,4 @@
-"""What the user hangs onto a write: validators before it is visible, callbacks after, words for its metadata."""
+"""Hooks of the user on a write: validators before it is visible, callbacks after, and extra metadata."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class HookArguments(TypedDict, total=False):
     """Arguments that every writing method takes.
 
     Attributes:
-        validators: functions that are given a `ProposedWrite`, and raise or return False to refuse it.
-        callbacks: functions that are given a `CommitMessage` once the write is visible; their errors are logged.
+        validators: functions that get a `ProposedWrite`, and raise or return False to refuse it.
+        callbacks: functions that get a `CommitMessage` once the write is visible; their errors are logged.
         extra_metadata: texts for the commit's extra metadata.
     """
 
@@ -40,19 +40,19 @@ class HookArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Hooks:
-    """Validators and callbacks, parsed; extra metadata, checked."""
+    """The parsed validators and callbacks, and the checked extra metadata, of a write."""
 
     validators: tuple[Validator, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
 
     def of_verb(self, verb: str) -> Hooks:
-        """Return the hooks of a write whose verb history shows: an update is an ``upsert`` to Hudi."""
+        """Return these hooks with the verb that history shows, e.g. ``update``, which is an ``upsert`` to Hudi."""
         return replace(self, extra_metadata={**self.extra_metadata, VERB_KEY: verb})
 
 
 def check_hooks(options: Options, schema: pa.Schema) -> None:
-    """Refuse, before a write starts, what the options cannot hang onto it.
+    """Refuse hooks of the options that cannot be used. Call it before a write starts.
 
     Args:
         schema: the table's columns after the write.
@@ -68,11 +68,11 @@ def check_hook_names(arguments: Mapping[str, Any], verb: str, own: Sequence[str]
     """Refuse arguments of a writing method that it does not have.
 
     Args:
-        arguments: what was given beside the method's own arguments.
-        own: the method's own, for the guess.
+        arguments: arguments given in addition to the method's own ones.
+        own: names of the method's own arguments, which the message may suggest.
 
     Raises:
-        InvalidOptionError: names the first unknown one.
+        InvalidOptionError: the message names the first unknown argument.
     """
     check_write_arguments(arguments, (*own, *HookArguments.__annotations__), verb, _OPTIONS_GO)
 
@@ -83,22 +83,22 @@ def hooks_of(
     callbacks: Sequence[Callback] = (),
     extra_metadata: Mapping[str, str] | None = None,
 ) -> Hooks:
-    """The hooks that options and arguments ask for.
+    """Return the hooks that the options and arguments name.
 
     Raises:
-        InvalidOptionError: a validator, query or callback that cannot be used.
-        InvalidInputError: metadata that is no text, or under a name that is taken.
+        InvalidOptionError: a validator, query or callback cannot be used.
+        InvalidInputError: extra metadata is not text, or has a name that the format uses.
     """
     extra = {**options.extra_metadata, **(extra_metadata or {})}
     for key, value in extra.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidInputError(f"extra metadata {key!r}: {value!r} is no text; convert it")
+            raise InvalidInputError(f"extra metadata {key!r}: {value!r} is not text; convert it")
         if key == "schema" or (key.startswith("lakeformat.") and key != STATEMENT_KEY):
             raise InvalidInputError(f"extra metadata {key!r} is a name of the format's own; choose another")
     return Hooks(validators_of(options, validators), callbacks_of(options, callbacks), extra)
 
 
 def with_statement(options: Options, text: str) -> Options:
-    """Options whose writes keep the statement that they carry out, shortened, in the commit's extra metadata."""
-    said = text if len(text) <= _STATEMENT_LENGTH else f"{text[: _STATEMENT_LENGTH - 3]}..."
-    return replace(options, extra_metadata={**options.extra_metadata, STATEMENT_KEY: said})
+    """Return options whose writes keep this statement, shortened, in the commit's extra metadata."""
+    shortened = text if len(text) <= _STATEMENT_LENGTH else f"{text[: _STATEMENT_LENGTH - 3]}..."
+    return replace(options, extra_metadata={**options.extra_metadata, STATEMENT_KEY: shortened})

@@ -1,8 +1,8 @@
-"""Look at the timeline once more after a commit, where the lock excludes no other process.
+"""A last check of the timeline after a commit, for storage whose lock does not exclude other processes.
 
 Between the last check and the completed file another writer may have published a commit that was made of the same
-files. Nothing can be taken back then: others may have read both. So both are named: in an error if our rows are the
-hidden ones, in the log if we hide those of others.
+files. Neither commit can be undone then, because others may have read both. So both are named: in an error if the other
+commit hides our rows, in the log if we hide the other's.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lakeformat.transaction.lost_writes import LostWrite, Sources, Taken, lost_w
 __all__ = ["look_again", "plan_sources", "warn_of_writers"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-#: File groups that a message names.
+#: Most file groups that a message names.
 _NAMED: Final = 5
 #: Locations of the tables that this process has warned of.
 _WARNED: Final[set[str]] = set()
 
 
 def warn_of_writers(storage: Storage) -> None:
-    """Log once for each table that its storage is for one writer at a time, if the lock excludes no other process."""
+    """Log once per table that its storage is for one writer at a time, if its lock does not exclude other processes."""
     if not storage.has_lock and storage.location not in _WARNED:
         _WARNED.add(storage.location)
         _LOG.warning(
@@ -50,29 +50,30 @@ def look_again(
     seen: Timeline,
     check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
 ) -> None:
-    """Compare our commit with those that completed since it was checked last.
+    """Compare our commit with the commits that completed since its last check. Log the other's loss, raise for ours.
 
     Args:
-        seen: the timeline that it was checked against.
+        seen: the timeline that our commit was checked against.
 
     Raises:
-        CommitStateUnknownError: another commit hides files of ours; ours stays on the timeline.
+        CommitStateUnknownError: another commit hides our files; our commit stays on the timeline.
     """
     now = store.load()
     late = [instant for instant in now.commits if instant.time not in {*seen.commit_times, ours.time}]
     if not late:
         return
     by_name = not store.layout.tells_completion
-    said = {i.time: (i, metadata if i.time == ours.time else store.commit(i)) for i in now.commits}
+    commits = {i.time: (i, metadata if i.time == ours.time else store.commit(i)) for i in now.commits}
     late_times = {instant.time for instant in late}
-    found = lost_writes(said.values(), plan_sources(store, now, late_times), by_name=by_name)
+    found = lost_writes(commits.values(), plan_sources(store, now, late_times), by_name=by_name)
     lost = [each for each in found if {each.lost, each.kept} & late_times]
-    beside = [said[instant.time] for instant in late if _began_before(store, instant, ours, seen)]
+    beside = [commits[instant.time] for instant in late if _began_before(store, instant, ours, seen)]
     for other in beside:
-        lost += [*overlaps(said[ours.time], other, by_name=by_name), *overlaps(other, said[ours.time], by_name=by_name)]
+        mine = commits[ours.time]
+        lost += [*overlaps(mine, other, by_name=by_name), *overlaps(other, mine, by_name=by_name)]
     location = store.storage.location
     for time in sorted({each.lost for each in lost if each.kept == ours.time}):
-        _LOG.error("%s", _told(location, time, ours.time, [each for each in lost if each.lost == time]))
+        _LOG.error("%s", _loss_message(location, time, ours.time, [each for each in lost if each.lost == time]))
     if check_new_keys is not None and beside:
         try:
             check_new_keys([(instant.time, other) for instant, other in beside])
@@ -80,11 +81,11 @@ def look_again(
             _LOG.error("%s: commit %s was published beside another: %s; check() names them", location, ours.time, error)
     hidden = [each for each in lost if each.lost == ours.time]
     if hidden:
-        raise CommitStateUnknownError(_told(location, ours.time, hidden[0].kept, hidden))
+        raise CommitStateUnknownError(_loss_message(location, ours.time, hidden[0].kept, hidden))
 
 
 def _began_before(store: TimelineStore, other: Instant, ours: Instant, seen: Timeline) -> bool:
-    """Whether another commit was requested before ours was completed, so that it may not have read ours."""
+    """Tell whether another commit was requested before ours was completed, so that it may not have read ours."""
     if any(instant.time == other.time for instant in seen.pending):
         return True
     done = store.info(ours)
@@ -93,7 +94,7 @@ def _began_before(store: TimelineStore, other: Instant, ours: Instant, seen: Tim
 
 
 def plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str]) -> Sources:
-    """What the completed plans of these times have read."""
+    """Return the slices that the completed plans of these times have read."""
     found: dict[str, Mapping[FileGroupId, Taken]] = {}
     for instant in (*timeline.commits, *timeline.plans):
         if instant.time not in times:
@@ -109,7 +110,7 @@ def plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str
     return found
 
 
-def _told(location: str, lost: str, kept: str, found: Iterable[LostWrite]) -> str:
+def _loss_message(location: str, lost: str, kept: str, found: Iterable[LostWrite]) -> str:
     groups = sorted({each.group for each in found})
     named = ", ".join(group.file_id for group in groups[:_NAMED]) + (", ..." if len(groups) > _NAMED else "")
     return (

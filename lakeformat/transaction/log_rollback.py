@@ -1,7 +1,8 @@
-"""Undoing what a dead writer appended, in timeline layout 1: a command block behind it (Hudi: ``RollbackHelperV1``).
+"""Undo what a dead writer appended to log files in timeline layout 1 (Hudi: ``RollbackHelperV1``).
 
-The log files themselves stay: readers may be at them. A file whose name holds the dead instant opened a slice that
-nobody reads, and goes. In layout 2 every log file is named by the instant that wrote it, and goes.
+A command block is put behind the dead writer's blocks. The log files themselves stay, because readers may be reading
+them. A file whose name holds the dead instant opened a slice that no reader uses; it is deleted. In layout 2 the name
+of every log file holds the instant that wrote it, so the files are deleted.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from lakeformat.transaction.markers import announced_logs
 
 __all__ = ["append_requests", "cancel_blocks"]
 
-#: Tried for the number of a command block's file, should other writers take one after the other.
+#: Attempts to get a free version number for a command block's file while other writers take numbers.
 _TRIES: Final = 16
 _WRITE_TOKEN: Final = "1-0-1"
 
 
 def append_requests(storage: Storage, instant_time: str, *, by_markers: bool) -> tuple[RollbackRequest, ...]:
-    """The log files of older slices that hold blocks of an instant, a request each.
+    """Return a rollback request for each log file of an older slice that holds blocks of an instant.
 
     Args:
-        by_markers: whether the writer announced every file before it made it, as ours do; of others the headers of all
-            log files are looked at.
+        by_markers: True if the writer put a marker before it made each file, as our writers do. If False, the block
+            headers of all log files are read.
     """
-    logs = _announced(storage, instant_time) if by_markers else _holding(storage, instant_time)
+    logs = _logs_by_markers(storage, instant_time) if by_markers else _logs_by_headers(storage, instant_time)
     return tuple(
         RollbackRequest(
             log.partition_path,
@@ -47,7 +48,7 @@ def append_requests(storage: Storage, instant_time: str, *, by_markers: bool) ->
     )
 
 
-def _announced(storage: Storage, instant_time: str) -> Iterable[LogFile]:
+def _logs_by_markers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
     for path in announced_logs(storage, instant_time):
         partition, _, name = path.rpartition("/")
         parsed, info = LogFileName.match(name), storage.info(path)
@@ -55,20 +56,20 @@ def _announced(storage: Storage, instant_time: str) -> Iterable[LogFile]:
             yield LogFile(partition, parsed, info.size_bytes)
 
 
-def _holding(storage: Storage, instant_time: str) -> Iterable[LogFile]:
+def _logs_by_headers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
     for log in list_files(storage).logs:
         if log.name.instant_time <= instant_time and _has_blocks_of(storage, log, instant_time):
             yield log
 
 
 def _has_blocks_of(storage: Storage, log: LogFile, instant_time: str) -> bool:
-    with suppress(CorruptTableError):  # What cannot be read holds nothing that a reader would take for rows.
+    with suppress(CorruptTableError):  # A reader takes no rows from blocks that cannot be read.
         return any(block.instant_time == instant_time for block in read_blocks(storage, log))
     return False
 
 
 def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollback_time: str) -> RollbackPartition:
-    """Put a command block behind each log file of a request that is there. May be run again.
+    """Put a command block behind each existing log file of a request. Running it again changes nothing.
 
     Args:
         victim: the instant that is undone.
@@ -76,7 +77,7 @@ def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollb
     """
     logs: dict[str, int] = {}
     failed: dict[str, int] = {}
-    for path, size in _bare(request).items():
+    for path, size in _sizes_by_name(request).items():
         name = LogFileName.match(path)
         if name is not None and storage.info(join_path(request.partition_path, path)) is not None:
             failed[path] = size
@@ -84,8 +85,8 @@ def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollb
     return RollbackPartition(request.partition_path, rollback_log_files=logs, log_files_of_failed_commit=failed)
 
 
-def _bare(request: RollbackRequest) -> Mapping[str, int]:
-    """By name: the paths in a plan are another machine's, and not to be trusted."""
+def _sizes_by_name(request: RollbackRequest) -> Mapping[str, int]:
+    """Return the sizes by bare file name. The paths in a plan come from another machine and are not trusted."""
     return {path.rpartition("/")[2]: size for path, size in request.log_blocks_to_delete.items()}
 
 
@@ -94,11 +95,11 @@ def _cancel(
 ) -> Mapping[str, int]:
     block = rollback_block(instant_time=rollback_time, target=victim)
     for _ in range(_TRIES):
-        standing = _of_slice(storage, partition_path, name)
-        behind = [log for log in standing if log.name.order > name.order]
+        of_slice = _logs_of_slice(storage, partition_path, name)
+        behind = [log for log in of_slice if log.name.order > name.order]
         if any(_cancels(storage, log, victim) for log in behind):
             return {}
-        version = max((log.name.version for log in standing), default=name.version) + 1
+        version = max((log.name.version for log in of_slice), default=name.version) + 1
         ours = LogFileName(name.file_id, name.instant_time, version, _WRITE_TOKEN)
         with suppress(FileExistsError):
             storage.create(join_path(partition_path, str(ours)), block)
@@ -106,7 +107,7 @@ def _cancel(
     raise StorageError(f"{storage.location}/{partition_path}: other writers take every log file's name; run again")
 
 
-def _of_slice(storage: Storage, partition_path: str, name: LogFileName) -> list[LogFile]:
+def _logs_of_slice(storage: Storage, partition_path: str, name: LogFileName) -> list[LogFile]:
     found = []
     for entry in storage.list(partition_path):
         log = LogFileName.match(entry.name)

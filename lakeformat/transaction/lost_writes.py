@@ -1,9 +1,9 @@
 """Find files of commits that another commit hides without having read them: the loss that unlocked writers can cause.
 
-Hudi's table format orders the files of a file group by time alone. So of two commits that rewrote one file group from
-the same earlier file the later one hides the other, and a file group that is replaced takes along what its replacement
-did not read. Where writers exclude each other, or are checked against each other, neither happens. Everything here is
-pure; what commits and plans say is the input.
+Hudi's table format orders the files of a file group by time alone. If two commits rewrite one file group from the same
+earlier file, the later commit hides the other. If a file group is replaced, its files that the replacement did not read
+are lost. Neither happens if writers exclude each other or are checked against each other. All functions here are pure:
+their input is the metadata of commits and plans.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LostWrite:
     Attributes:
         lost: instant time of the commit that wrote the file.
         kept: instant time of the commit that hides it.
-        stat: of the file.
+        stat: statistics of the file.
     """
 
     group: FileGroupId
@@ -41,9 +41,9 @@ class Taken:
     """The file slice that a plan reads.
 
     Attributes:
-        base_instant: of the slice; "" if the plan does not say it.
+        base_instant: base instant of the slice; "" if the plan does not give it.
         log_names: bare names of its log files.
-        replaces: the plan hides the whole file group; else the slice and those before it.
+        replaces: True if the plan hides the whole file group, False if it hides this slice and the earlier ones.
     """
 
     base_instant: str
@@ -51,12 +51,12 @@ class Taken:
     replaces: bool
 
 
-#: Instant time of a completed plan -> what it has read of each file group.
+#: Instant time of a completed plan -> the slice that it has read of each file group.
 Sources = Mapping[str, Mapping[FileGroupId, Taken]]
 
 
 def sources_of(plan: ClusteringPlan | CompactionPlan) -> Mapping[FileGroupId, Taken]:
-    """What a plan reads, by file group."""
+    """Return the slice that a plan reads of each file group."""
     if isinstance(plan, CompactionPlan):
         return {op.group: Taken(op.base_instant, frozenset(op.log_names), replaces=False) for op in plan.operations}
     slices = (piece for group in plan.groups for piece in group.slices)
@@ -70,7 +70,7 @@ def _instant(base_name: str) -> str:
 
 @dataclass
 class _History:
-    """What is known of one file group: the files of each commit, and who replaced it."""
+    """The files of one file group by commit, and the commits that replaced the group."""
 
     bases: dict[str, WriteStat] = field(default_factory=dict)
     logs: list[tuple[Instant, WriteStat, LogFileName]] = field(default_factory=list)
@@ -80,15 +80,15 @@ class _History:
 def lost_writes(
     commits: Iterable[tuple[Instant, CommitMetadata]], sources: Sources, *, by_name: bool
 ) -> Iterator[LostWrite]:
-    """Find the lost files of these commits; of commits that are not among them nothing is concluded.
+    """Find the lost files of these commits. Commits that are not given are neither reported nor blamed.
 
     Args:
-        by_name: whether names of log files tell their slice (timeline layout 1).
+        by_name: whether the name of a log file gives its slice (timeline layout 1).
     """
     for group, history in sorted(_histories(commits).items()):
         plans = [(time, taken[group]) for time, taken in sources.items() if group in taken]
-        found = [*_forked(history), *_replaced(history, plans, by_name=by_name)]
-        found += _hidden_logs(history, plans) if by_name else _unread_logs(history, plans)
+        found = [*_find_forks(history), *_find_replaced(history, plans, by_name=by_name)]
+        found += _find_hidden_logs(history, plans) if by_name else _find_unread_logs(history, plans)
         kept: dict[tuple[str, str], tuple[str, WriteStat]] = {}
         for lost, by, stat in found:
             kept.setdefault((lost, stat.path), (by, stat))
@@ -114,15 +114,15 @@ def _histories(commits: Iterable[tuple[Instant, CommitMetadata]]) -> dict[FileGr
 _Found = tuple[str, str, WriteStat]
 
 
-def _forked(history: _History) -> Iterator[_Found]:
-    """Base files from which the newest one was not made, directly or through others.
+def _find_forks(history: _History) -> Iterator[_Found]:
+    """Find the base files that the newest one was not made from, directly or through others.
 
-    Of versions older than the first one whose origin is known nothing can be said: they may be archived history.
+    Skip versions older than the first one with a known origin: they may belong to archived history.
     """
     bases = history.bases
     if not bases:
         return
-    made_into: dict[str, str] = {}  # Of the line of the newest file: each one's origin -> itself.
+    made_into: dict[str, str] = {}  # For each file in the line of the newest one: its origin -> its own instant time.
     at = max(bases)
     while (before := _origin(bases, at)) is not None:
         made_into[before] = at
@@ -140,13 +140,13 @@ def _forked(history: _History) -> Iterator[_Found]:
 
 
 def _origin(bases: Mapping[str, WriteStat], time: str) -> str | None:
-    """Instant of the base file that one was made of; None if it began its file group, or if that is not known."""
+    """Return the instant of the base file that this one was made from; None if it is the first, or not known."""
     before = bases[time].prev_commit
     return before if before is not None and before.isdigit() and before < time else None
 
 
-def _replaced(history: _History, plans: Sequence[tuple[str, Taken]], *, by_name: bool) -> Iterator[_Found]:
-    """Files of a replaced file group that began later than its replacement, or that the replacing plan did not read."""
+def _find_replaced(history: _History, plans: Sequence[tuple[str, Taken]], *, by_name: bool) -> Iterator[_Found]:
+    """Find files of a replaced group that are newer than the replacement, or that the replacing plan did not read."""
     for by in history.replaced:
         taken = next((each for time, each in plans if time == by and each.replaces), None)
         since = taken.base_instant if taken else ""
@@ -160,8 +160,8 @@ def _replaced(history: _History, plans: Sequence[tuple[str, Taken]], *, by_name:
                 yield instant.time, by, stat
 
 
-def _hidden_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Iterator[_Found]:
-    """Log files that were begun for a slice when the base file that ends it was already under way (layout 1)."""
+def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Iterator[_Found]:
+    """Find log files of a slice whose instant is later than the base file that ends the slice (layout 1)."""
     ended = {stat.prev_commit: time for time, stat in sorted(history.bases.items(), reverse=True) if stat.prev_commit}
     ended |= {taken.base_instant: time for time, taken in plans if not taken.replaces and time in history.bases}
     for instant, stat, name in history.logs:
@@ -170,8 +170,8 @@ def _hidden_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Itera
             yield instant.time, by, stat
 
 
-def _unread_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Iterator[_Found]:
-    """Log files of a slice that a compaction has merged without them (layout 2)."""
+def _find_unread_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Iterator[_Found]:
+    """Find log files of a slice that a compaction has merged without reading them (layout 2)."""
     for by, taken in plans:
         if taken.replaces or by not in history.bases:
             continue
@@ -183,7 +183,7 @@ def _unread_logs(history: _History, plans: Sequence[tuple[str, Taken]]) -> Itera
 def overlaps(
     ours: tuple[Instant, CommitMetadata], theirs: tuple[Instant, CommitMetadata], *, by_name: bool
 ) -> Iterator[LostWrite]:
-    """Find log files of ours whose slice a base file of theirs has ended, given that neither has read the other."""
+    """Find log files of `ours` whose slice a base file of `theirs` has ended. Assume that neither read the other."""
     ended = {
         (FileGroupId(stat.partition_path, stat.file_id), stat.prev_commit)
         for stat in theirs[1].all_stats()

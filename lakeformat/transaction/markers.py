@@ -1,4 +1,4 @@
-"""Markers: a data file is announced before it exists, so that a rollback finds it (Hudi: ``DirectWriteMarkers``)."""
+"""Markers, which announce each data file before it exists, for rollbacks to find it (Hudi: ``DirectWriteMarkers``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _folder(instant_time: str) -> str:
 
 
 class MarkerKind(str, Enum):
-    """What a rollback has to do with the file, if it is there (Hudi: ``IOType``)."""
+    """How the data file is written, from which a rollback knows how to undo it (Hudi: ``IOType``)."""
 
     CREATE = "CREATE"
     MERGE = "MERGE"
@@ -26,10 +26,10 @@ class MarkerKind(str, Enum):
 
 
 def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKind:
-    """The kind of a data file's marker: the wrong one stops every later write of Hudi's.
+    """Return the kind of a data file's marker. A wrong kind stops every later write of Hudi.
 
     Args:
-        merges: whether a base file follows an earlier version of its group.
+        merges: whether a base file follows an earlier version of its file group.
     """
     log = LogFileName.match(path.rpartition("/")[2])
     if log is not None and not log.is_cdc:
@@ -43,15 +43,15 @@ def announce(storage: Storage, instant_time: str, path: str, kind: MarkerKind) -
 
 
 def announced_logs(storage: Storage, instant_time: str) -> Iterator[str]:
-    """Paths of the log files that an instant may have appended, by their markers of kind APPEND."""
-    yield from _marked(storage, _folder(instant_time), len(_folder(instant_time)) + 1)
+    """Yield the paths of the log files that an instant may have appended to: those with markers of kind APPEND."""
+    yield from _find_marked(storage, _folder(instant_time), len(_folder(instant_time)) + 1)
 
 
-def _marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
+def _find_marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
     end = f".marker.{MarkerKind.APPEND.value}"
     for entry in storage.list(folder):
         if entry.is_folder:
-            yield from _marked(storage, entry.path, skipped)
+            yield from _find_marked(storage, entry.path, skipped)
         elif entry.name.endswith(end):
             yield entry.path[skipped : -len(end)]
 
@@ -62,7 +62,7 @@ def forget_markers(storage: Storage, instant_time: str) -> None:
 
 
 def prepare_partition(storage: Storage, partition_path: str, instant_time: str) -> None:
-    """Make the folder a partition, if it is none yet: readers pass others by."""
+    """Put the partition marker into a folder, unless it is there. Readers ignore folders without it."""
     path = join_path(partition_path, PARTITION_MARKER)
     if storage.info(path) is not None:
         return

@@ -1,6 +1,6 @@
-"""A metadata table that we do not maintain must go before our commit becomes visible.
+"""Removal of Hudi's metadata table, which lakeformat does not maintain, before a commit becomes visible.
 
-Hudi's writers list files through it; one that lacks a commit makes them lose that commit's rows
+Hudi's writers list files through the metadata table. If it lacks a commit, they lose the rows of that commit
 (table-version-6, section 7).
 """
 
@@ -21,7 +21,7 @@ _FOLDER: Final = f"{HOODIE}/metadata"
 
 
 def write_properties(store: TimelineStore, values: Mapping[str, str], clock: Clock) -> None:
-    """Replace ``hoodie.properties``; a copy stands beside it meanwhile. Call it under the table's lock."""
+    """Replace ``hoodie.properties``. A backup copy exists meanwhile. Call it under the table's lock."""
     storage = store.storage
     updated = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
     data = properties.encode(dict(values), comments=[f"Updated at {updated}"])
@@ -32,7 +32,7 @@ def write_properties(store: TimelineStore, values: Mapping[str, str], clock: Clo
 
 
 def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
-    """Take the promise out of the properties, then the folder away. Returns whether there was one."""
+    """Remove the metadata table from the properties, then delete its folder. Return whether there was one."""
     config = store.config()
     storage = store.storage
     if config.has_metadata_table:

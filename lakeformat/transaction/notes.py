@@ -1,10 +1,10 @@
-"""Notes of commits whose completed file is on its way, for storages whose lock excludes no other process.
+"""Notes of commits whose completed file is being put, for storage whose lock does not exclude other processes.
 
-There a completed file whose answer was lost may arrive at any time, also when the next writer has come. So a writer
-notes the file's name and bytes before it puts the file, and removes the note once it has an answer. A pending instant
-without a note has put nothing. One with a note is never undone before its name is taken: the next writer puts the
-same file, if no other commit has completed meanwhile, else an empty commit of that name
-(`lakeformat.transaction.rollback`). So all agree on what became of it, whatever arrives later.
+On such storage, a completed file whose answer was lost may arrive at any time, even after the next writer has begun.
+So a writer notes the file's name and bytes before it puts the file, and removes the note once it has an answer. If a
+pending instant has no note, its writer has not put the completed file. If it has a note, the next writer occupies the
+name before it undoes the instant: it puts the same file if no other commit has completed meanwhile, else an empty
+commit (`lakeformat.transaction.rollback`). So all writers agree on the outcome, whatever arrives later.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["Note", "drop_note", "fingerprint", "give_up", "put_note", "read_note
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a writer is about to put.
+    """The completed file that a writer is about to put.
 
     Attributes:
-        path: of the completed file.
-        seen: the commits that it has been checked against; see `fingerprint`.
+        path: path of the completed file.
+        seen: fingerprint of the commits that it has been checked against; see `fingerprint`.
         data: the file's bytes.
-        is_given_up: its writer waits for no answer any more.
+        is_given_up: whether its writer no longer waits for an answer.
     """
 
     path: str
@@ -37,7 +37,7 @@ class Note:
 
 
 def fingerprint(timeline: Timeline) -> str:
-    """Name the set of completed commits."""
+    """Return a digest of the set of completed commits."""
     return hashlib.blake2b("\n".join(sorted(timeline.commit_times)).encode(), digest_size=16).hexdigest()
 
 
@@ -52,21 +52,21 @@ def put_note(storage: Storage, instant_time: str, note: Note) -> None:
 
 
 def read_note(storage: Storage, instant_time: str) -> Note | None:
-    """Read the note of a commit. None if there is none; where the lock excludes others, none is written."""
+    """Read the note of a commit. Return None if there is none, or if the storage has a lock, where none is written."""
     if storage.has_lock:
         return None
     try:
         head, _, data = storage.read(_path(instant_time)).partition(b"\n")
-        said = json.loads(head)
-        return Note(check_path(said["path"]), str(said["seen"]), data, said["given_up"] is True)
+        fields = json.loads(head)
+        return Note(check_path(fields["path"]), str(fields["seen"]), data, fields["given_up"] is True)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):  # Not a note of ours: those are put as a whole.
+    except (ValueError, KeyError, TypeError):  # Not our note: our notes are put as a whole.
         return None
 
 
 def give_up(storage: Storage, instant_time: str) -> None:
-    """Say that the writer waits no longer: the next writer need not wait for its heartbeat to stop."""
+    """Mark the note as given up, so that the next writer need not wait for the heartbeat to stop."""
     if (note := read_note(storage, instant_time)) is not None:
         put_note(storage, instant_time, replace(note, is_given_up=True))
 

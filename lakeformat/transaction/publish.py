@@ -1,4 +1,4 @@
-"""The last step: what the commit carries, validators, and the completed file."""
+"""The last step of a write: build the commit's metadata, run the validators, publish."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ __all__ = ["Outcome", "Publication"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a write has made of the table, before anybody sees it.
+    """The result of a write that is not published yet.
 
     Attributes:
         schema: the table's columns after the write.
         snapshot: the table that the write started from.
         overwritten: partitions whose contents it replaces; None if it replaces none.
-        check_new_keys: refuses what others have written meanwhile: the keys of new rows, or into what a plan covers.
-        replaced: partition path -> file ids to hide, where it is not all of the partitions ``overwritten``.
+        check_new_keys: refuses commits that others have completed meanwhile: those that wrote keys of our new rows, or
+            into the file groups of our plan.
+        replaced: partition path -> file ids to hide; None hides all file groups of the partitions ``overwritten``.
         schema_text: the schema as an earlier commit carries it; "" writes ``schema``.
         files_schema: the columns of the files; ``schema`` by default.
     """
@@ -54,12 +55,12 @@ class Outcome:
 
     @property
     def stats(self) -> list[WriteStat]:
-        """Of the files written, in the order of their paths."""
+        """Return the statistics of the files written, in the order of their paths."""
         return sorted((file.stat for file in self.written), key=lambda stat: stat.path)
 
     @property
     def replaced_ids(self) -> Mapping[str, tuple[str, ...]]:
-        """Partition path -> file ids to hide."""
+        """Return the file ids to hide by partition path."""
         if self.replaced is not None:
             return self.replaced
         live = self.snapshot.slices
@@ -72,7 +73,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """Makes one write visible."""
+    """The publication of one write."""
 
     engine: Engine
     purpose: Purpose
@@ -82,11 +83,11 @@ class Publication:
     followers: Sequence[Follower]
 
     def finish(self, commit: OpenCommit, outcome: Outcome) -> Published:
-        """Validate, then publish with everything the commit carries. Returns what followers are told.
+        """Validate the write, publish it, and call the followers. Return the published commit.
 
         Raises:
             ValidationFailedError, WriteConflictError: nothing was published; the caller undoes.
-            CommitStateUnknownError: nobody can tell; the caller leaves everything as it is.
+            CommitStateUnknownError: the commit may or may not be visible; the caller leaves everything as it is.
         """
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
@@ -99,7 +100,7 @@ class Publication:
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         with self.report.step("publish"):
             batch = self.purpose.batch
-            store = self.engine.store  # What the write started from may have been archived meanwhile.
+            store = self.engine.store  # Load again: commits that the write started from may have been archived.
             last = last_batches(store, store.load(), batch.app if batch else None)
             batches = with_batch(last, batch)
             metadata = self._metadata(outcome, stats, replaced, batches)
@@ -108,8 +109,8 @@ class Publication:
                 metadata,
                 touched=frozenset(merged | hidden),
                 overwritten=outcome.overwritten,
-                check_new_keys=_check_of_others(outcome, frozenset(stat.partition_path for stat in opened)),
-                before=lambda: self._tell_before(commit),
+                check_new_keys=_check_others(outcome, frozenset(stat.partition_path for stat in opened)),
+                before=lambda: self._call_before_publish(commit),
             )
         published = Published(
             commit=commit,
@@ -132,7 +133,7 @@ class Publication:
             follower.after_publish(published)
         return published
 
-    def _tell_before(self, commit: OpenCommit) -> None:
+    def _call_before_publish(self, commit: OpenCommit) -> None:
         for follower in self.followers:
             follower.before_publish(commit)
 
@@ -168,10 +169,10 @@ class Publication:
     def _validate(
         self, commit: OpenCommit, schema: pa.Schema, stats: Sequence[WriteStat], replaced: Mapping[str, tuple[str, ...]]
     ) -> None:
-        """Let the validators look at the table as it will be. Raises `ValidationFailedError`."""
+        """Run the validators on the table as it will be. Raise `ValidationFailedError` if one refuses."""
         if not self.hooks.validators:
             return
-        snapshot = self.engine.snapshot()  # What others published while files were written counts, too.
+        snapshot = self.engine.snapshot()  # Load again: others may have published while the files were written.
         after = proposed_snapshot(snapshot, schema, stats, replaced, commit.time)
         storage = self.engine.storage
         with self.report.step("validate") as counted:
@@ -197,8 +198,8 @@ class Publication:
         )
 
 
-def _check_of_others(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
-    """Whether new partitions and new keys get on with what others have published meanwhile.
+def _check_others(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
+    """Return a check that refuses other commits whose partitions or keys conflict with those that are new here.
 
     Args:
         opened: partitions that get new file groups.

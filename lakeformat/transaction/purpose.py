@@ -1,4 +1,4 @@
-"""What a write is for: as much of it as its transaction needs to know."""
+"""The purpose of a write: operation, table config, batch and index settings that its transaction needs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["IndexUpkeep", "Purpose", "purpose_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpkeep:
-    """How a commit is told to the file index.
+    """Settings of the file index.
 
     Attributes:
-        columns: whose statistics are kept; None for all up to ``columns_limit``.
-        columns_limit: leaves of the table.
+        columns: columns whose statistics are kept; None for all up to ``columns_limit``.
+        columns_limit: number of leaf columns of the table.
         partition_fields: columns whose statistics are kept in any case.
         commits, shard_files: see `IndexWriter`.
     """
@@ -41,26 +41,26 @@ class IndexUpkeep:
     shard_files: int
 
     def indexed(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Paths of the columns whose statistics the file index keeps, those that make partitions in any case."""
+        """Return the paths of the columns whose statistics the file index keeps, including the partition columns."""
         wanted = indexed_columns(schema, self.columns, self.columns_limit)
         return tuple(dict.fromkeys((*wanted, *self.partition_columns(schema))))
 
     def partition_columns(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Paths of the columns that make partitions."""
+        """Return the paths of the partition columns."""
         known = set(schema.names)
         return tuple(column_path([name]) for name in self.partition_fields if name in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purpose:
-    """What a write is for.
+    """The part of a write's settings that its transaction needs.
 
     Attributes:
-        write_id: names the stage folder; also the commit's token.
-        batch: the batch it brings, if it names one.
-        wait_seconds: for the table's lock.
-        retries: after a conflict.
-        keeps_index: whether the file index is told, which knows no log files.
+        write_id: name of the stage folder, and the commit's token.
+        batch: the batch that the write brings, if it names one.
+        wait_seconds: longest wait for the table's lock.
+        retries: number of further attempts after a conflict.
+        keeps_index: whether the commit is added to the file index, which does not know log files.
     """
 
     operation: Operation
@@ -74,10 +74,10 @@ class Purpose:
 
 
 def purpose_of(operation: Operation, config: TableConfig, options: Options, write_id: str) -> Purpose:
-    """What options make of a write.
+    """Return the purpose of a write from its operation and the options.
 
     Raises:
-        InvalidOptionError: half of a batch is named.
+        InvalidOptionError: only one of app and id of the batch is given.
     """
     wanted = options[INDEX_COLUMNS]
     return Purpose(

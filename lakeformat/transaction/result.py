@@ -1,4 +1,4 @@
-"""What a write answers."""
+"""The result of a write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FileCounts", "RowCounts", "WriteResult"]
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """What became of rows. ``rewritten``: moved as they were, by clustering and its like."""
+    """Rows by what the write did with them. ``rewritten``: moved unchanged, by clustering or compaction."""
 
     incoming: int = 0
     inserted: int = 0
@@ -30,7 +30,14 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class FileCounts:
-    """Files that a write made: of new file groups, merged with what stood; groups it replaced; bytes of all it made."""
+    """Files that a write made.
+
+    Attributes:
+        created: files of new file groups.
+        merged: files of existing file groups.
+        replaced: file groups that the write replaced.
+        bytes: bytes of all files that the write made.
+    """
 
     created: int = 0
     merged: int = 0
@@ -40,12 +47,12 @@ class FileCounts:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WriteResult(OneLine):
-    """A published write, or one that had been published before.
+    """A published write, or a skipped one.
 
     Attributes:
-        instant_time: its instant; of a skipped write the table's newest.
-        report: what ``history()`` shows later.
-        skipped: why nothing was written, if so: the batch is in the table already.
+        instant_time: time of its instant; for a skipped write that of the table's newest commit.
+        report: the report that ``history()`` shows later.
+        skipped: why nothing was written, e.g. because the batch is in the table already; "" if something was.
     """
 
     instant_time: str
@@ -55,58 +62,58 @@ class WriteResult(OneLine):
 
     @property
     def rows(self) -> RowCounts:
-        """Rows by what became of them; all 0 of a skipped write."""
-        return _known(RowCounts, self.report.get("rows", {}))
+        """Return the rows by what the write did with them; all 0 for a skipped write."""
+        return _known_counts(RowCounts, self.report.get("rows", {}))
 
     @property
     def files(self) -> FileCounts:
-        """Files by what became of them."""
-        return _known(FileCounts, self.report.get("files", {}))
+        """Return the files by what the write did with them."""
+        return _known_counts(FileCounts, self.report.get("files", {}))
 
     @property
     def seconds(self) -> float:
-        """How long all steps took."""
+        """Return the duration of all steps in seconds."""
         return float(self.report.get("seconds", 0.0))
 
     def __str__(self) -> str:
-        """One line: rows, files, seconds."""
+        """Return one line: rows, files, seconds."""
         if self.skipped:
             return f"{self.operation} skipped: {self.skipped}"
         return summary(self.instant_time, self.operation, self.report)
 
     def describe(self) -> str:
-        """The summary, and a line a step: seconds, and what it counted."""
+        """Return the summary, and one line per step with its seconds and counts."""
         return "\n".join([str(self), steps_table(self.report["steps"])])
 
     def figure(self) -> Any:
-        """A matplotlib figure of how the write found its keys: keys, key ranges, footer filters, files.
+        """Draw how the write found its keys (keys, key ranges, footer filters, files) as a matplotlib figure.
 
         Raises:
-            InvalidInputError: the write looked for no keys in files, or matplotlib is missing
+            InvalidInputError: the write did not look for keys in files, or matplotlib is missing
                 (``pip install 'lakeformat[plot]'``).
         """
         return draw_funnel(f"{self.operation} {self.instant_time}", stages_of(self.report))
 
     def to_png(self, path: str | PathLike[str]) -> None:
-        """Write the figure as a PNG file on this machine; errors as of `figure`."""
+        """Write the figure as a PNG file on this machine. It raises the errors of `figure`."""
         self.figure().savefig(path, format="png", dpi=150)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the line, and a table of the steps."""
+        """Return HTML for notebooks: the summary line, and a table of the steps."""
         steps = [
             (
                 step["step"],
                 step["seconds"],
-                ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _rest(step)),
+                ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _counters(step)),
             )
             for step in self.report.get("steps", ())
         ]
         return html_rows(("step", "seconds", "counted"), steps, caption=str(self))
 
 
-def _rest(step: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _counters(step: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in step.items() if name not in {"step", "seconds"}]
 
 
-def _known(kind: type[T], counts: Mapping[str, int]) -> T:
+def _known_counts(kind: type[T], counts: Mapping[str, int]) -> T:
     return kind(**{name: count for name, count in counts.items() if name in kind.__dataclass_fields__})

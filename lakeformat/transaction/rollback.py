@@ -1,7 +1,7 @@
-"""Undoing what a dead writer left (Hudi: ``ListingBasedRollbackStrategy``). Every step may be run again.
+"""Rollback of dead writers (Hudi: ``ListingBasedRollbackStrategy``). Each step may be run again.
 
-Called under the table's lock. Nothing is deleted before the plan is on the timeline and the victim is seen not
-to have completed after all.
+Call these functions under the table's lock. Nothing is deleted before the rollback's plan is on the timeline and a
+check after that shows that the victim has not completed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lakeformat.transaction.written import stage_folder
 __all__ = ["recover", "revert_run", "roll_back", "was_rolled_back"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-#: Of whose dead writers something is undone: of a compaction the run alone.
+#: Actions that are undone if their writer is dead. For a compaction only the run is undone.
 _UNDONE: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
 _STAGE_KEPT_MS: Final = 24 * 3600 * 1000
 
@@ -52,16 +52,16 @@ def recover(
     keeping: str | None = None,
     restoring: str | None = None,
 ) -> None:
-    """Finish pending restores and rollbacks, undo dead writes of ours and long-dead ones of others, clear leftovers.
+    """Finish pending restores and rollbacks, undo our dead writes and others' long-dead ones, clear leftovers.
 
     Args:
-        keeping: time of a clustering whose plan is wanted: of its dead run the plan stays in any case.
-        restoring: the instant that is to be gone back to; see `finish_restores`.
+        keeping: time of a clustering that the caller wants to run: if its run is dead, its plan stays in any case.
+        restoring: the instant to restore to; see `finish_restores`.
 
     Raises:
-        WriteConflictError: another program's write is pending and may be alive, or its restore.
+        WriteConflictError: a write or restore of another program is pending and may be alive.
     """
-    timeline = store.load()  # Loaded again after changes only: a listing costs as much as the timeline is long.
+    timeline = store.load()  # Load again only after changes: the cost of a listing grows with the timeline.
     restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
     if restores:
         finish_restores(Undoing(store, config, clock), restores, adopting=restoring)
@@ -105,9 +105,9 @@ def recover(
 
 
 def _forget_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:
-    """Take away savepoints that somebody died making or deleting: nothing would be archived past them.
+    """Remove savepoints whose creator or deleter died: they would stop the archiving of later instants.
 
-    They carry no claim: ours are made under the lock, others get the time that pending writes of theirs get.
+    Savepoints have no claim. Ours are made under the lock; those of others get the grace period of pending writes.
     """
     for instant in timeline.pending:
         is_savepoint = instant.action is Action.SAVEPOINT
@@ -117,7 +117,7 @@ def _forget_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -
 
 
 def _keeps_plan(store: TimelineStore, instant: Instant, claim: claims.Claim | None, *, is_wanted: bool) -> bool:
-    """Whether of a dead run the plan stays. That of a compaction always does: log files may be named after it."""
+    """Tell whether the plan of a dead run stays. A compaction's always does: log files may be named after it."""
     if instant.action is Action.COMPACTION:
         return True
     return claim is not None and (claim.keeps_plan or (is_wanted and _has_plan(store, instant)))
@@ -132,7 +132,7 @@ def _has_plan(store: TimelineStore, instant: Instant) -> bool:
 
 
 def _forget_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
-    """Remove what a dead write staged; its claim, which names the folder, must still be there."""
+    """Remove the stage folder of a dead write. Call it before the claim, which names the folder, is removed."""
     if claim is not None and claim.write_id is not None:
         store.storage.delete_folder(stage_folder(claim.write_id))
 
@@ -142,11 +142,11 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     if claim is not None:
         return not claims.is_alive(store, instant, claim, clock)
     if instant.action is Action.COMPACTION:
-        return False  # A plan that waits, or another program's run: others write beside both.
+        return False  # A waiting plan or another program's run; other writers may write beside both.
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
-        return False  # A plan of clustering waits for its run; it is nobody's failure.
+        return False  # A clustering plan that waits for its run is not a failed write.
     if instant.action is Action.DELTA_COMMIT and store.layout.tells_completion:
-        # Its log files belong to whatever slices stand when it completes: others write beside it.
+        # Its log files belong to the slices that exist when it completes, so others may write beside it.
         return not claims.heartbeat_alive(store, instant, clock, without=claims.FOREIGN_GRACE_MS)
     _refuse_if_alive(store, instant, clock)
     return True
@@ -163,15 +163,15 @@ def _refuse_if_alive(store: TimelineStore, instant: Instant, clock: Clock) -> No
 
 
 def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: Instant) -> None:
-    """Plan and carry out the rollback of one pending instant. Does nothing if it has completed."""
+    """Plan and carry out the rollback of one pending instant. Do nothing if it has completed."""
     timeline = store.load()
-    standing = timeline.find(victim.time)
-    if standing is None:
+    current = timeline.find(victim.time)
+    if current is None:
         if was_rolled_back(store, timeline, victim.time):
             _delete_late_files(store, victim)
         claims.release(store.storage, victim.time)
         return
-    if standing.state is State.COMPLETED:
+    if current.state is State.COMPLETED:
         return
     plan = RollbackPlan(victim.time, victim.action.value, _requests(store, victim))
     data = encode_rollback_plan(plan)
@@ -182,8 +182,8 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
 
 
 def _requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
-    """What it takes to undo an instant."""
-    is_delta = victim.action is Action.DELTA_COMMIT  # Of a compaction the log files named by it are of other commits.
+    """Return the rollback requests that undo an instant."""
+    is_delta = victim.action is Action.DELTA_COMMIT  # Log files named by a compaction belong to other commits.
     deletes = (
         RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
         for partition, paths in _files_of(store, victim.time, logs=is_delta).items()
@@ -197,18 +197,19 @@ def _requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, .
 def revert_run(store: TimelineStore, instant: Instant) -> None:
     """Undo the run of a plan, and leave the plan (Hudi: ``rollbackInflightClustering``). Call it under the lock.
 
-    Of a run that has completed only the leftovers go. The claim goes last, so that a crash on the way is one more run
-    to undo. Where the lock excludes nobody, others may undo the same run meanwhile, and run the plan anew: so the run
-    is kept from being published first, and what is deleted was listed while its claim stood.
+    If the run has completed, only its leftovers are removed. The claim is removed last, so that the next writer undoes
+    the run again after a crash. If the lock does not exclude other processes, another one may undo the same run
+    meanwhile, and run the plan again. So the run is first made unable to publish, and only files that were listed while
+    its claim existed are deleted.
     """
     storage, time = store.storage, instant.time
     claim = claims.read_claim(storage, time)
     if claim is None or read_note(storage, time) is not None:
-        return  # Somebody else has undone it; or its completed file may still come, which the next writer settles.
+        return  # Another writer has undone it, or its completed file may still arrive, which the next writer settles.
     runs = _is_pending(store, time)
     if runs:
         store.revert(instant)
-    _forget_stage(store, claim)  # What has not been moved out of it by now never will be.
+    _forget_stage(store, claim)  # Files that the run has not moved out by now are not needed.
     files = _files_of(store, time) if runs else {}
     if claims.read_claim(storage, time) != claim:
         return
@@ -219,14 +220,14 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
 
 
 def _is_pending(store: TimelineStore, instant_time: str) -> bool:
-    standing = store.load().find(instant_time)
-    return standing is not None and standing.state is not State.COMPLETED
+    current = store.load().find(instant_time)
+    return current is not None and current.state is not State.COMPLETED
 
 
 def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
-    """Whether a rollback on the timeline, pending or completed, is of this instant."""
+    """Tell whether a pending or completed rollback on the timeline undoes this instant."""
     for rollback in timeline.of_action(Action.ROLLBACK):
-        if rollback.time > instant_time:  # If its plan is gone it is none of those that run beside us.
+        if rollback.time > instant_time:  # A rollback without a plan is old; it did not run beside this write.
             plan = store.rollback_plan(rollback)
             if plan is not None and plan.instant_time == instant_time:
                 return True
@@ -234,7 +235,10 @@ def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str)
 
 
 def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
-    """What a writer wrote after it was rolled back: no plan names it, and one day it would pass for archived."""
+    """Delete files that a writer wrote after it was rolled back.
+
+    No rollback plan names them, and readers would take them for files of an archived commit one day.
+    """
     for request in _requests(store, victim):
         _carry_out(store, request, victim.time, victim.time)
     forget_markers(store.storage, victim.time)
@@ -247,7 +251,7 @@ def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> N
 
 
 def _files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) -> dict[str, list[str]]:
-    """The files that are named by an instant, by partition."""
+    """Return the paths of the files whose names hold an instant, by partition."""
     found: dict[str, list[str]] = {}
     listing = list_files(store.storage)
     for file in (*listing.bases, *listing.change_data, *(listing.logs if logs else ())):
@@ -257,7 +261,7 @@ def _files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) ->
 
 
 def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
-    """Carry out a planned rollback from wherever it stopped."""
+    """Carry out a planned rollback from where it stopped."""
     storage = store.storage
     started = clock.now_ms()
     requested = rollback.at(State.REQUESTED)
@@ -266,13 +270,13 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
         raise CorruptTableError(f"{store.path(requested)} is empty; delete it and run again")
     plan = decode_rollback_plan(data, name=store.path(requested))
     if rollback.state is State.REQUESTED:
-        rollback = _step(store, rollback, partial(store.start, rollback))
+        rollback = _take_step(store, rollback, partial(store.start, rollback))
     is_void = voided(store, plan.instant_time)
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
     if is_void or victim is None or victim.state is not State.COMPLETED:
         done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
-        partitions = _by_partition(done)
+        partitions = _join_by_partition(done)
         forget_markers(storage, plan.instant_time)
     action = plan.action
     metadata = RollbackMetadata(
@@ -281,14 +285,14 @@ def _finish(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
         instants=((plan.instant_time, action),),
         partitions=partitions,
     )
-    _step(store, rollback, partial(store.complete, rollback, metadata, clock))
+    _take_step(store, rollback, partial(store.complete, rollback, metadata, clock))
     if victim is not None and victim.state is not State.COMPLETED:
         store.erase(victim)
     claims.release(storage, plan.instant_time)
     claims.release(storage, rollback.time)
 
 
-def _step(store: TimelineStore, rollback: Instant, step: Callable[[], Instant]) -> Instant:
+def _take_step(store: TimelineStore, rollback: Instant, step: Callable[[], Instant]) -> Instant:
     try:
         return step()
     except FileExistsError:
@@ -302,8 +306,8 @@ def _carry_out(store: TimelineStore, request: RollbackRequest, victim: str, roll
     return replace(cancelled, deleted_files=_delete(store, request))
 
 
-def _by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition, ...]:
-    """One entry a partition: the finished file keeps them by path."""
+def _join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition, ...]:
+    """Join the results to one entry per partition: the completed file keeps them by partition path."""
     found: dict[str, RollbackPartition] = {}
     for part in done:
         known = found.setdefault(part.partition_path, RollbackPartition(part.partition_path))
@@ -317,7 +321,7 @@ def _by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition,
 
 
 def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
-    """Delete by partition and bare name: the paths in a plan are another machine's, and not to be trusted."""
+    """Delete by partition and bare name: the paths in a plan come from another machine and are not trusted."""
     names = [name.rpartition("/")[2] for name in request.files_to_delete]
     for name in names:
         store.storage.delete(check_path(join_path(request.partition_path, name)))

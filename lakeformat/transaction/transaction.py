@@ -1,7 +1,7 @@
-"""One transaction: begin, work while a thread shows life, publish under the lock, undo or try again.
+"""One transaction: begin, work while a thread renews the heartbeat, publish under the lock, undo or try again.
 
-Every writer and every service goes through it. Some hold the lock for the whole of their work (`Transaction.running`),
-others only to begin and to publish (`Transaction.begun`); a writer that dies is rolled back by the next one.
+Every writer and every service uses it. Some hold the lock during all of their work (`Transaction.running`), others only
+to begin and to publish (`Transaction.begun`). If a writer dies, the next writer rolls it back.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from lakeformat.transaction.written import stage_folder
 __all__ = ["Transaction"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Answer")
 
 
 class Transaction:
-    """Makes the work of one write visible, as a whole or not at all.
+    """One write, which becomes visible as a whole or not at all.
 
     Attributes:
-        report: of the try that runs.
+        report: report of the current attempt.
     """
 
     def __init__(self, engine: Engine, purpose: Purpose, hooks: Hooks) -> None:
@@ -59,7 +59,7 @@ class Transaction:
 
     @contextmanager
     def locked(self, *, keeping: str | None = None) -> Iterator[None]:
-        """Hold the table's lock, with what dead writers left cleared away; afterwards tell of what was published.
+        """Hold the table's lock, and recover from dead writers first. Call the followers after the lock is released.
 
         Args:
             keeping: see `recover`.
@@ -82,11 +82,11 @@ class Transaction:
                 "again"
             )
 
-    def retried(self, attempt: Callable[[], _Answer]) -> _Answer:
-        """Run, and again after a conflict, as often as the options allow.
+    def retried(self, attempt: Callable[[], _Result]) -> _Result:
+        """Run an attempt, and run it again after a conflict, as often as the options allow.
 
         Raises:
-            WriteConflictError: the last try's.
+            WriteConflictError: the last attempt had a conflict.
         """
         tries = 1 + self.purpose.retries
         while True:
@@ -99,17 +99,17 @@ class Transaction:
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
                 self.report = Report(self.engine.clock, self.purpose.operation.value)
 
-    def retried_under_lock(self, attempt: Callable[[], _Answer]) -> _Answer:
-        """As `retried`, every try as a whole under the lock."""
+    def retried_under_lock(self, attempt: Callable[[], _Result]) -> _Result:
+        """Run as `retried` does, and hold the lock during each whole attempt."""
 
-        def locked() -> _Answer:
+        def locked() -> _Result:
             with self.locked():
                 return attempt()
 
         return self.retried(locked)
 
     def skipped(self, snapshot: Snapshot) -> WriteResult | None:
-        """The answer to a batch that is in the table already, None for all else. Call it under the lock."""
+        """Return the result for a batch that is in the table already, else None. Call it under the lock."""
         batch = self.purpose.batch
         last = last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
         if batch is None or last is None or batch.id > last:
@@ -119,7 +119,7 @@ class Transaction:
         )
 
     def nothing(self, snapshot: Snapshot, why: str) -> WriteResult:
-        """The result of a write that has nothing to do; also logged."""
+        """Return, and log, the result of a write that has nothing to do."""
         operation = self.purpose.operation.value
         result = WriteResult(snapshot.instant_time or "", operation, self.report.as_dict(), why)
         _LOG.info("%s: %s", self.storage.location, result)
@@ -128,12 +128,14 @@ class Transaction:
     # --- begin ----------------------------------------------------------------------------------------
 
     def begin(self, known: frozenset[str], *, lives_by: str = PROCESS, plan: bytes | None = None) -> OpenCommit:
-        """Take the instant, of a write that starts from these commits. Call it under the lock.
+        """Claim the next instant. Call it under the lock.
 
-        Of a claim that lives by its process, `alive` must begin before the lock goes.
+        If the kind of the claim is ``process``, enter `alive` before the lock is released.
 
         Args:
-            plan: what the requested file holds, if not what every instant of the action has.
+            known: times of the commits that the write starts from.
+            lives_by: the kind of the claim; see `lakeformat.transaction.claims`.
+            plan: content of the requested file; by default the content that every instant of the action has.
         """
         purpose, action = self.purpose, self.purpose.operation.action
         if purpose.operation is Operation.CLUSTER:
@@ -151,14 +153,14 @@ class Transaction:
         *,
         is_certain: bool = True,
     ) -> OpenCommit:
-        """The second step, when it is known which file groups the write touches, and before they are rewritten.
+        """Move the instant to inflight, when the touched file groups are known and before they are rewritten.
 
         Args:
             overwritten: partitions whose file groups are replaced.
             is_certain: False if the write may turn out to change nothing in the file groups of the profile.
 
         Raises:
-            WriteConflictError: a pending clustering has one of them.
+            WriteConflictError: a pending clustering is going to rewrite a touched file group.
         """
         touched = {FileGroupId(one.partition_path, one.file_id) for one in profile.all_stats() if one.file_id}
         replaced = {piece.group for path in overwritten or () for piece in snapshot.slices.get(path, ())}
@@ -166,7 +168,11 @@ class Transaction:
         return self.protocol.inflight(commit, profile)
 
     def overwritten(self, partitions: Iterable[str], snapshot: Snapshot) -> frozenset[str] | None:
-        """Partitions whose contents the write replaces, if it has rows for these; None if it replaces none."""
+        """Return the partitions whose contents the write replaces; None if its operation does not overwrite.
+
+        Args:
+            partitions: partitions that the write has rows for.
+        """
         if not self.purpose.operation.overwrites:
             return None
         whole = self.purpose.operation is Operation.INSERT_OVERWRITE_TABLE
@@ -176,19 +182,19 @@ class Transaction:
 
     @contextmanager
     def running(self, commit: OpenCommit) -> Iterator[None]:
-        """Show life while the block runs, under the lock, and roll back whatever it leaves if it raises.
+        """Keep the heartbeat while the block runs under the lock. If the block raises, roll back the write.
 
-        An unknown outcome stays as it is.
+        If the outcome of the commit is unknown, nothing is rolled back.
         """
         with alive(self.storage, commit.time), self.on_failure(lambda _: self.undo(commit)):
             yield
 
     @contextmanager
     def begun(self, known: frozenset[str] | None = None) -> Iterator[OpenCommit]:
-        """An instant of ours while the block runs, without the lock: kept alive, and undone if the block raises.
+        """Begin an instant, and keep it alive while the block runs without the lock. If the block raises, undo it.
 
         Args:
-            known: the commits the write starts from; those completed now by default.
+            known: times of the commits that the write starts from; by default those completed now.
         """
         with ExitStack() as life:
             with self.locked():
@@ -200,11 +206,11 @@ class Transaction:
 
     @contextmanager
     def on_failure(self, undo: Callable[[BaseException], None], *, takes_lock: bool = False) -> Iterator[None]:
-        """Undo if the block raises, unless it may have been published. What cannot be undone is the next writer's.
+        """Undo if the block raises, unless the commit may be visible. If that fails, the next writer undoes.
 
         Args:
-            undo: given the failure; called under the lock.
-            takes_lock: False if the block runs under it.
+            undo: called with the error, under the lock.
+            takes_lock: False if the block runs under the lock already.
         """
         try:
             yield
@@ -218,13 +224,13 @@ class Transaction:
             raise
 
     def undo(self, commit: OpenCommit) -> None:
-        """Roll a failed write of ours back, unless it has completed. Call it under the lock."""
+        """Roll back this writer's failed write, unless it has completed. Call it under the lock."""
         self.protocol.undo(self.purpose.config, commit)
 
     # --- publish --------------------------------------------------------------------------------------
 
     def publish(self, commit: OpenCommit, outcome: Outcome) -> None:
-        """Validate and publish with everything the commit carries. Call it under the lock; see `Publication`."""
+        """Validate and publish the write. Call it under the lock; see `Publication`."""
         publication = Publication(
             engine=self.engine,
             purpose=self.purpose,
@@ -236,7 +242,7 @@ class Transaction:
         self._published = publication.finish(commit, outcome)
 
     def closed(self, commit: OpenCommit) -> WriteResult:
-        """Tidy up after the commit. Returns what the caller gets; also logged."""
+        """Tidy up after the commit. Return, and log, the result of the write."""
         self.protocol.tidy(commit)
         result = WriteResult(commit.time, self.purpose.operation.value, self.report.as_dict())
         _LOG.info("%s: %s", self.storage.location, result)
@@ -245,13 +251,13 @@ class Transaction:
     # --- the stage ------------------------------------------------------------------------------------
 
     def forget_stage(self) -> None:
-        """Remove the write's stage folder; what fails here goes with a later write."""
+        """Remove the write's stage folder. If that fails, a later write removes it."""
         with suppress(LakeformatError, OSError):
             self.storage.delete_folder(stage_folder(self.purpose.write_id))
 
     @contextmanager
     def forgotten_on_failure(self) -> Iterator[None]:
-        """The stage goes if the block raises, unless what it published may need it."""
+        """Remove the stage folder if the block raises, unless the commit may be visible."""
         try:
             yield
         except CommitStateUnknownError:

@@ -16,15 +16,16 @@ from lakeformat.transaction.notes import Note, fingerprint, read_note
 
 __all__ = ["VOID_KEY", "completed_as_noted", "voided"]
 
-#: Key of ``extraMetadata`` of an empty commit that takes the name of one that was undone.
+#: Key of ``extraMetadata`` that marks an empty commit, which occupies the name of an undone one.
 VOID_KEY: Final = "lakeformat.void"
 
 
 def completed_as_noted(store: TimelineStore, instant: Instant) -> bool:
-    """Complete a dead writer's commit as it had noted it. Returns whether the instant is completed now.
+    """Complete a dead writer's commit as noted. Return whether the instant is completed now.
 
-    The commit was checked against all that had completed. If another has completed since, it is left to be undone.
-    A compaction is completed in any case: its plan stays, and others have written to the slices that it opened.
+    The writer checked its commit against all commits that had completed then. If another commit has completed since,
+    return False: the instant must be undone. A compaction is completed in any case: its plan stays, and others have
+    written to the slices that it opened.
 
     Raises:
         OutcomeUnknownError: the storage still does not answer.
@@ -33,23 +34,23 @@ def completed_as_noted(store: TimelineStore, instant: Instant) -> bool:
     if note is None:
         return False
     timeline = store.load()
-    standing = timeline.find(instant.time)
-    if standing is not None and standing.state is State.COMPLETED:
+    current = timeline.find(instant.time)
+    if current is not None and current.state is State.COMPLETED:
         return True
     if instant.action is not Action.COMPACTION and fingerprint(timeline) != note.seen:
         return False
     try:
         put_once(store.storage, note.path, note.data)
-    except FileExistsError:  # Somebody else has settled it.
+    except FileExistsError:  # Another writer has settled it.
         return True
     return True
 
 
 def voided(store: TimelineStore, instant_time: str) -> bool:
-    """Take the name of a completed file that may still arrive, so that it cannot. Put the rollback before.
+    """Occupy the name of a completed file that may still arrive, so that it cannot. Put the rollback before this call.
 
     Returns:
-        whether an empty commit has the name; False if there is no note, or if the file has arrived.
+        whether an empty commit has the name; False if there is no note, or if the noted file has arrived.
 
     Raises:
         OutcomeUnknownError: the storage does not answer; nothing may be deleted yet.
@@ -58,14 +59,14 @@ def voided(store: TimelineStore, instant_time: str) -> bool:
     if note is None:
         return False
     try:
-        put_once(store.storage, note.path, _empty(store, note))
+        put_once(store.storage, note.path, _encode_empty(store, note))
     except FileExistsError:
         return VOID_KEY in decode_commit(store.storage.read(note.path), name=note.path).extra
     return True
 
 
-def _empty(store: TimelineStore, note: Note) -> bytes:
-    """The noted commit without its files; the columns are those of the newest commit."""
+def _encode_empty(store: TimelineStore, note: Note) -> bytes:
+    """Encode the noted commit without its files, with the columns of the newest commit."""
     noted = decode_commit(note.data, name=note.path)
     texts = (store.commit(instant).schema_text for instant in reversed(store.load().commits))
     schema = next((text for text in texts if text), "")

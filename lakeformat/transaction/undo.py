@@ -1,10 +1,11 @@
-"""Taking completed commits back: one (a rollback), or all after an instant (a restore). Call it under the table's lock.
+"""Undo completed commits: one (a rollback), or all after an instant (a restore). Call it under the table's lock.
 
-What is to go is on the timeline before anything goes. Of a commit first the completed file is deleted, which takes its
-rows away for everybody; then its data files, which nobody can see any more; then what is left of it on the timeline.
+The plan is on the timeline before anything is deleted. The completed file of a commit is deleted first, which removes
+its rows for every reader. Then its data files are deleted, which no reader can see any more, and then the rest of its
+files on the timeline.
 
-A rollback can be given up until the completed file is gone; from then on whoever comes next finishes it. A restore can
-be given up until it is inflight; from then on readers of ours see the table as it will be (`TimelineStore.load`).
+A rollback can be given up until the completed file of its commit is deleted; after that the next writer finishes it. A
+restore can be given up until it is inflight; after that our readers see the table as it will be (`TimelineStore.load`).
 Sources: Hudi's ``CopyOnWriteRollbackActionExecutor`` and ``BaseRestoreActionExecutor``.
 """
 
@@ -49,16 +50,16 @@ _LOG: Final = logging.getLogger("lakeformat.services")
 def files_of(
     victim: Instant, metadata: CommitMetadata | None, listing: Listing, kept: frozenset[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """The files that go with an instant: partition path -> bare names.
+    """Return the files to delete with an instant: partition path -> bare names.
 
-    Those that its commit names, and those that have its time in their names: attempts that lost, log files of a slice
-    that it opened.
+    These are the files that its commit names, and the files that have its time in their names: files of task attempts
+    that lost, and log files of a slice that it opened.
 
     Args:
-        kept: paths of log files that commits name which stay.
+        kept: paths of the log files that remaining commits name.
 
     Raises:
-        UnsupportedTableError: it has appended to a log file of a commit that stays.
+        UnsupportedTableError: the instant has appended to a log file of a remaining commit.
     """
     named: set[tuple[str, str]] = set()
     for stat in metadata.all_stats() if metadata else ():
@@ -85,7 +86,7 @@ def files_of(
 
 
 def kept_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
-    """Paths of the log files that commits name which stay."""
+    """Return the paths of the log files that the remaining commits name."""
     return frozenset(
         stat.path
         for commit in timeline.commits
@@ -97,7 +98,7 @@ def kept_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) 
 
 @dataclass(frozen=True)
 class Undoing:
-    """Undoes commits of one table."""
+    """The rollback and restore of completed commits of one table."""
 
     store: TimelineStore
     config: TableConfig
@@ -119,17 +120,17 @@ class Undoing:
         )  # fmt: skip
 
     def roll_back(self, rollback: Instant) -> RollbackMetadata:
-        """Carry a planned rollback out, from wherever it stopped.
+        """Carry out a planned rollback from where it stopped.
 
         Raises:
-            CorruptTableError: its plan is gone.
+            CorruptTableError: the plan is missing.
         """
         started = self.clock.now_ms()
         store = self.store
         plan = self._plan(rollback)
         if rollback.state is State.REQUESTED:
             rollback = store.start(rollback)
-        for victim in self._standing(plan.instant_time):
+        for victim in self._instants_at(plan.instant_time):
             if victim.state is State.COMPLETED:
                 store.undo(victim)
         deleted = self._delete(plan)
@@ -140,22 +141,22 @@ class Undoing:
             instants=((plan.instant_time, plan.action),),
             partitions=tuple(RollbackPartition(path, names) for path, names in deleted.items()),
         )
-        self._forget(plan)  # First: without a rollback beside it, it would pass for a write of somebody else.
+        self._forget(plan)  # Before the rollback completes: without it the rest would look like a foreign write.
         with suppress(FileExistsError):
             store.complete(rollback, metadata, self.clock)
         claims.release(store.storage, rollback.time)
         return metadata
 
     def give_up(self, rollback: Instant) -> None:
-        """Take a rollback off the timeline that has changed nothing."""
+        """Remove from the timeline a rollback that has changed nothing."""
         self.store.erase(rollback)
         claims.release(self.store.storage, rollback.time)
 
     def has_begun(self, rollback: Instant) -> bool:
-        """Whether its commit is no longer complete."""
+        """Tell whether the commit of a rollback is no longer complete."""
         plan = self.store.rollback_plan(rollback)
-        standing = self._standing(plan.instant_time) if plan else ()
-        return not any(victim.state is State.COMPLETED for victim in standing)
+        instants = self._instants_at(plan.instant_time) if plan else ()
+        return not any(victim.state is State.COMPLETED for victim in instants)
 
     def _plan(self, rollback: Instant) -> RollbackPlan:
         plan = self.store.rollback_plan(rollback)
@@ -168,14 +169,17 @@ class Undoing:
             )
         return plan
 
-    def _standing(self, time: str) -> tuple[Instant, ...]:
-        """What stands on the timeline of a write, its plan included."""
+    def _instants_at(self, time: str) -> tuple[Instant, ...]:
+        """Return the instants and plans of the write at this instant time that are on the stored timeline."""
         timeline = self.store.load(as_stored=True)
         found = (*timeline.instants, *timeline.plans)
         return tuple(i for i in found if i.time == time and i.action in WRITE_ACTIONS)
 
     def _delete(self, plan: RollbackPlan) -> dict[str, tuple[str, ...]]:
-        """Delete by partition and bare name, as many at once as there are cores."""
+        """Delete the planned files by partition and bare name, as many at a time as there are cores.
+
+        Return the plan's file names by partition path.
+        """
         deleted: dict[str, tuple[str, ...]] = {}
         paths: list[str] = []
         for request in plan.requests:
@@ -188,8 +192,8 @@ class Undoing:
         return deleted
 
     def _forget(self, plan: RollbackPlan) -> None:
-        """What is left of the commit on the timeline, and its claim."""
-        for victim in self._standing(plan.instant_time):
+        """Erase the rest of the commit from the timeline, and release its claim."""
+        for victim in self._instants_at(plan.instant_time):
             for request in self.store.layout.requests(victim.at(State.COMPLETED)):
                 self.store.erase(request)
             self.store.erase(victim)
@@ -198,10 +202,10 @@ class Undoing:
     # --- a restore ------------------------------------------------------------------------------------
 
     def restore(self, restore: Instant, plan: RestorePlan) -> None:
-        """Carry a restore out, from wherever it stopped: roll each instant back, newest first.
+        """Carry out a restore from where it stopped: roll back each instant, newest first.
 
-        The rollbacks stay on the timeline until the restore is complete, for they know the files; then they go.
-        Memory: an object a file of the table.
+        The rollbacks stay on the timeline until the restore is complete, because they list the deleted files. Then they
+        are removed. Memory: one object per file of the table.
         """
         started, store = self.clock.now_ms(), self.store
         if restore.state is State.REQUESTED:
@@ -212,7 +216,7 @@ class Undoing:
         for time, _ in plan.instants:
             rollback = known.get(time)
             if rollback is None:
-                victim = next(iter(self._standing(time)), None)
+                victim = next(iter(self._instants_at(time)), None)
                 if victim is None:
                     continue
                 listing = listing or list_files(store.storage)
@@ -236,7 +240,7 @@ class Undoing:
         return decode_rollback(self.store.read(rollback), name=self.store.path(rollback))
 
     def _rollbacks_since(self, restore: Instant) -> dict[str, Instant]:
-        """Instant time -> its rollback, of those that the restore has begun."""
+        """Return the rollbacks that the restore has begun, by the time of the instant that each one undoes."""
         found: dict[str, Instant] = {}
         for rollback in self.store.load(as_stored=True).of_action(Action.ROLLBACK):
             plan = self.store.rollback_plan(rollback) if rollback.time > restore.time else None
@@ -246,7 +250,7 @@ class Undoing:
 
 
 def give_up_or_finish(undoing: Undoing, rollback: Instant) -> None:
-    """A rollback of a completed commit whose process died: give it up if the commit still stands."""
+    """Finish a rollback of a completed commit whose process died, or give it up if the commit is still complete."""
     if undoing.has_begun(rollback):
         _LOG.warning("finishing rollback %s, whose process died", rollback.time)
         undoing.roll_back(rollback)
@@ -255,13 +259,13 @@ def give_up_or_finish(undoing: Undoing, rollback: Instant) -> None:
 
 
 def finish_restores(undoing: Undoing, restores: Iterable[Instant], *, adopting: str | None = None) -> None:
-    """Finish restores whose process died, or take them back where nothing has happened yet.
+    """Finish restores whose process died. Give up those that have changed nothing yet.
 
     Args:
-        adopting: the instant that is to be gone back to: another program's restore to there is finished, too.
+        adopting: the instant to restore to. Another program's restore to this instant is finished, too.
 
     Raises:
-        WriteConflictError: one is running, or is another program's: nobody may write before it is over.
+        WriteConflictError: a restore is running, or is another program's. No process may write before it is over.
     """
     store, storage = undoing.store, undoing.store.storage
     for restore in restores:

@@ -1,7 +1,7 @@
-"""Pre-commit validators: checks of the table as it will be, before it is seen (Hudi: ``SparkPreCommitValidator``).
+"""Pre-commit validators: checks of the table as it will be after a write (Hudi: ``SparkPreCommitValidator``).
 
-They run in ``commit()`` when all files are written and nothing is published yet. Hudi's three SQL validators look at
-the partitions a write touches; ours look at the whole table.
+They run in ``commit()`` when all files are written and nothing is published yet. Hudi's three SQL validators query the
+partitions that a write touches; ours query the whole table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.write")
 _CLASSES: Final = "hoodie.precommit.validators"
 _PACKAGE: Final = "org.apache.hudi.client.validator."
-#: Hudi's class -> the option that holds its queries, and what it wants of them.
+#: Hudi's class -> the option that holds its queries, and the kind of its check.
 _SQL: Final[Mapping[str, tuple[str, str]]] = {
     "SqlQuerySingleResultPreCommitValidator": (f"{_CLASSES}.single.value.sql.queries", "result"),
     "SqlQueryEqualityPreCommitValidator": (f"{_CLASSES}.equality.sql.queries", "equal"),
@@ -49,13 +49,13 @@ _SQL: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class ProposedWrite:
-    """What a validator sees.
+    """The input of a validator.
 
     Attributes:
         operation: ``upsert``, ``insert`` ...
-        before: the table as it was when the write took its lock, for reading.
-        after: the table as it will be.
-        stats: the files written, with their counts.
+        before: view of the table as it was when the write took its lock.
+        after: view of the table as it will be.
+        stats: statistics of the files written, with their counts.
     """
 
     operation: str
@@ -70,7 +70,7 @@ class SqlValidator:
 
     Attributes:
         kind: Hudi's class, without its package.
-        expected: the value wanted, None where answers before and after are compared.
+        expected: the required value; None if the answers before and after are compared.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class SqlValidator:
 
     @property
     def name(self) -> str:
-        """The class and the query."""
+        """Return the class and the query."""
         return f"{self.kind} ({self.select.text})"
 
     def check(self, write: ProposedWrite) -> None:
@@ -88,24 +88,24 @@ class SqlValidator:
         after = answer(select, write.after)
         if self.expected is not None:
             if not same(self.expected, after[0]):
-                raise _refused(self.name, f"found {as_text(after[0])}, wanted {self.expected}")
+                raise _refusal(self.name, f"found {as_text(after[0])}, wanted {self.expected}")
             return
         before = answer(select, write.before.seen_as(write.after.schema))
         wants_equal = _SQL[self.kind][1] == "equal"
         if (_texts(before) == _texts(after)) is not wants_equal:
             found = f"{', '.join(_texts(before))} before and {', '.join(_texts(after))} after"
-            raise _refused(self.name, f"found {found}, wanted {'equal' if wants_equal else 'different'} answers")
+            raise _refusal(self.name, f"found {found}, wanted {'equal' if wants_equal else 'different'} answers")
 
 
 @dataclass(frozen=True)
 class PythonValidator:
-    """A function of the user's: raises or returns False to refuse the write."""
+    """A function of the user, which raises or returns False to refuse the write."""
 
     function: Callable[[ProposedWrite], Any]
 
     @property
     def name(self) -> str:
-        """Where the function lives."""
+        """Return the name of the function."""
         return callable_name(self.function)
 
     def check(self, write: ProposedWrite) -> None:
@@ -113,15 +113,15 @@ class PythonValidator:
         try:
             verdict = self.function(write)
         except Exception as error:
-            raise _refused(self.name, f"{type(error).__name__}: {error}") from error
+            raise _refusal(self.name, f"{type(error).__name__}: {error}") from error
         if verdict is False:
-            raise _refused(self.name, "it returned False")
+            raise _refusal(self.name, "it returned False")
 
 
 Validator = SqlValidator | PythonValidator
 
 
-def _refused(name: str, found: str) -> ValidationFailedError:
+def _refusal(name: str, found: str) -> ValidationFailedError:
     return ValidationFailedError(f"validator {name} refused the write: {found}; nothing was published")
 
 
@@ -144,14 +144,14 @@ def load_callable(place: str, *, option: str) -> Callable[..., Any]:
 
 
 def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite], Any]] = ()) -> tuple[Validator, ...]:
-    """The validators that options and caller ask for, parsed.
+    """Parse the validators that the options and the caller name.
 
     Raises:
-        InvalidOptionError: an unknown validator class, or queries without the validator that runs them.
-        InvalidInputError: a query outside the subset.
+        InvalidOptionError: a validator class is not known, or a validator and its queries are not given together.
+        InvalidInputError: a query is outside the supported subset of SQL.
     """
-    wanted = [name.removeprefix(_PACKAGE) for name in options[_CLASSES]]
-    for name in wanted:
+    names = [name.removeprefix(_PACKAGE) for name in options[_CLASSES]]
+    for name in names:
         if name not in _SQL:
             raise InvalidOptionError(
                 f"option {_CLASSES}={name!r} is not known{nearest(name, _SQL)}; Python functions go into "
@@ -159,7 +159,7 @@ def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite]
             )
     found: list[Validator] = []
     for name, (option, kind) in _SQL.items():
-        if (name in wanted) != bool(options[option]):
+        if (name in names) != bool(options[option]):
             raise InvalidOptionError(f"{option} and {_CLASSES}={_PACKAGE}{name} need each other; give both or none")
         found += [_sql(name, text, option, single=kind == "result") for text in _queries(options[option])]
     option = "lakeformat.transaction.validators"
@@ -182,10 +182,10 @@ def _sql(name: str, text: str, option: str, *, single: bool) -> SqlValidator:
 
 
 def check_validators(validators: Sequence[Validator], schema: pa.Schema) -> None:
-    """Refuse queries that do not fit the columns, before anything is written.
+    """Refuse queries that do not fit the table's columns. Call it before anything is written.
 
     Raises:
-        InvalidInputError: names the query and the column.
+        InvalidInputError: the message names the query and the column.
     """
     for validator in validators:
         if isinstance(validator, SqlValidator):
@@ -199,7 +199,7 @@ def proposed_snapshot(
     replaced: Mapping[str, Sequence[str]],
     instant_time: str,
 ) -> Snapshot:
-    """The table as it will be once these files of a pending instant are published."""
+    """Return the table as it will be once these files of a pending instant are published."""
     hidden = {FileGroupId(path, file_id) for path, ids in replaced.items() for file_id in ids}
     slices = {piece.group: piece for piece in snapshot.each_slice() if piece.group not in hidden}
     for stat in stats:
@@ -217,10 +217,10 @@ def proposed_snapshot(
 
 
 def run_validators(validators: Sequence[Validator], write: ProposedWrite) -> None:
-    """All of them, in order.
+    """Run the validators in order.
 
     Raises:
-        ValidationFailedError: the first that refuses; it names itself and what it found.
+        ValidationFailedError: a validator refuses; the message names it and its finding. Later ones do not run.
     """
     for validator in validators:
         validator.check(write)

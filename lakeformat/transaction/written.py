@@ -1,4 +1,4 @@
-"""What a write leaves before it commits: its stage folder, and the files it has finished."""
+"""The stage folder of a write, and the files that it has finished before it commits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Written", "stage_folder"]
 
 
 def stage_folder(write_id: str) -> str:
-    """Where one write keeps its staged rows and unpublished base files."""
+    """Return the folder in which one write keeps its staged rows and unpublished base files."""
     return own_path("stage", write_id)
 
 
@@ -21,10 +21,10 @@ class Written:
     """A finished base file.
 
     Attributes:
-        staged_path: where it stands: in its partition, or in the stage folder if a task wrote it.
-        facts: what the file index keeps of it; None if nobody knows.
-        missed: rows looked for in the version before that it did not hold.
-        decoded_bytes: of its rows in memory, as far as whoever wrote it says.
+        staged_path: where the file is stored: in its partition, or in the stage folder if a task wrote it.
+        facts: statistics for the file index; None if not known.
+        missed: rows that were looked up in the previous version and not found there.
+        decoded_bytes: bytes of its rows in memory; 0 if the writer of the file does not give them.
     """
 
     staged_path: str

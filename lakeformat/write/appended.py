@@ -1,4 +1,4 @@
-"""Log files that tasks have appended are published: nothing passes through the process that does it but their names."""
+"""The commit of log files that tasks have appended themselves. The committing process sees only the files' names."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ __all__ = ["bucket_places", "publish_appended"]
 
 
 def bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:
-    """What tasks must know to append by themselves; None where they may not.
+    """Return what tasks need to append rows on their own; None if they may not.
 
     Raises:
-        InvalidOptionError, UnsupportedTableError, CorruptTableError: the table is none of these buckets.
+        InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket
+            index.
     """
     appending = appending_of(storage, job, snapshot)
     if not may_append_in_tasks(job, snapshot, appending):
@@ -43,15 +44,17 @@ def publish_appended(
     written: Sequence[Written],
     arrived: int,
 ) -> WriteResult:
-    """Move the tasks' files into their partitions and publish them. Call it under the lock; the caller undoes.
+    """Move the tasks' files into their partitions and publish them (steps 5 and 7).
+
+    Call this under the lock. If it fails, the caller rolls back the commit.
 
     Args:
-        schema: the table's columns as tasks wrote them.
-        places: what the tasks were told.
-        arrived: rows of the input.
+        schema: the columns that the tasks wrote.
+        places: the places that the tasks were given.
+        arrived: number of input rows.
 
     Raises:
-        WriteConflictError: another writer was in the way; a retry is safe.
+        WriteConflictError: if another writer interfered. A retry is safe.
     """
     job, snapshot = session.job, session.engine.snapshot()
     session.transaction.report.rows["incoming"] = arrived
@@ -67,16 +70,16 @@ def publish_appended(
 
 def _profile(job: WriteJob, written: Sequence[Written], instant_time: str) -> CommitMetadata:
     stats: dict[str, list[WriteStat]] = {}
-    for one in (file.stat for file in written):
-        is_new = one.prev_commit == instant_time
+    for stat in (file.stat for file in written):
+        is_new = stat.prev_commit == instant_time
         entry = WriteStat(
-            "" if is_new else one.file_id,
+            "" if is_new else stat.file_id,
             "",
-            one.partition_path,
-            None if is_new else one.prev_commit,
+            stat.partition_path,
+            None if is_new else stat.prev_commit,
             0,
-            num_updates=one.num_updates,
-            num_inserts=one.num_inserts,
+            num_updates=stat.num_updates,
+            num_inserts=stat.num_inserts,
         )
-        stats.setdefault(one.partition_path, []).append(entry)
+        stats.setdefault(stat.partition_path, []).append(entry)
     return CommitMetadata(job.operation.name, {path: tuple(entries) for path, entries in stats.items()})

@@ -1,7 +1,7 @@
-"""The exchanged way on the driver: every step is planned here from counts and carried out by tasks.
+"""The shuffled write on the driver: each step is planned here from counts, and tasks carry it out.
 
-Rows never come here. Memory: the table's listing, per touched file group and per stage file a line, and one
-sample of rows for sizing.
+Rows never reach the driver. Memory: the table's listing, one line per touched file group and per stage file, and one
+sample of rows for the file sizes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lakeformat.write.place.buckets import FileSizing
 from lakeformat.write.place.new_key_check import new_file_check
 from lakeformat.write.place.profile import appending_of, check_opened, false_positives, workload_profile
 from lakeformat.write.place.route import RoutePlan, TagResult, TagUnit, bundle, plan_routes, plan_units
-from lakeformat.write.place.sizing import encoded_bytes, file_sizing, measured_row_bytes
+from lakeformat.write.place.sizing import encoded_bytes, file_sizing, measure_row_bytes
 from lakeformat.write.place.tag_units import TagFile
 from lakeformat.write.rows.stage import StagedTask, rows_by_partition, staged_batches
 from lakeformat.write.session import AFTER_TASKS, WriteSession
@@ -41,22 +41,25 @@ __all__ = ["TASK_BYTES", "Exchange", "ExchangedSession", "RouteTasks"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
-#: Base files, and rows for them, that one task merges, in bytes: what Spark gives the task of a scan.
+#: Bytes of base files and of rows for them that one task merges; the size of a Spark scan task.
 TASK_BYTES: Final = 128 << 20
-#: File slices whose footers and keys one task searches, in bytes of the whole files.
+#: Bytes of the file slices that one task tags; its reads are the slices' footers and keys.
 _TAG_TASK_BYTES: Final = 512 << 20
-#: File slices of one partition that are searched together, in bytes; a larger partition is searched in several tasks.
+#: Bytes of the file slices of one partition that are searched together. A larger partition is searched in several
+#: tasks.
 _UNIT_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True)
 class RouteTasks:
-    """Everything that moves staged rows into files.
+    """The plan by which tasks turn staged rows into files.
 
     Attributes:
         staged: all stage files, by number.
-        tags: per stage file what was found for it.
-        tasks: bucket -> task that writes it.
+        tags: for each stage file the hits of the tag step.
+        plan: all buckets and routes.
+        tasks: for each bucket the task that writes it.
+        buckets: settings of the tasks that write buckets.
     """
 
     staged: tuple[StagedTask, ...]
@@ -67,21 +70,21 @@ class RouteTasks:
 
 
 class Exchange(Protocol):
-    """Who runs tasks. Each may run several times or twice at once; the answers of one run count."""
+    """A runner of tasks. A task may run several times, even at the same time; the result of one run counts."""
 
     @property
     def width(self) -> int:
-        """Tasks to make at least, if there is work for them."""
+        """Return the least number of tasks to make, if there is enough work."""
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
-        """`tag_unit` for each; ``tasks`` says which go together."""
+        """Run `tag_unit` for each unit. ``tasks`` gives the task of each unit."""
 
     def write(self, work: RouteTasks) -> list[Written]:
-        """`route_rows` for each stage file, the rows brought together by bucket, `write_buckets` for each task."""
+        """Run `route_rows` for each stage file, shuffle the rows by bucket, and run `write_buckets` in each task."""
 
 
 class ExchangedSession:
-    """Publishes staged rows."""
+    """A runner of steps 3 to 8 for staged rows, with tasks."""
 
     def __init__(self, engine: Engine, job: WriteJob, exchange: Exchange, *, unit_bytes: int = _UNIT_BYTES) -> None:
         self._unit_bytes = unit_bytes
@@ -90,21 +93,22 @@ class ExchangedSession:
         self.session = WriteSession(engine, job)
 
     def run(self, staged: Sequence[StagedTask], arrived: int, known: frozenset[str]) -> WriteResult:
-        """Tag, route, write and publish; after a conflict again from the same stage files, if options allow.
+        """Run steps 3 to 8. After a conflict, try again with the same stage files, if the options allow.
 
         Args:
-            arrived: rows of the input.
-            known: commits completed when the user's write began; only overwrites look at it.
+            arrived: number of input rows.
+            known: commits completed when the user's write began; only overwrites use it.
 
         Raises:
-            WriteConflictError: after as many tries as the options allow. The stage is gone.
+            WriteConflictError: if the write still conflicts after the number of tries that the options allow. The stage
+                files are deleted.
         """
-        transaction, first = self.session.transaction, True
+        transaction, is_first = self.session.transaction, True
 
         def attempt() -> WriteResult:
-            nonlocal first
-            seen, first = known if first else self.store.load().commit_times, False
-            return self._run(staged, arrived, seen)
+            nonlocal is_first
+            known_commits, is_first = known if is_first else self.store.load().commit_times, False
+            return self._run(staged, arrived, known_commits)
 
         with transaction.forgotten_on_failure():
             return transaction.retried(attempt)
@@ -123,10 +127,11 @@ class ExchangedSession:
     def publish(
         self, commit: OpenCommit, written: Sequence[Written], staged: Sequence[StagedTask], snapshot: Snapshot
     ) -> WriteResult:
-        """Bring staged rows into files and publish them with the files that are written already.
+        """Run steps 4 to 8 for staged rows: write them to files, and publish these with the files that exist already.
 
         Args:
-            snapshot: the table the rows are held against.
+            written: files that tasks have written already.
+            snapshot: the table that the rows are tagged against.
         """
         job, session = self.job, self.session
         schema = job.final_schema(snapshot)
@@ -145,7 +150,7 @@ class ExchangedSession:
                 first = AFTER_TASKS if written else 0
                 buckets = BucketSettings(plan.buckets, job.prepare, job.combine, handles, first)
                 tasks = bundle(_weights(plan), task_weight=TASK_BYTES, at_least=self.exchange.width)
-                tags = _tags(len(staged), units, results)
+                tags = _tag_files_by_stage(len(staged), units, results)
                 written += self.exchange.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
             counted.update(buckets=len(plan.buckets), **false_positives(job, written))
@@ -198,25 +203,29 @@ class ExchangedSession:
         for task in staged[:1]:
             batch = next(staged_batches(self.storage, task, task.runs[0].partition_path))
             sample = pa.Table.from_batches([batch.slice(0, _SAMPLE_ROWS)])
-            row_bytes = measured_row_bytes(sample, np.arange(sample.num_rows), settings)
+            row_bytes = measure_row_bytes(sample, np.arange(sample.num_rows), settings)
             return file_sizing(job.options, row_bytes, encoded_bytes(sample.slice(0, 0), settings))
         return None
 
 
 def _weights(plan: RoutePlan) -> list[int]:
-    """Bytes a bucket's task reads or writes, about: a row counts for a kilobyte, as a merge's cost is the file's."""
+    """Return the estimated bytes that each bucket's task reads or writes. A row counts as one kilobyte, since the base
+    file's size dominates the cost of a merge.
+    """
     return [
         (bucket.base.size_bytes if bucket.base else 0) + (bucket.updates + bucket.inserts) * 1024
         for bucket in plan.buckets
     ]
 
 
-def _tags(stages: int, units: Sequence[TagUnit], results: Sequence[TagResult]) -> tuple[tuple[TagFile, ...], ...]:
+def _tag_files_by_stage(
+    stages: int, units: Sequence[TagUnit], results: Sequence[TagResult]
+) -> tuple[tuple[TagFile, ...], ...]:
     tags: list[list[TagFile]] = [[] for _ in range(stages)]
     for unit, result in zip(units, results, strict=True):
         batches: dict[int, list[int]] = {}
         for at, stage in enumerate(result.stages):
             batches.setdefault(stage, []).append(at)
-        for stage, some in batches.items():
-            tags[stage].append(TagFile(result.path, unit.partition_path, tuple(some)))
+        for stage, numbers in batches.items():
+            tags[stage].append(TagFile(result.path, unit.partition_path, tuple(numbers)))
     return tuple(map(tuple, tags))

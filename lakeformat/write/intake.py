@@ -1,4 +1,4 @@
-"""The whole input of a write in plain Python: prepared rows by partition, in memory or on a local disk."""
+"""Step 2 in plain Python: the whole input as prepared rows by partition, in memory or on a local disk."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from lakeformat.write.decide.job import WriteJob
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.rows.stage import StageReader, StageWriter
 
-__all__ = ["taken_in"]
+__all__ = ["prepare_input"]
 
-#: An input of more than so many write buffers goes through a stage file.
+#: An input of more than this many write buffers goes through a stage file.
 _BUFFERS: Final = 4
-#: An input in chunks of less than this is put together: rows are then found faster.
+#: Input chunks of fewer bytes on average are concatenated, because lookups in one chunk are faster.
 _CHUNK_BYTES: Final = 4 << 20
 
 
 @contextmanager
-def taken_in(
+def prepare_input(
     storage: Storage, job: WriteJob, rows: pa.RecordBatchReader
 ) -> Iterator[tuple[Mapping[str, pa.Table], int]]:
-    """Partition path -> prepared rows, and how many rows came in; valid while the block runs.
+    """Yield partition path -> prepared rows, and the number of input rows. Both are valid inside the ``with`` block.
 
-    A small input stays in memory. A larger one is prepared buffer by buffer and written to a stage file, as a Spark
-    task does it, which is mapped.
+    A small input stays in memory. A larger one is prepared buffer by buffer and written to a stage file, as in a Spark
+    task. The stage file is then memory-mapped.
 
-    Memory: `_BUFFERS` times ``lakeformat.write.buffer.bytes``, and as much while it is prepared.
+    Memory: `_BUFFERS` times ``lakeformat.write.buffer.bytes``, and the same again while a small input is prepared.
 
     Raises:
-        SchemaMismatchError, InvalidInputError: rows that cannot be written.
+        SchemaMismatchError, InvalidInputError: if rows cannot be written.
     """
     buffer = job.options.write.buffer_bytes
     waiting: list[pa.RecordBatch] = []
@@ -62,22 +62,22 @@ def taken_in(
     with ExitStack() as stack:
         disk = stack.enter_context(mapped_storage(storage))
         folder = stage_folder(job.write_id)
-        stack.callback(_forget, disk, folder)
+        stack.callback(_delete_folder, disk, folder)
         path = f"{folder}/input.arrow"
         with StageWriter(disk, path, job.prepare, combined=job.combine, buffer_bytes=buffer) as stage:
-            for batch in chain(_drained(waiting), batches):
+            for batch in chain(_drain(waiting), batches):
                 stage.append(batch)
             staged = stage.finish()
         yield stack.enter_context(StageReader(disk, [staged], job.prepare)).partitions(), staged.rows
 
 
-def _drained(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, each let go of when the next one is asked for."""
+def _drain(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches. Drop the reference to each one when the next is requested."""
     batches.reverse()
     while batches:
         yield batches.pop()
 
 
-def _forget(storage: Storage, folder: str) -> None:
+def _delete_folder(storage: Storage, folder: str) -> None:
     with suppress(LakeformatError, OSError):
         storage.delete_folder(folder)

@@ -1,7 +1,7 @@
-"""The write path with its effects, step by step: tag, profile, buckets, handles, publish.
+"""Steps 3 to 8 of a write with their effects; see `lakeformat.write` for the steps.
 
-Plain Python and Spark's ``commit()`` both end here. The lock is held from the first look at the timeline to the
-completed file; a writer that dies is rolled back by the next one.
+Plain Python and Spark's ``commit()`` both end here. The session holds the lock from its first read of the timeline to
+the completed file. If a writer dies, the next writer rolls it back.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ from lakeformat.write.place.profile import BucketPlan, check_opened, false_posit
 
 __all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession"]
 
-#: Chooses partition paths of a snapshot.
+#: A function that chooses partition paths of a snapshot.
 PartitionChoice: TypeAlias = Callable[[Snapshot], frozenset[str]]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-#: Number of the first bucket beside base files that tasks have written: names and sequence numbers must differ.
+#: Number of the driver's first bucket if tasks have also written files: file names and sequence numbers must differ
+#: from the tasks' ones.
 AFTER_TASKS: Final = 1 << 20
 
 
 class WriteSession:
-    """Runs one `WriteJob`."""
+    """A runner of one `WriteJob`."""
 
     def __init__(self, engine: Engine, job: WriteJob, hooks: Hooks | None = None) -> None:
         self.engine, self.job = engine, job
@@ -66,24 +67,25 @@ class WriteSession:
         """Merge prepared rows into the table and publish.
 
         Args:
-            rows: partition path -> prepared rows; taken from memory or from mapped stage files.
-            arrived: rows of the input before anything was combined, for the report.
-            known: commits completed when the user's write began; only overwrites look at it.
-            planned: what the job was planned on, which is taken again if it still is the table.
+            rows: partition path -> prepared rows, in memory or from mapped stage files.
+            arrived: number of input rows before any rows were combined, for the report.
+            known: commits completed when the user's write began; only overwrites use it.
+            planned: the snapshot that the job was planned on. If the table has not changed since, it is used again.
 
         Raises:
-            WriteConflictError: after as many tries as the options allow.
+            WriteConflictError: if the write still conflicts after the number of tries that the options allow.
         """
-        once = True
-        placed: list[tuple[BucketPlan, Snapshot]] = []
+        is_first = True
+        plans: list[tuple[BucketPlan, Snapshot]] = []
 
         def attempt() -> WriteResult:
-            nonlocal once
-            seen, once = known if once else None, False  # A second try starts from what is there then.
-            return self._staged(rows, arrived, seen, planned, placed)
+            nonlocal is_first
+            # A second try starts from the table's state at that time.
+            known_commits, is_first = known if is_first else None, False
+            return self._staged(rows, arrived, known_commits, planned, plans)
 
         result = self.transaction.retried_under_lock(attempt)
-        for plan, snapshot in placed[-1:]:
+        for plan, snapshot in plans[-1:]:
             warn_of_moved_keys(self.storage, self.job, plan, snapshot)
         return result
 
@@ -91,25 +93,26 @@ class WriteSession:
         """Hide all file groups of some partitions: a commit that writes no data (Hudi: ``DELETE_PARTITION``).
 
         Args:
-            of_rows: partition paths of the input's rows; what the options name goes before. Or who chooses them from
-                the table as it is found under the lock, all that it names or none.
-            arrived: rows of the input, for the report.
+            of_rows: partition paths of the input's rows; partitions that the options name take precedence. Or a
+                function that chooses the partitions from the snapshot taken under the lock. All that it chooses are
+                deleted; if it chooses none, nothing is written.
+            arrived: number of input rows, for the report.
 
         Raises:
-            InvalidInputError: a path is none, or none of them is there.
-            WriteConflictError: after as many tries as the options allow.
+            InvalidInputError: if a path is invalid, or if no partition of the table matches.
+            WriteConflictError: if the write still conflicts after the number of tries that the options allow.
         """
         return self.transaction.retried_under_lock(lambda: self._delete_partitions(of_rows, arrived))
 
-    def _delete_partitions(self, of_rows: frozenset[str] | PartitionChoice, arrived: int) -> WriteResult:
+    def _delete_partitions(self, partitions: frozenset[str] | PartitionChoice, arrived: int) -> WriteResult:
         snapshot = self.engine.snapshot()
         if (skipped := self.transaction.skipped(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
         with self.transaction.report.step("match") as counted:
-            named = () if callable(of_rows) else self.job.named_partitions
-            wanted = of_rows(snapshot) if callable(of_rows) else named or sorted(of_rows)
-            if not wanted and callable(of_rows):
+            named = () if callable(partitions) else self.job.named_partitions
+            wanted = partitions(snapshot) if callable(partitions) else named or sorted(partitions)
+            if not wanted and callable(partitions):
                 return self.transaction.nothing(snapshot, "no partition is to go any more")
             found, unmatched = matching_partitions(wanted, snapshot.slices, wildcards=bool(named))
             counted.update(partitions=len(found), unmatched=list(unmatched))
@@ -129,9 +132,9 @@ class WriteSession:
         arrived: int,
         known: frozenset[str] | None,
         planned: Snapshot | None,
-        placed: list[tuple[BucketPlan, Snapshot]],
+        plans: list[tuple[BucketPlan, Snapshot]],
     ) -> WriteResult:
-        """Merge the rows, once. ``placed`` is given what was planned, and the table that it was planned on."""
+        """Run steps 3 to 8 for staged rows once. Append the plan and the snapshot that it was made on to ``plans``."""
         snapshot = self.engine.snapshot_since(planned)
         if (skipped := self.transaction.skipped(snapshot)) is not None:
             return skipped
@@ -154,21 +157,22 @@ class WriteSession:
                 schema=schema, written=written, snapshot=snapshot, overwritten=overwritten, check_new_keys=check
             )
             self.transaction.publish(commit, outcome)
-        placed.append((plan, snapshot))
+        plans.append((plan, snapshot))
         return self.transaction.closed(commit)
 
     # --- handles --------------------------------------------------------------------------------------
 
     def handle(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[Written]:
-        """Make every bucket a base file, as many at once as there are cores."""
+        """Run step 6: write every bucket to a file, with one thread per core."""
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
-        # Names of log files of layout 1 do not hold the instant: two writers would write over each other's.
-        mark = "0" if self.storage.has_lock else handles.instant_time[-9:]
-        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads, mark=mark)
+        # In timeline layout 1 the names of log files do not hold the instant, so two writers would overwrite each
+        # other's files.
+        name_mark = "0" if self.storage.has_lock else handles.instant_time[-9:]
+        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads, mark=name_mark)
 
-        def one(at: int) -> Written | None:
+        def write_bucket(at: int) -> Written | None:
             bucket, task = plan.buckets[at], first_task + at
             rewrites = bucket.base is not None if bucket.onto is None else bucket.onto.merging is not None
             if rewrites and (logged := handles.change_data(bucket, task)) is not None:
@@ -177,7 +181,7 @@ class WriteSession:
             if bucket.onto is not None:
                 name = log_file_name(bucket, bucket.onto, task, handles)
                 self._announce(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
-                if bucket.onto.merging is not None:  # It may come to a base file.
+                if bucket.onto.merging is not None:  # The append may end in a base file instead.
                     path = handles.written_to(bucket, handles.file_name(bucket, task))
                     self._announce(handles.instant_time, path, merges=True)
                 return append(self.storage, bucket, bucket.onto, rows, task, handles)
@@ -187,36 +191,37 @@ class WriteSession:
                 return create(self.storage, bucket, rows, task, handles)
             return merge(self.storage, bucket, bucket.base, rows, task, handles)
 
-        # Large buckets first, so that no thread is left with one at the end.
+        # Write large buckets first, so that no thread starts a large bucket at the end.
         order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))
         with (
             progress(self.job.operation.value, len(order), FILES) as shown,
             ThreadPoolExecutor(self._threads) as pool,
         ):
 
-            def told(at: int) -> Written | None:
-                if (written := one(at)) is None:
+            def write_and_advance(at: int) -> Written | None:
+                if (written := write_bucket(at)) is None:
                     shown.advance(1)
                 else:
                     shown.advance(1, rows=written.stat.num_writes, size_bytes=written.stat.size_bytes)
                 return written
 
-            return [written for written in pool.map(told, order) if written is not None]
+            return [written for written in pool.map(write_and_advance, order) if written is not None]
 
     def _announce(self, instant_time: str, path: str, *, merges: bool) -> None:
         kind = marker_kind(path, self.engine.store.layout, merges=merges)
         announce(self.storage, instant_time, path, kind)
 
     def place(self, commit: OpenCommit, written: Iterable[Written]) -> list[Written]:
-        """Move tasks' finished base files into their partitions, each announced first."""
+        """Move the tasks' finished files into their partitions. Create the marker of each file before moving it."""
         placed: list[Written] = []
-        known: set[str] = set()
+        prepared: set[str] = set()
         for file in written:
-            if file.stat.partition_path not in known:
+            if file.stat.partition_path not in prepared:
                 prepare_partition(self.storage, file.stat.partition_path, commit.time)
-                known.add(file.stat.partition_path)
+                prepared.add(file.stat.partition_path)
             self._announce(commit.time, file.stat.path, merges=file.stat.prev_commit is not None)
-            # Names of log files hold a number that others may have taken since; base files are named by the instant.
+            # The name of a log file holds a version number that another writer may have used meanwhile. The name of a
+            # base file holds the instant, so it is unique.
             if file.stat.log_names and self.storage.info(file.stat.path) is not None:
                 raise WriteConflictError(
                     f"another writer has appended {file.stat.path} meanwhile; run the write again, it will follow it"
@@ -236,12 +241,14 @@ class WriteSession:
         arrived: int,
         seen: Snapshot | None = None,
     ) -> WriteResult:
-        """Publish base files that are written already, and pack the rows that were too few for one.
+        """Publish base files that tasks have written (step 7), and write the remaining rows, which were too few for a
+        file.
 
-        Call it under the lock; the caller undoes on failure. The stage folder goes in any case.
+        Call this under the lock. If it fails, the caller rolls back the commit. The stage folder is deleted in any
+        case.
 
         Args:
-            seen: the table as it was when the lock was taken, if the lock has been held since.
+            seen: snapshot taken when the lock was acquired, if the lock has been held since.
         """
         try:
             snapshot = seen or self.engine.snapshot()
@@ -266,7 +273,7 @@ class WriteSession:
         schema = self.job.final_schema(snapshot)
         self.transaction.report.rows["incoming"] = arrived
         if self.job.joins:
-            written, tails = self._repacked(written, tails, snapshot)
+            written, tails = self._repack(written, tails, snapshot)
         plan = plan_buckets(self.storage, self.job, tails, snapshot, schema, self.transaction.report)
         check_opened(self.storage, snapshot, plan.buckets, written)
         partitions = {*plan.rows, *(file.stat.partition_path for file in written)}
@@ -291,10 +298,12 @@ class WriteSession:
         overwritten: Iterable[str],
         check_new_keys: NewKeyCheck | None,
     ) -> WriteResult:
-        """Move finished files into their partitions and publish. Call it under the lock; the caller undoes.
+        """Move finished files into their partitions and publish the commit (step 7).
+
+        Call this under the lock. If it fails, the caller rolls back the commit.
 
         Args:
-            overwritten: partitions with rows of ours, for an overwrite of partitions.
+            overwritten: partitions that hold rows of this write; used if the operation overwrites partitions.
         """
         with self.transaction.report.step("place") as counted:
             written = self.place(commit, written)
@@ -306,7 +315,7 @@ class WriteSession:
         self.transaction.publish(commit, outcome)
         return self.transaction.closed(commit)
 
-    def _repacked(
+    def _repack(
         self, written: Sequence[Written], tails: Mapping[str, pa.Table], snapshot: Snapshot
     ) -> tuple[Sequence[Written], Mapping[str, pa.Table]]:
         options = self.job.options

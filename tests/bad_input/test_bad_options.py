@@ -453,7 +453,7 @@ def test_what_is_no_instant_does_not_read_the_newest_table(given: Any, tmp_path:
     with refused(table, InvalidOptionError, repr(given)):
         table.explain(as_of=given)
     if not isinstance(given, tuple):
-        with refused(table, InvalidOptionError, "is no instant"):
+        with refused(table, InvalidOptionError, "is not an instant"):
             lakeformat.open(tmp_path / "table", **{"as.of.instant": given}).to_arrow()
 
 

@@ -11,7 +11,7 @@ import pytest
 import lakeformat
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.log_reader import read_blocks
-from tests.helpers.clustered import as_hudi_rs_sees, seen
+from tests.helpers.clustered import all_rows_by_hudi_rs, all_rows
 from tests.helpers.fixture_tables import unpack
 
 SIX, NINE = "hudi_mor_v6/mor6_partitioned_deletes", "hudi_v8_v9/v9_mor_compacted_partitioned"
@@ -33,14 +33,14 @@ def each_use(table: lakeformat.Table) -> list[Callable[[], object]]:
 def test_a_committed_log_file_that_is_cut_off(name: str, kept: float, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
-    before, log = seen(table), log_of(table)
+    before, log = all_rows(table), log_of(table)
     whole = log.read_bytes()
     log.write_bytes(whole[: int(len(whole) * kept)])
     for use in each_use(lakeformat.open(folder)):
         with pytest.raises(CorruptTableError, match=rf"{re.escape(log.name)} .* bytes of the .*; restore it"):
             use()
     log.write_bytes(whole)
-    assert seen(lakeformat.open(folder)) == before
+    assert all_rows(lakeformat.open(folder)) == before
 
 
 @BOTH
@@ -48,7 +48,7 @@ def test_a_committed_log_file_that_is_cut_off(name: str, kept: float, tmp_path: 
 def test_a_plan_that_names_a_missing_file(plan: str, name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     table = lakeformat.open(folder)
-    before, log = seen(table), log_of(table)
+    before, log = all_rows(table), log_of(table)
     planned = getattr(table, f"schedule_{plan}")(*([table.schema.names[0]] if plan == "clustering" else []))
     assert planned
     log.rename(tmp_path / "kept")
@@ -56,7 +56,7 @@ def test_a_plan_that_names_a_missing_file(plan: str, name: str, tmp_path: Path) 
         getattr(lakeformat.open(folder), f"run_{plan}")()
     (tmp_path / "kept").rename(log)
     assert getattr(lakeformat.open(folder), f"run_{plan}")().instant_time == planned
-    assert seen(lakeformat.open(folder)) == before
+    assert all_rows(lakeformat.open(folder)) == before
 
 
 def test_a_completion_time_in_the_future(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_completion_time_in_the_future(tmp_path: Path) -> None:
     after = table.to_arrow()
     order = [(column, "ascending") for column in before.column_names[:1]]
     assert after.sort_by(order).equals(before.sort_by(order))
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
     times = [instant.completed_at for instant in table.snapshot().timeline.commits[-3:]]
     assert times == sorted(set(times))
     assert times[0] > "20991231235959999"
@@ -91,10 +91,10 @@ def test_avro_and_parquet_blocks_in_one_slice(name: str, tmp_path: Path) -> None
         for piece in table.snapshot().each_slice()
     ]
     assert any({"AVRO_DATA", "PARQUET_DATA"} <= kinds for kinds in mixed), mixed
-    before = seen(table)
-    assert as_hudi_rs_sees(table) == before
+    before = all_rows(table)
+    assert all_rows_by_hudi_rs(table) == before
     table.cluster()
-    assert seen(table) == as_hudi_rs_sees(table) == before
+    assert all_rows(table) == all_rows_by_hudi_rs(table) == before
 
 
 @BOTH
@@ -107,9 +107,9 @@ def test_another_programs_compaction_over_our_file_groups(name: str, tmp_path: P
     table.upsert(rows.slice(0, 2))
     paths = table.to_arrow(meta_columns=True).column("_hoodie_partition_path").to_pylist()
     table.delete_partitions(paths[0])
-    before = seen(table)
+    before = all_rows(table)
     table.cluster()
-    assert seen(table) == before
+    assert all_rows(table) == before
     assert lakeformat.open(folder).run_compaction().instant_time == planned
-    assert seen(table) == as_hudi_rs_sees(table) == before
+    assert all_rows(table) == all_rows_by_hudi_rs(table) == before
     assert table.to_arrow().num_rows == rows.num_rows - paths.count(paths[0])

@@ -59,7 +59,7 @@ COMMITS: dict[str, tuple[Damage, str]] = {
     "torn": (lambda data: data[: len(data) // 2], "JSON"),
     "zeros": (lambda data: b"\0" * len(data), "JSON"),
     "text": (lambda _: b"hello", "JSON"),
-    "NaN": (lambda _: b'{"a": NaN}', "NaN is no JSON number"),
+    "NaN": (lambda _: b'{"a": NaN}', "NaN is not a JSON number"),
     "nested by the thousand": (lambda _: b"[" * 100_000, "JSON"),
     "a list": (lambda _: b"[]", "no JSON object"),
     "no file id": (lambda _: b'{"partitionToWriteStats": {"x": [{"path": "y"}]}}', "fileId"),

@@ -18,7 +18,7 @@ from lakeformat.model.files import BaseFile, BaseFileName
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import Storage
 
-__all__ = ["FOOTERS", "POOL", "rewrite", "write_file"]
+__all__ = ["FOOTERS", "POOL", "Change", "rewrite", "write_file"]
 
 SCHEMA = pa.schema([("v", pa.int64())])
 INSTANT = "20240101000000000"

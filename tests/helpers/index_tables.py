@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeformat import Table
-from lakeformat.codec.commit_json import encode_commit
+from lakeformat.codec.commit_json import encode_commit_json
 from lakeformat.config.resolve import resolve
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFileName, FileGroupId, join_path
@@ -165,4 +165,4 @@ def complete(table: Table, time: str) -> None:
         path = join_path(file.partition_path, str(name))
         stat = WriteStat(name.file_id, path, file.partition_path, None, 1, num_inserts=1, size_bytes=len(data))
         stats[file.partition_path] = (stat,)
-    storage.create(f"{HOODIE}/{time}.commit", encode_commit(CommitMetadata("INSERT", stats)))
+    storage.create(f"{HOODIE}/{time}.commit", encode_commit_json(CommitMetadata("INSERT", stats)))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat import Table
-from lakeformat.codec.commit_json import encode_commit
+from lakeformat.codec.commit_json import encode_commit_json
 from lakeformat.codec.log_block import BlockKind, HeaderKey
 from lakeformat.codec.log_envelope import block_bytes
 from lakeformat.files.log_writer import delete_block
@@ -115,7 +115,7 @@ class RandomSlices:
         metadata = CommitMetadata("UPSERT", {partition: (stat,)}, {"schema": json.dumps(AVRO)})
         for state in (".requested", ".inflight"):
             storage.create(f".hoodie/{time}.deltacommit{state}", b"")
-        storage.create(f".hoodie/{time}.deltacommit", encode_commit(metadata))
+        storage.create(f".hoodie/{time}.deltacommit", encode_commit_json(metadata))
 
     def _block(self, time: str, partition: str, *, updates: bool) -> bytes:
         kind = self.random.choice(["avro", "parquet", "parquet", "delete", "is_partial"])

@@ -247,7 +247,7 @@ def test_a_number_of_buckets_that_is_told_is_the_right_one(buckets: int, ids: li
 
 def test_a_field_that_is_none_of_the_key_and_other_engines_are_refused(tmp_path: Path) -> None:
     table = bucketed(tmp_path / "t", **{"hoodie.bucket.index.hash.field": "v"})
-    with pytest.raises(InvalidOptionError, match="names 'v', which is no record key field; use id"):
+    with pytest.raises(InvalidOptionError, match="names 'v', which is not a record key field; use id"):
         table.upsert(rows({("p", "a"): 1}))
     with pytest.raises(InvalidOptionError, match=r"CONSISTENT_HASHING.*SIMPLE"):
         bucketed(tmp_path / "t", **{"hoodie.index.bucket.engine": "CONSISTENT_HASHING"})

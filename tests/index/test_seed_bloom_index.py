@@ -1,56 +1,25 @@
-"""The bloom index step by step, as articles about Hudi's ``HoodieBloomIndex`` tell it: one test a step.
+"""Hudi's bloom index, step by step, in the order and the words of the article "tag and tagLocation".
 
-============================================  =========================================================================
-step of the article                           test
-============================================  =========================================================================
-AbstractWriteHelper.tag                       test_tag_looks_up_the_combined_rows
-createIndex: by type                          test_create_index_by_type
-createIndex: INMEMORY                         test_create_index_in_memory
-createIndex: BLOOM                            test_create_index_bloom
-createIndex: default                          test_create_index_refuses_an_unsupported_type
-createIndex: index class                      test_create_index_refuses_an_index_class
-tagLocation 1: partition -> keys              test_tag_location_looks_for_a_key_in_its_own_partition
-tagLocation 2 and 3                           test_tag_location_makes_updates_and_inserts
-lookupIndex: records per partition            test_lookup_index_counts_the_records_of_each_partition
-lookupIndex: absent keys are dropped          test_lookup_index_drops_keys_that_are_absent
-loadInvolvedFiles: affected partitions        test_load_involved_files_opens_only_the_partitions_of_the_keys
-loadInvolvedFiles: latest base files          test_load_involved_files_takes_the_latest_file_slices
-loadInvolvedFiles: prune by ranges            test_load_involved_files_reads_the_least_and_greatest_key
-loadInvolvedFiles: no range in a footer       test_load_involved_files_goes_on_without_a_range
-loadInvolvedFiles: pruning off                test_load_involved_files_without_pruning_has_no_ranges
-explodeRecordsWithFileComparisons             test_explode_records_with_file_comparisons_is_many_to_many
-... a file without range                      test_explode_records_with_file_comparisons_keeps_files_without_ranges
-... tree or list                              test_explode_records_with_file_comparisons_is_the_same_by_tree_and_by_list
-IntervalTreeBasedIndexFileFilter: shuffle     test_interval_tree_does_not_depend_on_the_order_of_files
-lookUpTree.insert: no root                    test_interval_tree_without_files_matches_nothing
-lookUpTree.insert: equal ranges               test_interval_tree_joins_files_of_one_range
-lookUpTree.insert: left and right             test_interval_tree_finds_ranges_on_either_side
-lookUpTree.insert: sub-tree bounds            test_interval_tree_finds_nested_and_overlapping_ranges
-ListBasedIndexFileFilter                      test_list_based_filter_compares_every_range
-getMatchingFilesAndPartition: within          test_get_matching_files_takes_both_bounds_in
-getMatchingFilesAndPartition: outside         test_get_matching_files_leaves_out_keys_beyond_the_range
-getMatchingFilesAndPartition: no range        test_get_matching_files_always_takes_files_without_ranges
-getMatchingFilesAndPartition: no files        test_get_matching_files_of_an_empty_partition
-findMatchingFilesForRecordKeys                test_find_matching_files_for_record_keys_gives_file_and_instant
-... a file without a match                    test_find_matching_files_for_record_keys_leaves_files_without_match_out
-computeNext: one file in each go              test_compute_next_reads_a_file_once_for_all_its_keys
-computeNext: next file, end of input          test_compute_next_answers_for_the_last_file_too
-computeNext: an error                         test_compute_next_names_the_file_that_cannot_be_read
-readBloomFilter: by type code                 test_read_bloom_filter_by_its_type_code
-readBloomFilter: no type code                 test_read_bloom_filter_without_type_code_is_simple
-readBloomFilter: old key                      test_read_bloom_filter_under_the_old_key
-readBloomFilter: none                         test_read_bloom_filter_where_there_is_none
-addKey                                        test_add_key_makes_candidates_of_keys_the_filter_lets_through
-getLookupResult: candidates, fp, matches      test_get_lookup_result_counts_false_positives
-checkCandidatesAgainstFile: none              test_check_candidates_against_file_reads_nothing_without_candidates
-checkCandidatesAgainstFile: found keys        test_check_candidates_against_file_keeps_what_is_there
-tagLocationBacktoRecords: outer join          test_tag_location_back_to_records_keeps_every_record
-tagLocationBacktoRecords: current location    test_tag_location_back_to_records_updates_the_rows_in_their_files
-summary: ordered keys                         test_summary_ordered_keys_are_narrowed_by_ranges
-summary: random keys, switches off            test_summary_random_keys_are_tagged_alike_with_both_switches_off
-summary: footers alone                        test_summary_ranges_and_filters_cost_footers_alone
-summary: the product of keys and files        test_summary_pairs_of_keys_and_files_are_counted_but_never_made
-============================================  =========================================================================
+An upsert must know which of its records are in the table already, and in which file group. Tagging finds out, and sets
+the current location of each such record. `HoodieBloomIndex` needs no store of its own: each base file has the least
+and the greatest record key and a bloom filter of its keys in its footer. Each step below leaves fewer candidates:
+
+1. **tag** gives the deduplicated records to the index of the table; **createIndex** chooses the index by its type.
+2. **tagLocation** reduces the records to a map of partition path -> record keys and calls
+3. **lookupIndex**, which returns key -> location for the keys that are in the table:
+
+   a. **loadInvolvedFiles**: the latest base files of the affected partitions, with the key range of each footer;
+   b. **explodeRecordsWithFileComparisons**: the (file, key) pairs in which the range of the file holds the key,
+      found by an interval tree (**getMatchingFilesAndPartition**);
+   c. **findMatchingFilesForRecordKeys**: file by file, the bloom filter of the footer leaves candidates (**addKey**),
+      and the key column of the file decides which candidates are there (**getLookupResult**,
+      **checkCandidatesAgainstFile**).
+
+4. **tagLocationBacktoRecords** joins the locations to the records: a record with a location is an update, a record
+   without one is an insert.
+
+lakeformat does the same without making the pairs of step b one by one. `tag_files` tags the keys of one partition; its
+counts say how many pairs are left after each step. Where a test is about one step alone, `Partition` makes the files.
 """
 
 from __future__ import annotations
@@ -72,99 +41,110 @@ from lakeformat.files.footers import BLOOM, BLOOM_TYPE, OLD_BLOOM, read_footer
 from lakeformat.index.kinds import INDEXES, make_index
 from lakeformat.index.memory import MemoryIndex
 from lakeformat.index.narrowed import PartitionIndex
-from lakeformat.index.port import IndexSettings, Tagged
+from lakeformat.index.port import IndexSettings, TagCounts, Tagged
 from lakeformat.index.tagging import TagSettings, tag_files
-from lakeformat.model.files import BaseFile
-from lakeformat.storage import LocalStorage, MemoryStorage, Storage
-from tests.helpers import hudi_rs
-from tests.helpers.base_files import FOOTERS, POOL, rewrite, write_file
+from lakeformat.storage import LocalStorage, MemoryStorage
+from tests.helpers import flow_table
+from tests.helpers.base_files import FOOTERS, POOL, Change, rewrite, write_file
 from tests.helpers.faulty import FaultyStorage
+from tests.helpers.flow_table import Held, as_list, places, rows, step_of, stored
 
-SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 BLOOM_ONLY = TagSettings("BLOOM", exact=True)
-#: A filter that lets through nearly every key.
+#: The rate of false positives of a filter that lets nearly every key through.
 LEAKY = 0.99
 
-Rows = dict[tuple[str, str], int]  # (partition, key) -> v
+
+def new_table(folder: Path, held: Held | None = None, **options: Any) -> Table:
+    """Create a table with the bloom index in which each insert opens a file group."""
+    return flow_table.new_table(folder, held, **{"hoodie.index.type": "BLOOM", **flow_table.NO_PACKING, **options})
 
 
-def rows(held: Rows) -> pa.Table:
-    return pa.Table.from_pylist([{"id": key, "p": part, "v": v} for (part, key), v in held.items()], SCHEMA)
+class Partition:
+    """The base files of one partition, in memory. Each file holds the given keys and has their range and filter.
+
+    Args:
+        keys: the keys of each file.
+        fpp: the rate of false positives of the filters.
+    """
+
+    def __init__(self, *keys: Sequence[str], fpp: float = 0.01) -> None:
+        self.storage = MemoryStorage()
+        self.files = [write_file(self.storage, number, held, fpp=fpp) for number, held in enumerate(keys)]
+
+    def rewrite(self, number: int, change: Change, *, statistics: bool = True) -> Partition:
+        """Give a file another footer."""
+        rewrite(self.storage, self.files[number], change, statistics=statistics)
+        return self
+
+    def without_range(self, number: int) -> Partition:
+        """Take the key range out of the footer of a file."""
+        return self.rewrite(number, FOOTERS["no range"], statistics=False)
+
+    def bloom_filter(self, number: int) -> BloomFilter | None:
+        """Read the filter of a file."""
+        return read_footer(self.storage, self.files[number]).bloom(self.storage)
+
+    def tag(self, keys: Iterable[str], settings: TagSettings = BLOOM_ONLY) -> Tagged:
+        """Tag the keys: their positions with a file each, the positions of new keys, and counts."""
+        return tag_files(self.storage, self.files, pa.chunked_array([list(keys)], pa.string()), settings, POOL)
+
+    def files_of(self, keys: Iterable[str], settings: TagSettings = BLOOM_ONLY) -> dict[str, list[int]]:
+        """Tag the keys. Return key -> the numbers of the files that hold it, for the keys that are in a file."""
+        wanted = list(keys)
+        tagged = self.tag(wanted, settings)
+        found: dict[str, list[int]] = {}
+        for key, file in sorted(zip(tagged.keys.tolist(), tagged.files.tolist(), strict=True)):
+            found.setdefault(wanted[key], []).append(file)
+        return found
+
+    def counts(self, keys: Iterable[str], settings: TagSettings = BLOOM_ONLY) -> TagCounts:
+        """Tag the keys. Return how many pairs of key and file each step left."""
+        return self.tag(keys, settings).counts
 
 
-def new_table(folder: Path, held: Rows | None = None, **options: Any) -> Table:
-    """A partitioned table that finds keys by ranges and filters, and opens a file for each insert."""
-    usual = {"hoodie.index.type": "BLOOM", "hoodie.parquet.small.file.limit": 0}
-    table = lakeformat.create(folder / "t", SCHEMA, record_key="id", partition_by="p", **{**usual, **options})
-    if held:
-        table.insert(rows(held))
-    return table
+def files_in_range(ranges: Sequence[tuple[str, str]], key: str, *, tree: bool = True) -> int:
+    """Return how many files have a range that holds the key. Each file holds the two bounds of its range."""
+    files = Partition(*(sorted({*bounds}) for bounds in ranges))
+    return files.counts([key], TagSettings("BLOOM", use_tree=tree)).after_ranges
 
 
-def stored(table: Table) -> Rows:
-    """What hudi-rs and we read; fails if a key stands twice in a partition."""
-    listed = hudi_rs.assert_same_rows(table)
-    found = {(row["p"], row["id"]): row["v"] for row in listed}
-    assert len(found) == len(listed)
-    return found
+# --- tag ----------------------------------------------------------------------------------------------
 
 
-def tag_step(result: Any) -> dict[str, int]:
-    """What the write's report counts under ``tag``."""
-    return next(step for step in result.report["steps"] if step["step"] == "tag")
-
-
-def tag(
-    storage: Storage, files: Sequence[BaseFile], keys: Iterable[str], settings: TagSettings = BLOOM_ONLY
-) -> tuple[dict[str, list[int]], Tagged]:
-    """Key -> the files it was found in, and all that tagging tells."""
-    wanted = list(keys)
-    tagged = tag_files(storage, files, pa.chunked_array([wanted], pa.string()), settings, POOL)
-    found: dict[str, list[int]] = {}
-    for key, file in sorted(zip(tagged.keys.tolist(), tagged.files.tolist(), strict=True)):
-        found.setdefault(wanted[key], []).append(file)
-    return found, tagged
-
-
-def after_ranges(ranges: Sequence[tuple[str, str]], key: str, *, tree: bool = True) -> int:
-    """How many files are in question for a key by their ranges; each file holds just the two bounds."""
-    storage = MemoryStorage()
-    files = [write_file(storage, number, sorted({*bounds})) for number, bounds in enumerate(ranges)]
-    return tag(storage, files, [key], TagSettings("BLOOM", use_tree=tree))[1].counts.after_ranges
-
-
-# --- tag, and which index -----------------------------------------------------------------------------
-
-
-def test_tag_looks_up_the_combined_rows(tmp_path: Path) -> None:
+def test_tag_looks_up_the_deduplicated_records(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1})
-    doubled = pa.concat_tables([rows({("x", "a"): 2, ("x", "b"): 2}), rows({("x", "a"): 3, ("x", "b"): 3})])
-    result = table.upsert(doubled)
-    assert (result.report["rows"]["incoming"], tag_step(result)["keys"]) == (4, 2)
-    assert stored(table) == {("x", "a"): 3, ("x", "b"): 3}
+    twice = pa.concat_tables([rows({("x", "a"): 2, ("x", "b"): 2}), rows({("x", "a"): 3, ("x", "b"): 3})])
+    result = table.upsert(twice)
+    assert (result.report["rows"]["incoming"], step_of(result, "tag")["keys"]) == (4, 2)
+    assert stored(table) == as_list({("x", "a"): 3, ("x", "b"): 3})
 
 
-def test_create_index_by_type() -> None:
+# --- createIndex: the index type decides --------------------------------------------------------------
+
+
+def test_create_index_makes_the_index_of_each_type() -> None:
     assert set(INDEXES) >= set(INDEX_TYPES)
     for kind in INDEX_TYPES:
         assert isinstance(make_index(IndexSettings(kind)), INDEXES[kind])  # type: ignore[arg-type]
 
 
-def test_create_index_in_memory(tmp_path: Path) -> None:
+def test_create_index_inmemory_remembers_the_keys_that_it_has_read(tmp_path: Path) -> None:
+    """The second upsert reads at most the one file version that the first upsert made."""
     assert isinstance(make_index(IndexSettings("INMEMORY")), MemoryIndex)
     table = new_table(tmp_path, {("x", "a"): 1}, **{"hoodie.index.type": "INMEMORY"})
-    assert tag_step(table.upsert(rows({("x", "a"): 2})))["files_read"] == 1
-    again = tag_step(table.upsert(rows({("x", "a"): 3, ("x", "b"): 3})))
-    assert again["files_read"] <= 1  # Only the version that the last upsert made can be new to it.
-    assert stored(table) == {("x", "a"): 3, ("x", "b"): 3}
+    assert step_of(table.upsert(rows({("x", "a"): 2})), "tag")["files_read"] == 1
+    second = step_of(table.upsert(rows({("x", "a"): 3, ("x", "b"): 3})), "tag")
+    assert second["files_read"] <= 1
+    assert stored(table) == as_list({("x", "a"): 3, ("x", "b"): 3})
 
 
-def test_create_index_bloom(tmp_path: Path) -> None:
+def test_create_index_bloom_uses_ranges_and_filters(tmp_path: Path) -> None:
+    """The range of the file, a to c, holds both keys; the filter rules b out."""
     assert isinstance(make_index(IndexSettings("BLOOM")), PartitionIndex)
     table = new_table(tmp_path, {("x", "a"): 1, ("x", "c"): 1})
-    counts = tag_step(table.upsert(rows({("x", "a"): 2, ("x", "b"): 2})))
+    counts = step_of(table.upsert(rows({("x", "a"): 2, ("x", "b"): 2})), "tag")
     assert (counts["after_ranges"], counts["after_filters"]) == (2, 1)
-    assert stored(table) == {("x", "a"): 2, ("x", "b"): 2, ("x", "c"): 1}
+    assert stored(table) == as_list({("x", "a"): 2, ("x", "b"): 2, ("x", "c"): 1})
 
 
 def test_create_index_refuses_an_unsupported_type(tmp_path: Path) -> None:
@@ -175,24 +155,29 @@ def test_create_index_refuses_an_unsupported_type(tmp_path: Path) -> None:
 
 
 def test_create_index_refuses_an_index_class(tmp_path: Path) -> None:
+    """Hudi would load the class; lakeformat runs no Java."""
     with pytest.raises(InvalidOptionError, match=r"hoodie\.index\.class"):
         new_table(tmp_path, **{"hoodie.index.class": "com.example.MyIndex"})
 
 
-# --- tagLocation and lookupIndex ----------------------------------------------------------------------
+# --- tagLocation: partition path -> record keys -> locations -> updates and inserts -------------------
 
 
 def test_tag_location_looks_for_a_key_in_its_own_partition(tmp_path: Path) -> None:
+    """The bloom index is not global: key a of partition x says nothing about key a of partition y."""
     table = new_table(tmp_path, {("x", "a"): 1, ("y", "b"): 1})
     result = table.upsert(rows({("y", "a"): 2}))
     assert (result.report["rows"]["updated"], result.report["rows"]["inserted"]) == (0, 1)
-    assert stored(table) == {("x", "a"): 1, ("y", "b"): 1, ("y", "a"): 2}
+    assert stored(table) == as_list({("x", "a"): 1, ("y", "b"): 1, ("y", "a"): 2})
 
 
-def test_tag_location_makes_updates_and_inserts(tmp_path: Path) -> None:
+def test_tag_location_splits_records_into_updates_and_inserts(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1, ("x", "b"): 1})
     report = table.upsert(rows({("x", "b"): 2, ("x", "c"): 2, ("x", "d"): 2})).report
     assert report["rows"] == {"incoming": 3, "inserted": 2, "updated": 1, "deleted": 0}
+
+
+# --- lookupIndex: the location of each key that is in the table ---------------------------------------
 
 
 def test_lookup_index_counts_the_records_of_each_partition(tmp_path: Path) -> None:
@@ -202,162 +187,156 @@ def test_lookup_index_counts_the_records_of_each_partition(tmp_path: Path) -> No
     assert {path: tagged.counts.keys for path, tagged in found.items()} == {"x": 2, "y": 1}
 
 
-def test_lookup_index_drops_keys_that_are_absent() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, 0, ["a", "c"])]
-    found, tagged = tag(storage, files, ["a", "b", "z"])
-    assert found == {"a": [0]}
-    assert tagged.new.tolist() == [1, 2]
+def test_lookup_index_drops_the_keys_that_are_absent() -> None:
+    partition = Partition(["a", "c"])
+    keys = ["a", "b", "z"]
+    assert partition.files_of(keys) == {"a": [0]}
+    assert partition.tag(keys).new.tolist() == [1, 2]
 
 
-# --- loadInvolvedFiles --------------------------------------------------------------------------------
+# --- a. loadInvolvedFiles: the latest base files and their key ranges ---------------------------------
 
 
-def opened(table: Table, keys: dict[str, list[str]]) -> list[str]:
-    """Base files that a look-up opens, each once. Partition -> keys."""
+def files_opened(table: Table, keys: dict[str, list[str]]) -> list[str]:
+    """Look up keys, partition path -> record keys. Return the base files that the look-up opens, each once."""
     recording = FaultyStorage(LocalStorage(table.engine.storage.location))
     columns = {path: pa.chunked_array([own], pa.string()) for path, own in keys.items()}
     make_index(IndexSettings("BLOOM", exact=True)).locate(recording, table.snapshot(), columns)
     return sorted({call.path for call in recording.calls if call.name == "open_input"})
 
 
-def test_load_involved_files_opens_only_the_partitions_of_the_keys(tmp_path: Path) -> None:
+def test_load_involved_files_opens_the_affected_partitions_only(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1, ("y", "a"): 1, ("z", "a"): 1})
-    assert [path.partition("/")[0] for path in opened(table, {"x": ["a"], "z": ["b"]})] == ["x", "z"]
+    assert [path.partition("/")[0] for path in files_opened(table, {"x": ["a"], "z": ["b"]})] == ["x", "z"]
 
 
-def test_load_involved_files_takes_the_latest_file_slices(tmp_path: Path) -> None:
+def test_load_involved_files_takes_the_latest_base_file_of_each_file_group(tmp_path: Path) -> None:
+    """A deleted key is in older base files only, so writing it again is an insert."""
     table = new_table(tmp_path, {("x", "a"): 1, ("x", "b"): 1})
     table.upsert(rows({("x", "a"): 2}))
     table.delete(rows({("x", "b"): 0}))
     latest = [file.path for file in table.snapshot().files]
     assert len(list(Path(tmp_path, "t", "x").glob("*.parquet"))) == 3
-    assert opened(table, {"x": ["a", "b"]}) == latest
-    table.upsert(rows({("x", "b"): 3}))  # An insert, whatever older slices hold.
-    assert stored(table) == {("x", "a"): 2, ("x", "b"): 3}
+    assert files_opened(table, {"x": ["a", "b"]}) == latest
+    table.upsert(rows({("x", "b"): 3}))
+    assert stored(table) == as_list({("x", "a"): 2, ("x", "b"): 3})
 
 
-def test_load_involved_files_reads_the_least_and_greatest_key(tmp_path: Path) -> None:
+def test_load_involved_files_reads_the_least_and_the_greatest_key(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", key): 1 for key in ("m", "c", "t")})
     footer = read_footer(table.engine.storage, table.snapshot().files[0])
     assert (footer.minimum, footer.maximum) == ("c", "t")
 
 
-def test_load_involved_files_goes_on_without_a_range() -> None:
-    storage = MemoryStorage()
-    file = write_file(storage, 0, ["b", "d"])
-    rewrite(storage, file, FOOTERS["no range"], statistics=False)
-    footer = read_footer(storage, file)
+def test_load_involved_files_goes_on_with_a_footer_that_has_no_range() -> None:
+    partition = Partition(["b", "d"]).without_range(0)
+    footer = read_footer(partition.storage, partition.files[0])
     assert (footer.minimum, footer.maximum) == (None, None)
-    assert tag(storage, [file], ["a", "b"])[0] == {"b": [0]}
+    assert partition.files_of(["a", "b"]) == {"b": [0]}
 
 
-def test_load_involved_files_without_pruning_has_no_ranges() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, number, [f"{number}a", f"{number}b"]) for number in range(3)]
-    found, tagged = tag(storage, files, ["1a", "9"], TagSettings("BLOOM", use_ranges=False, exact=True))
-    assert tagged.counts.after_ranges == 2 * 3
-    assert found == {"1a": [1]}
+def test_load_involved_files_ignores_ranges_if_range_pruning_is_off() -> None:
+    """hoodie.bloom.index.prune.by.ranges=false: every file is compared with every key of its partition."""
+    partition = Partition(*([f"{number}a", f"{number}b"] for number in range(3)))
+    pruning_off = TagSettings("BLOOM", use_ranges=False, exact=True)
+    assert partition.counts(["1a", "9"], pruning_off).after_ranges == 2 * 3
+    assert partition.files_of(["1a", "9"], pruning_off) == {"1a": [1]}
 
 
-# --- explodeRecordsWithFileComparisons ----------------------------------------------------------------
+# --- b. explodeRecordsWithFileComparisons: (file, key) pairs, many to many ----------------------------
 
 
-def test_explode_records_with_file_comparisons_is_many_to_many() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, number, ["a", "m", "z"]) for number in range(2)]
-    found, tagged = tag(storage, files, ["a", "b", "m"])
-    assert tagged.counts.after_ranges == 3 * 2
-    assert found == {"a": [0, 1], "m": [0, 1]}
+def test_explode_compares_a_key_with_many_files_and_a_file_with_many_keys() -> None:
+    partition = Partition(["a", "m", "z"], ["a", "m", "z"])
+    assert partition.counts(["a", "b", "m"]).after_ranges == 3 * 2
+    assert partition.files_of(["a", "b", "m"]) == {"a": [0, 1], "m": [0, 1]}
 
 
-def test_explode_records_with_file_comparisons_keeps_files_without_ranges() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, number, keys) for number, keys in enumerate((["a", "b"], ["c", "d"]))]
-    rewrite(storage, files[1], FOOTERS["no range"], statistics=False)
-    found, tagged = tag(storage, files, ["b", "d", "e"])
-    assert tagged.counts.after_ranges == 1 + 3
-    assert found == {"b": [0], "d": [1]}
+def test_explode_compares_a_file_without_range_with_every_key() -> None:
+    """The first file, a to b, takes one of the three keys; the second, without range, takes all three."""
+    partition = Partition(["a", "b"], ["c", "d"]).without_range(1)
+    assert partition.counts(["b", "d", "e"]).after_ranges == 1 + 3
+    assert partition.files_of(["b", "d", "e"]) == {"b": [0], "d": [1]}
 
 
-def test_explode_records_with_file_comparisons_is_the_same_by_tree_and_by_list() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, n, [f"{k:03}" for k in range(n * 7, n * 7 + 20)]) for n in range(9)]
+def test_explode_finds_the_same_pairs_by_interval_tree_and_by_list() -> None:
+    """hoodie.bloom.index.use.treebased.filter changes the cost, not the result."""
+    partition = Partition(*([f"{key:03}" for key in range(n * 7, n * 7 + 20)] for n in range(9)))
     keys = [f"{number:03}" for number in range(0, 120, 3)]
-    by_tree, by_list = (
-        tag(storage, files, keys, TagSettings("BLOOM", use_tree=tree, exact=True)) for tree in (True, False)
-    )
-    assert by_tree[0] == by_list[0]
-    assert by_tree[1].counts == by_list[1].counts
+    by_tree, by_list = (TagSettings("BLOOM", use_tree=tree, exact=True) for tree in (True, False))
+    assert partition.files_of(keys, by_tree) == partition.files_of(keys, by_list)
+    assert partition.counts(keys, by_tree) == partition.counts(keys, by_list)
 
 
-def test_interval_tree_does_not_depend_on_the_order_of_files() -> None:
+# The interval tree: KeyRangeLookupTree, a node for each range, with the bounds of its left and its right sub-tree.
+
+
+def test_interval_tree_gives_the_same_files_for_any_order_of_insertion() -> None:
+    """Hudi shuffles the files, so that the tree is balanced."""
     ranges = [("a", "f"), ("b", "c"), ("g", "g"), ("e", "z")]
     for key, wanted in (("b", 2), ("e", 2), ("g", 2), ("d", 1), ("zz", 0)):
-        assert {after_ranges(order, key) for order in itertools.permutations(ranges)} == {wanted}
+        assert {files_in_range(order, key) for order in itertools.permutations(ranges)} == {wanted}
 
 
-def test_interval_tree_without_files_matches_nothing() -> None:
-    assert after_ranges([], "a") == 0
+def test_interval_tree_without_files_matches_no_key() -> None:
+    assert files_in_range([], "a") == 0
 
 
-def test_interval_tree_joins_files_of_one_range() -> None:
-    assert after_ranges([("a", "c")] * 3, "b") == 3
-    assert after_ranges([("a", "c")] * 3, "d") == 0
+def test_interval_tree_joins_the_files_of_one_range_in_one_node() -> None:
+    assert files_in_range([("a", "c")] * 3, "b") == 3
+    assert files_in_range([("a", "c")] * 3, "d") == 0
 
 
-def test_interval_tree_finds_ranges_on_either_side() -> None:
+def test_interval_tree_finds_ranges_in_the_left_and_in_the_right_sub_tree() -> None:
     ranges = [("m", "n"), ("c", "d"), ("t", "u"), ("a", "b"), ("e", "f"), ("y", "z")]
     for low, high in ranges:
-        assert (after_ranges(ranges, low), after_ranges(ranges, high)) == (1, 1)
-    assert [after_ranges(ranges, key) for key in ("", "bb", "g", "p", "zz")[1:]] == [0, 0, 0, 0]
+        assert (files_in_range(ranges, low), files_in_range(ranges, high)) == (1, 1)
+    assert [files_in_range(ranges, key) for key in ("bb", "g", "p", "zz")] == [0, 0, 0, 0]
 
 
 def test_interval_tree_finds_nested_and_overlapping_ranges() -> None:
     nested = [("a", "z"), ("b", "y"), ("c", "x"), ("d", "w")]
-    assert [after_ranges(nested, key) for key in "abcdwxyz"] == [1, 2, 3, 4, 4, 3, 2, 1]
+    assert [files_in_range(nested, key) for key in "abcdwxyz"] == [1, 2, 3, 4, 4, 3, 2, 1]
     steps = [("a", "d"), ("c", "f"), ("e", "h")]
-    assert [after_ranges(steps, key) for key in "abcdefgh"] == [1, 1, 2, 2, 2, 2, 1, 1]
+    assert [files_in_range(steps, key) for key in "abcdefgh"] == [1, 1, 2, 2, 2, 2, 1, 1]
 
 
-def test_list_based_filter_compares_every_range() -> None:
+def test_list_based_filter_compares_the_key_with_every_range() -> None:
     ranges = [("a", "z"), ("c", "d"), ("d", "e"), ("x", "y")]
-    assert [after_ranges(ranges, key, tree=False) for key in ("a", "d", "f", "y", "zz")] == [1, 3, 1, 2, 0]
+    assert [files_in_range(ranges, key, tree=False) for key in ("a", "d", "f", "y", "zz")] == [1, 3, 1, 2, 0]
 
 
-# --- getMatchingFilesAndPartition ---------------------------------------------------------------------
+# getMatchingFilesAndPartition: the files that may hold one key.
 
 
-def test_get_matching_files_takes_both_bounds_in() -> None:
-    assert [after_ranges([("b", "d")], key) for key in "bcd"] == [1, 1, 1]
+def test_get_matching_files_includes_both_bounds_of_a_range() -> None:
+    assert [files_in_range([("b", "d")], key) for key in "bcd"] == [1, 1, 1]
 
 
-def test_get_matching_files_leaves_out_keys_beyond_the_range() -> None:
-    assert [after_ranges([("b", "d")], key) for key in ("a", "az", "d ", "e")] == [0, 0, 0, 0]
+def test_get_matching_files_leaves_out_files_whose_range_lacks_the_key() -> None:
+    assert [files_in_range([("b", "d")], key) for key in ("a", "az", "d ", "e")] == [0, 0, 0, 0]
 
 
-def test_get_matching_files_always_takes_files_without_ranges() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, number, ["m"]) for number in range(2)]
-    for file in files:
-        rewrite(storage, file, FOOTERS["no range"], statistics=False)
+def test_get_matching_files_always_includes_files_without_range() -> None:
+    partition = Partition(["m"], ["m"]).without_range(0).without_range(1)
     for tree in (True, False):
-        counts = tag(storage, files, ["a", "m", "z"], TagSettings("BLOOM", use_tree=tree))[1].counts
+        counts = partition.counts(["a", "m", "z"], TagSettings("BLOOM", use_tree=tree))
         assert counts.after_ranges == 3 * 2
 
 
-def test_get_matching_files_of_an_empty_partition(tmp_path: Path) -> None:
+def test_get_matching_files_finds_no_file_in_a_new_partition(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1})
-    result = table.upsert(rows({("empty", "a"): 2}))
-    counts = tag_step(result)
+    result = table.upsert(rows({("new", "a"): 2}))
+    counts = step_of(result, "tag")
     assert (counts["keys"], counts["files"], counts["after_ranges"]) == (1, 0, 0)
     assert result.report["rows"]["inserted"] == 1
 
 
-# --- findMatchingFilesForRecordKeys -------------------------------------------------------------------
+# --- c. findMatchingFilesForRecordKeys: filters, then key columns, file by file -----------------------
 
 
-def test_find_matching_files_for_record_keys_gives_file_and_instant(tmp_path: Path) -> None:
+def test_find_matching_files_returns_file_and_instant_of_each_key(tmp_path: Path) -> None:
+    """HoodieRecordLocation: the instant of the base file and the id of its file group."""
     table = new_table(tmp_path, {("x", "a"): 1})
     table.insert(rows({("x", "b"): 1}))
     where = {row["id"]: row["_hoodie_file_name"] for row in table.to_arrow(meta_columns=True).to_pylist()}
@@ -368,187 +347,182 @@ def test_find_matching_files_for_record_keys_gives_file_and_instant(tmp_path: Pa
     assert {name.instant_time for name in names} == {entry.instant_time for entry in table.history()}
 
 
-def test_find_matching_files_for_record_keys_leaves_files_without_match_out() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, number, keys, fpp=LEAKY) for number, keys in enumerate((["a", "c"], ["b", "d"]))]
-    assert tag(storage, files, ["b", "c"])[0] == {"b": [1], "c": [0]}
+def test_find_matching_files_leaves_out_files_without_a_matching_key() -> None:
+    """Ranges and leaky filters leave both files for both keys; only the key columns tell the files apart."""
+    partition = Partition(["a", "c"], ["b", "d"], fpp=LEAKY)
+    assert partition.files_of(["b", "c"]) == {"b": [1], "c": [0]}
+
+
+# LazyKeyCheckIterator.computeNext: one file in each go.
 
 
 def test_compute_next_reads_a_file_once_for_all_its_keys() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, n, [f"{n}{k:02}" for k in range(50)], fpp=LEAKY) for n in range(3)]
-    counts = tag(storage, files, [f"{n}{k:02}" for n in range(2) for k in range(50)])[1].counts
+    partition = Partition(*([f"{n}{key:02}" for key in range(50)] for n in range(3)), fpp=LEAKY)
+    counts = partition.counts([f"{n}{key:02}" for n in range(2) for key in range(50)])
     assert counts.files_read == 2
     assert counts.checked == 100
 
 
-def test_compute_next_answers_for_the_last_file_too() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, number, [key]) for number, key in enumerate("abc")]
-    assert tag(storage, files, ["c", "a", "b"])[0] == {"a": [0], "b": [1], "c": [2]}
+def test_compute_next_returns_the_result_of_the_last_file_too() -> None:
+    assert Partition("a", "b", "c").files_of(["c", "a", "b"]) == {"a": [0], "b": [1], "c": [2]}
 
 
 def test_compute_next_names_the_file_that_cannot_be_read() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, number, ["a", "b"]) for number in range(2)]
-    storage.replace(files[1].path, b"PAR1 no footer PAR1")
+    partition = Partition(["a", "b"], ["a", "b"])
+    partition.storage.replace(partition.files[1].path, b"PAR1 no footer PAR1")
     with pytest.raises(CorruptTableError, match=r"file-1_0-0-0_\d+\.parquet .*restore it from a copy"):
-        tag(storage, files, ["a"])
+        partition.tag(["a"])
 
 
-# --- the filter of one file ---------------------------------------------------------------------------
+# readBloomFilter: the filter in the footer of a base file.
 
 
-def footer_of(storage: Storage, file: BaseFile) -> BloomFilter | None:
-    return read_footer(storage, file).bloom(storage)
-
-
-def test_read_bloom_filter_by_its_type_code() -> None:
-    storage = MemoryStorage()
-    found = footer_of(storage, write_file(storage, 0, ["a", "b"]))
+def test_read_bloom_filter_decodes_by_the_type_code() -> None:
+    found = Partition(["a", "b"]).bloom_filter(0)
     assert found is not None
     assert (found.type_code, found.used) == ("DYNAMIC_V0", 2)
 
 
-def test_read_bloom_filter_without_type_code_is_simple() -> None:
-    storage = MemoryStorage()
-    file = write_file(storage, 0, ["a", "b"])
-    rewrite(storage, file, FOOTERS["simple filter"])
-    found = footer_of(storage, file)
+def test_read_bloom_filter_without_type_code_is_a_simple_filter() -> None:
+    partition = Partition(["a", "b"]).rewrite(0, FOOTERS["simple filter"])
+    found = partition.bloom_filter(0)
     assert found is not None
     assert found.type_code == "SIMPLE"
-    assert tag(storage, [file], ["a", "aa"])[1].counts.after_filters == 1
+    assert partition.counts(["a", "aa"]).after_filters == 1
 
 
-def test_read_bloom_filter_under_the_old_key() -> None:
-    storage = MemoryStorage()
-    file = write_file(storage, 0, ["a", "c"])
-    rewrite(storage, file, lambda footer: {OLD_BLOOM if key == BLOOM else key: v for key, v in footer.items()})
-    found = footer_of(storage, file)
+def test_read_bloom_filter_finds_the_filter_under_the_old_key() -> None:
+    """com.uber.hoodie.bloomfilter."""
+    partition = Partition(["a", "c"])
+    partition.rewrite(0, lambda footer: {OLD_BLOOM if key == BLOOM else key: v for key, v in footer.items()})
+    found = partition.bloom_filter(0)
     assert found is not None
     assert found.type_code == "DYNAMIC_V0"
-    assert tag(storage, [file], ["a", "b"])[1].counts.after_filters == 1
+    assert partition.counts(["a", "b"]).after_filters == 1
 
 
-def test_read_bloom_filter_where_there_is_none() -> None:
-    storage = MemoryStorage()
-    file = write_file(storage, 0, ["a", "c"])
-    rewrite(storage, file, lambda footer: {k: v for k, v in footer.items() if k not in {BLOOM, BLOOM_TYPE}})
-    assert footer_of(storage, file) is None
-    found, tagged = tag(storage, [file], ["a", "b"])
-    assert found == {"a": [0]}
-    assert (tagged.counts.after_filters, tagged.counts.files_read) == (2, 1)  # The keys themselves are asked.
+def test_read_bloom_filter_of_a_footer_without_filter_leaves_every_key_a_candidate() -> None:
+    partition = Partition(["a", "c"])
+    partition.rewrite(0, lambda footer: {k: v for k, v in footer.items() if k not in {BLOOM, BLOOM_TYPE}})
+    assert partition.bloom_filter(0) is None
+    assert partition.files_of(["a", "b"]) == {"a": [0]}
+    counts = partition.counts(["a", "b"])
+    assert (counts.after_filters, counts.files_read) == (2, 1)
 
 
-def test_add_key_makes_candidates_of_keys_the_filter_lets_through() -> None:
-    storage = MemoryStorage()
+# addKey: a key that the filter may contain becomes a candidate.
+
+
+def test_add_key_makes_a_candidate_of_each_key_that_the_filter_may_contain() -> None:
+    """All keys that are there, and few of the others. All keys except the last lie in the range."""
     held = [f"{number:05}" for number in range(0, 20_000, 2)]
-    file = write_file(storage, 0, held, fpp=0.01)
     absent = [f"{number:05}" for number in range(1, 20_000, 2)]
     wanted = [*held[:100], *absent]
-    counts = tag(storage, [file], wanted)[1].counts
-    assert counts.after_ranges == len(wanted) - 1  # All but the last lie in the range.
+    counts = Partition(held, fpp=0.01).counts(wanted)
+    assert counts.after_ranges == len(wanted) - 1
     assert 100 <= counts.after_filters < 100 + 0.03 * len(absent)
 
 
-def test_get_lookup_result_counts_false_positives() -> None:
-    storage = MemoryStorage()
+# getLookupResult and checkCandidatesAgainstFile: which candidates are in the file.
+
+
+def test_get_lookup_result_counts_candidates_false_positives_and_matches() -> None:
     held = [f"k{number:04}" for number in range(0, 2_000, 2)]
-    file = write_file(storage, 0, held, fpp=0.5)
     absent = [f"k{number:04}" for number in range(1, 801, 2)]
-    found, tagged = tag(storage, [file], [*held[:5], *absent])
-    counts = tagged.counts
+    partition = Partition(held, fpp=0.5)
+    counts = partition.counts([*held[:5], *absent])
     assert counts.after_filters == counts.checked == 5 + counts.false_positives
     assert 0 < counts.false_positives < len(absent)
-    assert set(found) == set(held[:5])
+    assert set(partition.files_of([*held[:5], *absent])) == set(held[:5])
 
 
-def test_check_candidates_against_file_reads_nothing_without_candidates() -> None:
-    storage = MemoryStorage()
-    file = write_file(storage, 0, ["a", "z"], fpp=1e-9)
-    counts = tag(storage, [file], ["b", "c"])[1].counts
+def test_check_candidates_against_file_reads_nothing_if_there_are_no_candidates() -> None:
+    counts = Partition(["a", "z"], fpp=1e-9).counts(["b", "c"])
     assert (counts.after_ranges, counts.after_filters) == (2, 0)
     assert (counts.files_read, counts.bytes_read) == (0, 0)
 
 
-def test_check_candidates_against_file_keeps_what_is_there() -> None:
-    storage = MemoryStorage()
-    file = write_file(storage, 0, ["a", "c", "e"], fpp=LEAKY)
-    found, tagged = tag(storage, [file], ["e", "d", "c", "b"])
-    assert set(found) == {"c", "e"}
-    assert tagged.counts.files_read == 1
-    assert tagged.counts.bytes_read > 0
+def test_check_candidates_against_file_keeps_the_keys_that_are_in_the_file() -> None:
+    partition = Partition(["a", "c", "e"], fpp=LEAKY)
+    keys = ["e", "d", "c", "b"]
+    assert set(partition.files_of(keys)) == {"c", "e"}
+    assert partition.counts(keys).files_read == 1
+    assert partition.counts(keys).bytes_read > 0
 
 
-# --- tagLocationBacktoRecords -------------------------------------------------------------------------
+# --- tagLocationBacktoRecords: a left outer join of records and locations -----------------------------
 
 
 def test_tag_location_back_to_records_keeps_every_record() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, 0, ["b", "d"])]
-    keys = ["d", "a", "b", "c"]
-    tagged = tag(storage, files, keys)[1]
+    """Positions of the keys d, a, b, c: d and b have a location, a and c have none."""
+    tagged = Partition(["b", "d"]).tag(["d", "a", "b", "c"])
     assert sorted([*tagged.keys.tolist(), *tagged.new.tolist()]) == [0, 1, 2, 3]
     assert sorted(tagged.keys.tolist()) == [0, 2]
 
 
-def test_tag_location_back_to_records_updates_the_rows_in_their_files(tmp_path: Path) -> None:
+def test_tag_location_back_to_records_sends_updates_to_their_file_groups(tmp_path: Path) -> None:
     table = new_table(tmp_path, {("x", "a"): 1})
     table.insert(rows({("x", "b"): 1}))
-    before = {
-        row["id"]: row["_hoodie_file_name"].split("_")[0] for row in table.to_arrow(meta_columns=True).to_pylist()
-    }
+    before = {key: file_id for key, (file_id, _) in places(table).items()}
     table.upsert(rows({("x", "a"): 2, ("x", "b"): 2, ("x", "c"): 2}))
-    after = {row["id"]: row["_hoodie_file_name"].split("_")[0] for row in table.to_arrow(meta_columns=True).to_pylist()}
+    after = {key: file_id for key, (file_id, _) in places(table).items()}
     assert {key: after[key] for key in before} == before
     assert after["c"] not in before.values()
-    assert stored(table) == {("x", key): 2 for key in "abc"}
+    assert stored(table) == as_list({("x", key): 2 for key in "abc"})
 
 
-# --- the summary --------------------------------------------------------------------------------------
+# --- the summary of the article -----------------------------------------------------------------------
 
 
-def test_summary_ordered_keys_are_narrowed_by_ranges() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, n, [f"{k:05}" for k in range(n * 100, n * 100 + 100)]) for n in range(20)]
-    counts = tag(storage, files, [f"{k:05}" for k in range(1_950, 2_050)])[1].counts
+def test_summary_range_pruning_leaves_few_files_if_keys_are_ordered() -> None:
+    """Keys with a timestamp in front: of 100 keys x 20 files, 50 pairs are left."""
+    partition = Partition(*([f"{key:05}" for key in range(n * 100, n * 100 + 100)] for n in range(20)))
+    counts = partition.counts([f"{key:05}" for key in range(1_950, 2_050)])
     assert (counts.keys * counts.files, counts.after_ranges) == (100 * 20, 50)
 
 
-def test_summary_random_keys_are_tagged_alike_with_both_switches_off(tmp_path: Path) -> None:
+def test_summary_random_keys_are_tagged_alike_with_range_pruning_off(tmp_path: Path) -> None:
+    """Random keys fill every range, so both switches may be off; then every pair is compared."""
     switches = ("hoodie.bloom.index.use.treebased.filter", "hoodie.bloom.index.prune.by.ranges")
     held = {("x", f"{number * 7919 % 1000:03}"): number for number in range(60)}
-    results, in_question = [], []
+    results, pairs = [], []
     for on in ("true", "false"):
         table = new_table(tmp_path / on, held, **dict.fromkeys(switches, on))
         table.insert(rows({("x", f"n{number}"): 0 for number in range(10)}))
         result = table.upsert(rows({("x", f"{number:03}"): -number for number in range(0, 1000, 9)}))
         results.append((result.report["rows"], stored(table)))
-        counts = tag_step(result)
-        in_question.append(counts["after_ranges"])
+        counts = step_of(result, "tag")
+        pairs.append(counts["after_ranges"])
     assert results[0] == results[1]
-    assert 0 < in_question[0] < in_question[1] == counts["keys"] * counts["files"]
+    assert 0 < pairs[0] < pairs[1] == counts["keys"] * counts["files"]
 
 
-def test_summary_ranges_and_filters_cost_footers_alone() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, n, [f"{k:05}" for k in range(n, 2_000, 4)], fpp=1e-9) for n in range(4)]
-    counts = tag(storage, files, [f"{k:05}" for k in range(0, 2_000, 4)], TagSettings("BLOOM"))[1].counts
+def test_summary_ranges_and_filters_read_footers_only() -> None:
+    partition = Partition(*([f"{key:05}" for key in range(n, 2_000, 4)] for n in range(4)), fpp=1e-9)
+    counts = partition.counts([f"{key:05}" for key in range(0, 2_000, 4)], TagSettings("BLOOM"))
     assert counts.after_filters == 500
     assert (counts.files_read, counts.bytes_read) == (0, 0)
-    assert 0 < counts.footer_bytes < sum(file.size_bytes for file in files)
+    assert 0 < counts.footer_bytes < sum(file.size_bytes for file in partition.files)
 
 
-def test_summary_pairs_of_keys_and_files_are_counted_but_never_made() -> None:
-    storage = MemoryStorage()
-    files = [write_file(storage, number, ["00000", f"9{number}"]) for number in range(100)]
+def test_summary_memory_does_not_grow_with_keys_times_files() -> None:
+    """The article warns of 100,000 keys x 1,000 files. Here 3,000,000 pairs are counted, and none is made."""
+    partition = Partition(*(["00000", f"9{number}"] for number in range(100)))
     keys = [f"{number:05}" for number in range(1, 30_001)]
-    pairs = len(keys) * len(files)
+    pairs = len(keys) * len(partition.files)
     tracemalloc.start()
     try:
-        counts = tag(storage, files, keys, TagSettings("BLOOM"))[1].counts
+        counts = partition.counts(keys, TagSettings("BLOOM"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert counts.after_ranges == pairs
     assert peak < pairs * 8
+
+
+def test_summary_write_without_tagging_doubles_a_key(tmp_path: Path) -> None:
+    """An insert looks no key up, so it adds a second row with the same key."""
+    table = new_table(tmp_path, {("x", "a"): 1})
+    table.insert(rows({("x", "a"): 2}))
+    assert lakeformat.open(tmp_path / "t").count() == 2
+    assert stored(table) == [("x", "a", 1), ("x", "a", 2)]

@@ -220,8 +220,8 @@ def test_a_table_whose_rows_tell_no_commit_is_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({TYPE: "incremental"}, f"the option is {BEGIN}"),
-        ({TYPE: "incremental", BEGIN: "yesterday"}, "'yesterday' is no instant"),
-        ({TYPE: "incremental", BEGIN: "000", END: "soon"}, "'soon' is no instant"),
+        ({TYPE: "incremental", BEGIN: "yesterday"}, "'yesterday' is not an instant"),
+        ({TYPE: "incremental", BEGIN: "000", END: "soon"}, "'soon' is not an instant"),
         ({TYPE: "incremental", BEGIN: "000", "as.of.instant": "20260101000000000"}, f"end its range by {END}"),
     ],
 )

@@ -1,45 +1,195 @@
-"""A writer dies at every one of its calls to storage, and half-way through it; the table must not notice."""
+"""A writer dies at every one of its calls to storage, and the table does not notice.
+
+`CRASHES` is the whole list: table x operation x how much of the last call was done. For each case the write runs once
+undisturbed, to count its calls. Then it runs again and again, each time on a fresh copy of the table, and dies at the
+next call. After each death (`tests.helpers.crashing.assert_recovered`):
+
+- a reader sees the table before the write or after it, nothing in between;
+- the doctor finds nothing except the dead instant and its markers;
+- the next writer starts at once and goes on from what the reader saw;
+- after that writer, no file, marker or claim of the dead writer is left, and the doctor finds nothing.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+import lakeformat
+from lakeformat.codec.log_block import BlockKind
+from lakeformat.files.log_reader import read_blocks
+from lakeformat.index.bucket import bucket_of
 from lakeformat.storage import LocalStorage
+from lakeformat.table_state.file_groups import list_files
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import recover
+from tests.helpers.change_files import logged_changes
 from tests.helpers.crashing import assert_recovered, calls_of, crashed, failures_of, worth_it
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at
-from tests.helpers.flights import WRITES, WRITES_BY_NIGHT, Model, Write, copy_of
+from tests.helpers.flights import (
+    MOVING,
+    NEXT,
+    WRITES,
+    WRITES_BY_NIGHT,
+    Model,
+    Write,
+    copy_of,
+    make_template,
+    open_at,
+    rows_of,
+)
 
-#: A second crash follows the first in one case in so many.
-TWICE_EVERY = 4
+# --- the cases ----------------------------------------------------------------------------------------
+
+CDC: Final = {"hoodie.table.cdc.enabled": "true"}
+TWO_BUCKETS: Final = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2}
 
 
-def _marks(write: Write, mode: Mode) -> tuple[pytest.MarkDecorator, ...]:
-    """Say when a case runs: deaths after and within calls often, deaths before calls, which differ least, rarely."""
-    if write.operation == "upsert":
-        return (pytest.mark.slow,) if mode is Mode.BEFORE else ()
-    return (pytest.mark.nightly,) if mode is Mode.BEFORE else (pytest.mark.slow,)
+@dataclass(frozen=True)
+class TableKind:
+    """How the table of a case is made: by `tests.helpers.flights.make_template`.
+
+    Attributes:
+        properties: options that create the table.
+        writer: options of the writes before the crash.
+        past: these writes; by default those of `make_template`.
+    """
+
+    version: str = "6"
+    table_type: str = "COPY_ON_WRITE"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    writer: Mapping[str, object] | None = None
+    past: Sequence[Write] | None = None
+
+    def make(self, folder: Path) -> tuple[Path, Model]:
+        """Return the folder of the table and its rows."""
+        given = {"past": self.past, "options": self.writer}
+        return make_template(
+            folder,
+            version=self.version,
+            table_type=self.table_type,
+            more=self.properties,
+            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+        )
 
 
-CRASHES = [
-    pytest.param(write, mode, marks=_marks(write, mode), id=f"{write.operation}-{mode}")
-    for write in WRITES
-    for mode in Mode
+#: Forty keys, so that a writer that names no index still finds the number of buckets.
+_FORTY: Final = (Write("bulk_insert", tuple(range(40)), "first"), Write("upsert", (0, 4, 8, 41), "second"))
+
+TABLES: Final = {
+    "copy-on-write 6": TableKind(),
+    "copy-on-write 9": TableKind("9"),
+    "merge-on-read 6": TableKind("6", "MERGE_ON_READ"),
+    "merge-on-read 8": TableKind("8", "MERGE_ON_READ"),
+    "merge-on-read 9": TableKind("9", "MERGE_ON_READ"),
+    "change log 6": TableKind("6", properties=CDC),
+    "change log 9": TableKind("9", properties=CDC),
+    "bucket index 6": TableKind(writer=TWO_BUCKETS, past=_FORTY),
+}
+
+OPERATIONS: Final = {
+    **{write.operation: write for write in (*WRITES, MOVING)},
+    "upsert to buckets": Write("upsert", (1, 3, 4, 51, 54), "upserted"),
+    "insert to buckets": Write("insert", (60, 61), "new"),
+}
+
+EVERY, SLOW, NIGHT = (), (pytest.mark.slow,), (pytest.mark.nightly,)
+
+#: (tables, operations) -> when the three deaths run: before the call, within it, after it. A death before a call leaves
+#: what a death after the call before leaves, so these cases run least often.
+SCHEDULE: Final = [
+    # Timeline layout 1: commits and replacecommits.
+    (["copy-on-write 6"], ["upsert"], (SLOW, EVERY, EVERY)),
+    (["copy-on-write 6"], ["insert", "bulk_insert", "sorted bulk_insert"], (NIGHT, SLOW, SLOW)),
+    (["copy-on-write 6"], ["delete", "delete where", "delete partitions"], (NIGHT, SLOW, SLOW)),
+    (["copy-on-write 6"], ["overwrite", "insert_overwrite"], (NIGHT, SLOW, SLOW)),
+    (["copy-on-write 6"], ["update", "merge"], (NIGHT, SLOW, SLOW)),
+    # A global index moves rows to other partitions: out of one file group and into others.
+    (["copy-on-write 6"], ["moving upsert"], (NIGHT, SLOW, SLOW)),
+    # The bucket index: one file group for each bucket.
+    (["bucket index 6"], ["upsert to buckets", "insert to buckets"], (NIGHT, SLOW, SLOW)),
+    # Timeline layout 2: requested, inflight and completed files of other names.
+    (["copy-on-write 9"], ["upsert"], (NIGHT, SLOW, EVERY)),
+    (["copy-on-write 9"], ["overwrite"], (NIGHT, SLOW, SLOW)),
+    (["copy-on-write 9"], ["insert", "bulk_insert", "sorted bulk_insert"], (NIGHT, NIGHT, NIGHT)),
+    (["copy-on-write 9"], ["delete", "delete where", "delete partitions"], (NIGHT, NIGHT, NIGHT)),
+    (["copy-on-write 9"], ["insert_overwrite", "update", "merge"], (NIGHT, NIGHT, NIGHT)),
+    # Log files: those of a dead writer must not be read.
+    (["merge-on-read 6"], ["upsert"], (NIGHT, SLOW, EVERY)),
+    (["merge-on-read 6"], ["delete"], (NIGHT, SLOW, SLOW)),
+    (["merge-on-read 9"], ["upsert", "delete"], (NIGHT, SLOW, SLOW)),
+    (
+        ["merge-on-read 6", "merge-on-read 8", "merge-on-read 9"],
+        ["insert_overwrite", "delete partitions"],
+        (NIGHT, NIGHT, NIGHT),
+    ),
+    # Change data capture: no change data of a dead writer may be left.
+    (["change log 6"], ["upsert"], (NIGHT, NIGHT, NIGHT)),
+    (["change log 6"], ["delete where"], (NIGHT, NIGHT, SLOW)),
+    (["change log 9"], ["upsert"], (NIGHT, SLOW, NIGHT)),
 ]
 
+DEATHS: Final = {Mode.BEFORE: "before", Mode.TORN: "within", Mode.AFTER: "after"}
 
-@pytest.mark.parametrize(("write", "mode"), CRASHES)
-def test_a_crash_at_every_call(write: Write, mode: Mode, template: tuple[Path, Model], tmp_path: Path) -> None:
-    assert failures_of(write, mode, template, tmp_path) == []
+
+def _cases() -> Iterator[object]:
+    for tables, operations, schedule in SCHEDULE:
+        for table in tables:
+            for operation in operations:
+                for (mode, name), marks in zip(DEATHS.items(), schedule, strict=True):
+                    yield pytest.param(table, operation, mode, marks=marks, id=f"{table}, {operation}, {name}")
+
+
+CRASHES: Final = list(_cases())
+
+
+@pytest.fixture(scope="module")
+def table_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Model]]:
+    """Make the table of a kind once; return its folder and rows. Copy the folder, never write to it."""
+    return cache(lambda kind: TABLES[kind].make(tmp_path_factory.mktemp("crash")))
+
+
+# --- the promise --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "operation", "mode"), CRASHES)
+def test_write_that_dies_at_any_call_leaves_the_table_before_or_after_it(
+    kind: str, operation: str, mode: Mode, table_of: Callable[[str], tuple[Path, Model]], tmp_path: Path
+) -> None:
+    write, table = OPERATIONS[operation], table_of(kind)
+    if TABLES[kind].properties == CDC:
+        undisturbed = copy_of(table[0], tmp_path)
+        write.run(open_at(undisturbed, "writer"))
+        assert len(logged_changes(Path(undisturbed.root))) > len(logged_changes(table[0]))
+    assert failures_of(write, mode, table, tmp_path) == []
+
+
+# --- crashes in the recovery --------------------------------------------------------------------------
+
+#: A second crash follows the first in one case in so many.
+TWICE_EVERY: Final = 4
+
+
+def recovery_of(storage: LocalStorage, fault: Fault | None) -> list[Call]:
+    """Do what the next writer does first, under the lock. Return the calls to storage."""
+    faulty = FaultyStorage(storage, fault)
+    store = TimelineStore(faulty)
+    with faulty.lock(0):
+        recover(store, store.config(), SteppingClock())
+    return faulty.calls
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES_BY_NIGHT, ids=lambda write: write.operation)
-def test_a_second_crash_in_the_recovery(write: Write, template: tuple[Path, Model], tmp_path: Path) -> None:
+def test_recovery_that_dies_itself_is_finished_by_the_next_writer(
+    write: Write, template: tuple[Path, Model], tmp_path: Path
+) -> None:
     path, before = template
     after = write.applied(before)
     changing = worth_it(calls_of(write, copy_of(path, tmp_path)), Mode.AFTER)
@@ -61,17 +211,10 @@ def test_a_second_crash_in_the_recovery(write: Write, template: tuple[Path, Mode
     assert failures == []
 
 
-def recovery_of(storage: LocalStorage, fault: Fault | None) -> list[Call]:
-    """What the next writer does first, under the lock. Returns its calls."""
-    faulty = FaultyStorage(storage, fault)
-    store = TimelineStore(faulty)
-    with faulty.lock(0):
-        recover(store, store.config(), SteppingClock())
-    return faulty.calls
-
-
-def test_a_crash_while_the_metadata_table_is_dropped(template: tuple[Path, Model], tmp_path: Path) -> None:
-    """A table of Hudi's with a metadata table, which would lack our commit: it goes before the commit shows."""
+def test_metadata_table_of_hudi_is_dropped_even_if_the_writer_dies_meanwhile(
+    template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """Hudi's metadata table would lack our commit, so the writer drops it before the commit is visible."""
     path, before = template
     write = WRITES[0]
     theirs = copy_of(path, tmp_path)
@@ -91,3 +234,39 @@ def test_a_crash_while_the_metadata_table_is_dropped(template: tuple[Path, Model
         assert_recovered(storage, before, write.applied(before), True)
         assert not Path(storage.root, ".hoodie/metadata").exists()
         assert not TimelineStore(storage).config().has_metadata_table
+
+
+# --- what the cases rest on ---------------------------------------------------------------------------
+
+
+def test_log_blocks_of_a_dead_writer_are_taken_back_by_a_command_block(tmp_path: Path) -> None:
+    """In layout 1 the log files stay where they are, and the next writer appends a command block to each."""
+    path, before = TABLES["merge-on-read 6"].make(tmp_path)
+    upsert = OPERATIONS["upsert"]
+    storage = copy_of(path, tmp_path)
+    calls = 0
+    while crashed(upsert, storage := copy_of(path, tmp_path), calls, Mode.AFTER):
+        appended = {log.path for log in list_files(storage).logs} - {
+            log.path for log in list_files(LocalStorage(str(path))).logs
+        }
+        if len(appended) > 1:
+            break
+        calls += 1
+    assert rows_of(storage) == before
+    NEXT.run(open_at(storage, "next"))
+    assert rows_of(storage) == NEXT.applied(before)
+    logs = list_files(storage).logs
+    assert appended <= {log.path for log in logs}
+    commands = [log for log in logs if [b.kind for b in read_blocks(storage, log)] == [BlockKind.COMMAND]]
+    assert len(commands) == len(appended)
+
+
+def test_write_to_a_bucket_table_keeps_one_file_group_a_bucket(
+    table_of: Callable[[str], tuple[Path, Model]], tmp_path: Path
+) -> None:
+    storage = copy_of(table_of("bucket index 6")[0], tmp_path)
+    lakeformat.open(storage.root).upsert(OPERATIONS["upsert to buckets"].rows)
+    files = lakeformat.Table(storage).snapshot().files
+    assert sorted((file.partition_path, bucket_of(file.name.file_id)) for file in files) == [
+        (f"r{part}", bucket) for part in range(3) for bucket in range(2)
+    ]

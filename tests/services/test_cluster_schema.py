@@ -9,7 +9,7 @@ import pyarrow as pa
 import lakeformat
 from lakeformat.codec.avro_schema import from_avro
 from lakeformat.model.instant import Action, Instant, State
-from tests.helpers.clustered import as_hudi_rs_sees, seen
+from tests.helpers.clustered import all_rows_by_hudi_rs, all_rows
 from tests.helpers.overtaken import cluster_overtaken_by, make
 
 
@@ -21,7 +21,7 @@ def test_columns_that_come_meanwhile_stay(tmp_path: Path) -> None:
     assert table.schema.names == ["id", "v", "extra"]
     found = lakeformat.open(tmp_path / "t").to_arrow(meta_columns=False).sort_by("id").to_pydict()
     assert found == {"id": [1, 2, 3, 4, 5], "v": [4, 3, 2, 1, 2**40], "extra": [None] * 4 + ["precious"]}
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
     assert table.to_arrow(where="v > 3").num_rows == 2
 
     metadata = table.engine.store.commit(Instant(time, Action.REPLACE_COMMIT, State.COMPLETED))

@@ -17,7 +17,7 @@ from lakeformat.services.cluster.run import ClusterSession, request_of
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.table_state.engine import Engine
 from lakeformat.transaction.written import Written
-from tests.helpers.clustered import SCHEMA, as_hudi_rs_sees, column_of, rows, seen
+from tests.helpers.clustered import SCHEMA, all_rows_by_hudi_rs, column_of, rows, all_rows
 from tests.helpers.fixture_tables import unpack
 from tests.services.test_clustering import sortable
 from tests.services.test_compaction import NOT_BY_HUDI_RS, TABLES
@@ -53,7 +53,7 @@ def plan_of(table: lakeformat.Table) -> tuple[str, ClusteringPlan]:
 
 def assert_clean(table: lakeformat.Table) -> None:
     assert table.snapshot().timeline.pending == ()
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 
 def session(table: lakeformat.Table, meanwhile: Callable[[str], object]) -> ClusterSession:
@@ -93,14 +93,14 @@ def test_tables_of_hudi(name: str, tmp_path: Path) -> None:
         with pytest.raises(InvalidOptionError, match="cannot be clustered"):
             table.cluster()
         return
-    before = seen(table)
+    before = all_rows(table)
     waiting = "pending" in name
     result = table.cluster(sortable(table)[:3])
-    assert seen(table) == before
+    assert all_rows(table) == before
     assert not result.skipped or waiting
     assert waiting or not table.snapshot().live.has_logs
     if not waiting:
-        assert as_hudi_rs_sees(table) == before
+        assert all_rows_by_hudi_rs(table) == before
 
 
 @BOTH
@@ -112,11 +112,11 @@ def test_each_layout_in_memory_and_through_storage(
     curve: str | None, buffer: int, version: int, tmp_path: Path
 ) -> None:
     table = make(tmp_path / "t", version, **{BUFFER: buffer})
-    before = seen(table)
+    before = all_rows(table)
     by = None if curve is None else ["x", "y"]
     result = table.cluster(by, curve=curve, target_file_bytes=TINY)
     assert result.operation == "cluster"
-    assert seen(table) == as_hudi_rs_sees(table) == before
+    assert all_rows(table) == all_rows_by_hudi_rs(table) == before
     assert not table.snapshot().live.has_logs
     files = table.snapshot().files
     assert {file.name.instant_time for file in files} == {result.instant_time}
@@ -130,7 +130,7 @@ def test_each_layout_in_memory_and_through_storage(
 @BOTH
 def test_a_plan_names_log_files_and_its_slices_are_closed(version: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", version)
-    before = seen(table)
+    before = all_rows(table)
     planned = table.schedule_clustering(["x"], partitions="eu")
     time, plan = plan_of(table)
     assert time == planned
@@ -146,9 +146,9 @@ def test_a_plan_names_log_files_and_its_slices_are_closed(version: int, tmp_path
         table.update({"x": 1}, where="region = 'eu'")
     table.compact()  # The other partitions.
     assert {piece.group.partition_path for piece in table.snapshot().each_slice() if piece.logs} == {"eu"}
-    assert seen(table) == before
+    assert all_rows(table) == before
     assert table.run_clustering().instant_time == planned
-    assert seen(table) == before
+    assert all_rows(table) == before
     table.upsert(rows(300, seed=4).slice(0, 1))
     assert_clean(table)
 
@@ -158,13 +158,13 @@ def test_slices_of_a_pending_compaction_are_left_out(version: int, tmp_path: Pat
     table = make(tmp_path / "t", version)
     planned = table.schedule_compaction()
     in_compaction = {piece.group for piece in table.snapshot().each_slice() if piece.logs}
-    before = seen(table)
+    before = all_rows(table)
     table.cluster(["x"])
-    assert seen(table) == before
+    assert all_rows(table) == before
     live = {piece.group for piece in table.snapshot().each_slice()}
     assert in_compaction < live
     assert table.run_compaction().instant_time == planned
-    assert seen(table) == before
+    assert all_rows(table) == before
     assert_clean(table)
 
 
@@ -189,12 +189,12 @@ def test_a_plan_of_slices_that_were_appended_to_is_rolled_back(version: int, tmp
     planned = table.schedule_clustering(["x"])
     assert planned is not None
     unaware(table, lambda: opened(table).upsert(rows(300, seed=5).slice(0, 5)))(planned)
-    before = seen(table)
+    before = all_rows(table)
     with pytest.raises(WriteConflictError, match=rf"clustering {planned} was planned before .*\.log\..*rolled back"):
         table.run_clustering()
     assert_clean(table)
     assert not table.cluster(["x"]).skipped
-    assert seen(table) == before
+    assert all_rows(table) == before
 
 
 @BOTH
@@ -215,10 +215,10 @@ def test_a_plan_whose_log_file_is_gone_waits_for_it(version: int, tmp_path: Path
 def test_a_group_of_which_all_rows_were_deleted_leaves_no_file(version: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", version)
     table.delete(where="region = 'us'")
-    before = seen(table)
+    before = all_rows(table)
     table.cluster(["x"])
     assert "us" not in {file.partition_path for file in table.snapshot().files}
-    assert seen(table) == as_hudi_rs_sees(table) == before
+    assert all_rows(table) == all_rows_by_hudi_rs(table) == before
     table.upsert(rows(300, seed=7))
     table.delete(where="region = 'us'")
     table.cluster()

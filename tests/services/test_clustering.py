@@ -32,7 +32,7 @@ from lakeformat.table_state.engine import Engine
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.written import Written
-from tests.helpers.clustered import SCHEMA, as_hudi_rs_sees, column_of, file_names, make, rows, seen
+from tests.helpers.clustered import SCHEMA, all_rows_by_hudi_rs, column_of, file_names, scattered_table, rows, all_rows
 from tests.helpers.fixture_tables import names, unpack
 
 #: Rows in memory, and rows sorted on storage.
@@ -58,17 +58,17 @@ def plan_of(path: Path, instant: str) -> ClusteringPlan:
     ids=",".join,
 )
 def test_rows_stay_what_they_are(by: Sequence[str], curve: str, buffer: int, tmp_path: Path) -> None:
-    table = make(tmp_path / "t", **{BUFFER: buffer})
-    before, commits, old = seen(table), [entry.instant_time for entry in table.history()], file_names(table)
-    past = seen(table, commits[1])
+    table = scattered_table(tmp_path / "t", **{BUFFER: buffer})
+    before, commits, old = all_rows(table), [entry.instant_time for entry in table.history()], file_names(table)
+    past = all_rows(table, commits[1])
     result = table.cluster(by, curve=curve, target_file_bytes=TINY)
 
     assert result.report["rows"] == {"rewritten": 600}
-    assert seen(table) == before
-    assert as_hudi_rs_sees(table) == before
+    assert all_rows(table) == before
+    assert all_rows_by_hudi_rs(table) == before
     assert not old & file_names(table)
     assert {row["_hoodie_file_name"] for row in table.to_arrow(meta_columns=True).to_pylist()} == file_names(table)
-    assert seen(table, commits[1]) == past
+    assert all_rows(table, commits[1]) == past
     assert table.history()[0].operation == "cluster"
     assert table.history()[0].report is not None
 
@@ -76,7 +76,7 @@ def test_rows_stay_what_they_are(by: Sequence[str], curve: str, buffer: int, tmp
     table.upsert(changes)
     table.delete(changes.select(["id", "region"]).slice(0, 40))
     assert table.to_arrow(meta_columns=True).num_rows == 50 + 650 - 40
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 
 @pytest.mark.parametrize("given", [None, 30_000])
@@ -107,7 +107,7 @@ def nulls_first(value: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("buffer", BUFFERS)
 @pytest.mark.parametrize("by", ["id", "x", "y"])
 def test_linear_files_follow_each_other(by: str, buffer: int, tmp_path: Path) -> None:
-    table = make(tmp_path / "t", **{BUFFER: buffer})
+    table = scattered_table(tmp_path / "t", **{BUFFER: buffer})
     table.cluster(by, target_file_bytes=TINY)
     for files in table.snapshot().by_partition.values():
         found = sorted([nulls_first(value) for value in column_of(table, file, by)] for file in files)
@@ -119,7 +119,7 @@ def test_linear_files_follow_each_other(by: str, buffer: int, tmp_path: Path) ->
 @pytest.mark.parametrize("curve", ["z-order", "hilbert"])
 def test_curved_files_are_narrow_in_both_columns(curve: str, buffer: int, tmp_path: Path) -> None:
     """A file of a partition cut in n holds about 1/sqrt(n) of each column's values, not all of them."""
-    table = make(tmp_path / "t", count=3000, **{BUFFER: buffer})
+    table = scattered_table(tmp_path / "t", count=3000, **{BUFFER: buffer})
     table.cluster(["x", "at.z"], curve=curve, target_file_bytes=8_000)
     files = [file for files in table.snapshot().by_partition.values() for file in files]
     widths = [len({value // 100 for value in column_of(table, file, "x") if value is not None}) / 10 for file in files]
@@ -128,30 +128,30 @@ def test_curved_files_are_narrow_in_both_columns(curve: str, buffer: int, tmp_pa
 
 
 def test_small_files_come_together_in_their_order(tmp_path: Path) -> None:
-    table = make(tmp_path / "t")
-    before = seen(table)
+    table = scattered_table(tmp_path / "t")
+    before = all_rows(table)
     old = file_names(table)
     result = table.cluster()
     assert result.report["files"]["replaced"] == len(old) > 3
     assert len(file_names(table)) == 3
-    assert seen(table) == as_hudi_rs_sees(table) == before
+    assert all_rows(table) == all_rows_by_hudi_rs(table) == before
     assert table.cluster().skipped  # One file a partition: nothing is left to do.
 
 
 def test_only_the_named_partitions(tmp_path: Path) -> None:
-    table = make(tmp_path / "t")
-    before, old = seen(table), table.snapshot().by_partition
+    table = scattered_table(tmp_path / "t")
+    before, old = all_rows(table), table.snapshot().by_partition
     table.cluster(["x"], partitions=["e*"])
     new = table.snapshot().by_partition
     assert new["us"] == old["us"]
     assert len(new["eu"]) == 1
-    assert seen(table) == before
+    assert all_rows(table) == before
     with pytest.raises(InvalidInputError, match="no partition 'mars'"):
         table.cluster(["x"], partitions="mars")
 
 
 def test_what_a_clustering_leaves_out_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = make(tmp_path / "t", count=60, **{"hoodie.layout.optimize.strategy": "hilbert"})
+    table = scattered_table(tmp_path / "t", count=60, **{"hoodie.layout.optimize.strategy": "hilbert"})
     table.cluster(["x"], partitions=["eu", "mars", "x*"])
     assert "no partition matches mars, x*" in caplog.text
     assert "sort" not in caplog.text
@@ -164,10 +164,10 @@ def test_a_table_without_partitions_and_a_file_without_rows(tmp_path: Path) -> N
     table.bulk_insert(rows(50))
     table.bulk_insert(rows(100).slice(50))
     table.delete(rows(50).select(["id"]))
-    before = seen(table)
+    before = all_rows(table)
     table.cluster(["x", "y"])
     assert len(file_names(table)) == 1
-    assert seen(table) == as_hudi_rs_sees(table) == before
+    assert all_rows(table) == all_rows_by_hudi_rs(table) == before
     table.delete(where="true")
     table.cluster(["x", "y"])
     assert file_names(table) == set()
@@ -181,10 +181,10 @@ def sortable(table: lakeformat.Table) -> list[str]:
 @pytest.mark.parametrize("name", names("hudi_v6"))
 def test_tables_of_hudi(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path), **{BUFFER: 1000 if "types" in name else 1 << 30})
-    before = seen(table)
+    before = all_rows(table)
     schema_text = table.engine.store.commit(table.snapshot().timeline.commits[-1]).schema_text
     table.cluster(sortable(table)[:4])
-    assert seen(table) == as_hudi_rs_sees(table) == before
+    assert all_rows(table) == all_rows_by_hudi_rs(table) == before
     newest = table.engine.store.commit(table.snapshot().timeline.commits[-1])
     if "_hoodie_commit_time" in schema_text:
         assert from_avro(newest.schema_text, name="x") == table.snapshot().schema
@@ -196,12 +196,12 @@ def test_tables_of_hudi(name: str, tmp_path: Path) -> None:
 
 
 def test_a_plan_waits_and_is_run(tmp_path: Path) -> None:
-    table = make(tmp_path / "t")
-    before, old = seen(table), file_names(table)
+    table = scattered_table(tmp_path / "t")
+    before, old = all_rows(table), file_names(table)
     planned = table.schedule_clustering(["x", "y"], curve="z-order", partitions="eu", target_file_bytes=TINY)
     assert planned is not None
-    assert (seen(table), file_names(table)) == (before, old)
-    assert as_hudi_rs_sees(table) == before
+    assert (all_rows(table), file_names(table)) == (before, old)
+    assert all_rows_by_hudi_rs(table) == before
     assert table.schedule_clustering(["x"], partitions="eu") is None
     plan = plan_of(tmp_path / "t", planned)
     assert plan.params["hoodie.clustering.plan.strategy.sort.columns"] == "x,y"
@@ -213,12 +213,12 @@ def test_a_plan_waits_and_is_run(tmp_path: Path) -> None:
     table.upsert(rows(600, seed=4).slice(1, 1))  # Another partition.
     inserted = table.insert(rows(601).slice(600))  # The plan's partition, but a new file group.
     assert inserted.report["files"]["created"] == 1
-    before = seen(table)
+    before = all_rows(table)
 
     result = lakeformat.open(tmp_path / "t").run_clustering()
     assert result.instant_time == planned
     assert "z-order" in result.describe()
-    assert seen(table) == as_hudi_rs_sees(table) == before
+    assert all_rows(table) == all_rows_by_hudi_rs(table) == before
     assert {file.name.instant_time for file in table.snapshot().by_partition["eu"]} == {
         planned,
         inserted.instant_time,
@@ -228,7 +228,7 @@ def test_a_plan_waits_and_is_run(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_cancelled(tmp_path: Path) -> None:
-    table = make(tmp_path / "t")
+    table = scattered_table(tmp_path / "t")
     planned = table.schedule_clustering("x")
     assert planned is not None
     with pytest.raises(InvalidInputError, match=f"pending are {planned}"):
@@ -236,7 +236,7 @@ def test_a_plan_is_cancelled(tmp_path: Path) -> None:
     table.cancel_clustering(planned)
     table.upsert(rows(600, seed=4))
     assert table.snapshot().timeline.pending == ()
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
     with pytest.raises(InvalidInputError, match="none is pending"):
         table.run_clustering(planned)
 
@@ -259,7 +259,7 @@ class Disturbed:
 def test_a_plan_that_cannot_be_run_does_not_stop_the_next(old: bytes, new: bytes, tmp_path: Path) -> None:
     """A way of execution that is not built; files that have been replaced."""
     path = tmp_path / "t"
-    table = make(path, count=60)
+    table = scattered_table(path, count=60)
     first, second = (table.schedule_clustering("x", partitions=region) for region in ("eu", "us"))
     file = path / ".hoodie" / f"{first}.replacecommit.requested"
     file.write_bytes(file.read_bytes().replace(old, new))
@@ -270,7 +270,7 @@ def test_a_plan_that_cannot_be_run_does_not_stop_the_next(old: bytes, new: bytes
 
 
 def test_a_plan_that_rewrites_meta_columns_is_refused(tmp_path: Path) -> None:
-    table = make(tmp_path / "t", count=60)
+    table = scattered_table(tmp_path / "t", count=60)
     planned = table.schedule_clustering("x")
     assert planned is not None
     plan = replace(plan_of(tmp_path / "t", planned), keeps_meta=False)
@@ -301,12 +301,12 @@ def assert_clean(table: lakeformat.Table, path: Path) -> None:
     assert table.snapshot().timeline.pending == ()
     stage = path / ".hoodie" / ".lakeformat" / "stage"
     assert not stage.exists() or [*stage.iterdir()] == []
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 
 def test_a_commit_that_comes_between_wins(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = make(path)
+    table = scattered_table(path)
     act = unaware(path, lambda: table.upsert(rows(600, seed=5).slice(0, 5)))
     with pytest.raises(WriteConflictError, match="overlaps commit"):
         session(table, act).cluster(request_of(table.options, ["x"]))
@@ -316,7 +316,7 @@ def test_a_commit_that_comes_between_wins(tmp_path: Path) -> None:
 
 def test_a_plan_that_is_overtaken_is_rolled_back(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = make(path)
+    table = scattered_table(path)
     planned = table.schedule_clustering(["x"])
     assert planned is not None
     unaware(path, lambda: table.upsert(rows(600, seed=5).slice(0, 5)))(planned)
@@ -328,7 +328,7 @@ def test_a_plan_that_is_overtaken_is_rolled_back(tmp_path: Path) -> None:
 
 def test_writes_beside_a_running_clustering(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = make(path)
+    table = scattered_table(path)
     planned = table.schedule_clustering(["x"], partitions="us")
     assert planned is not None
     tried = []
@@ -351,8 +351,8 @@ def test_writes_beside_a_running_clustering(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_leaves_the_plan(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = make(path)
-    before = seen(table)
+    table = scattered_table(path)
+    before = all_rows(table)
     planned = table.schedule_clustering(["x"])
 
     def fail(_: str) -> None:
@@ -362,19 +362,19 @@ def test_a_run_that_fails_leaves_the_plan(tmp_path: Path) -> None:
         session(table, fail).run(planned)
     (pending,) = table.snapshot().timeline.pending
     assert (pending.time, pending.state) == (planned, State.REQUESTED)
-    assert seen(table) == before
+    assert all_rows(table) == before
     assert table.run_clustering().instant_time == planned
-    assert seen(table) == before
+    assert all_rows(table) == before
     with pytest.raises(OSError, match="no space"):
         session(table, fail).cluster(request_of(table.options, ["y"]))
     assert_clean(table, path)
-    assert seen(table) == before
+    assert all_rows(table) == before
 
 
 def test_who_was_taken_for_dead_publishes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = make(path)
-    before = seen(table)
+    table = scattered_table(path)
+    before = all_rows(table)
     planned = table.schedule_clustering(["x"])
 
     def die(_: str) -> None:
@@ -383,7 +383,7 @@ def test_who_was_taken_for_dead_publishes_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(WriteConflictError, match="took it for dead"):
         session(table, die).run(planned)
-    assert seen(table) == before
+    assert all_rows(table) == before
 
 
 # --- refusals -----------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def test_who_was_taken_for_dead_publishes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused(arguments: Any, error: type[Exception], text: str, tmp_path: Path) -> None:
-    table = make(tmp_path / "t", count=60)
+    table = scattered_table(tmp_path / "t", count=60)
     with pytest.raises(error, match=text):
         table.cluster(**arguments)
     assert table.snapshot().timeline.pending == ()
@@ -410,7 +410,7 @@ def test_what_cannot_be_done_is_refused(arguments: Any, error: type[Exception], 
 
 def test_bucket_tables_and_other_ways_of_execution_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = make(path, count=60)
+    table = scattered_table(path, count=60)
     with pytest.raises(InvalidOptionError, match="BUCKET"):
         lakeformat.open(path, **{"hoodie.index.type": "BUCKET"}).cluster("x")
     buckets = lakeformat.create(tmp_path / "b", rows(0).schema, record_key="id", **{"hoodie.index.type": "BUCKET"})
@@ -428,7 +428,7 @@ def test_bucket_tables_and_other_ways_of_execution_are_refused(tmp_path: Path) -
 
 def test_what_cannot_be_run_can_be_cancelled(tmp_path: Path) -> None:
     """A plan blocks writes: it must be possible to be rid of it, whatever it says."""
-    table = make(tmp_path / "t", count=60)
+    table = scattered_table(tmp_path / "t", count=60)
     planned = table.schedule_clustering(["x"])
     assert planned is not None
     buckets = lakeformat.open(tmp_path / "t", **{"hoodie.index.type": "BUCKET"})

@@ -10,7 +10,7 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
-from tests.helpers.clustered import as_hudi_rs_sees, file_names, rows, seen
+from tests.helpers.clustered import all_rows_by_hudi_rs, file_names, rows, all_rows
 
 INLINE = {"hoodie.clustering.inline": True, "hoodie.parquet.small.file.limit": 0}
 EVERY_TWO = {**INLINE, "hoodie.clustering.inline.max.commits": 2}
@@ -35,7 +35,7 @@ def test_every_so_many_commits(tmp_path: Path) -> None:
     table.delete(where="x > 900")
     table.merge(rows(60).slice(0, 5)).when_matched_update().execute()
     assert operations(table)[4:] == ["update", "cluster", "delete", "merge", "cluster"]
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
     assert len(file_names(table)) == 3
 
 
@@ -58,7 +58,7 @@ def test_planned_and_left_to_others(tmp_path: Path) -> None:
     table.bulk_insert(rows(60).slice(40, 10))  # Two commits since the plan: another one, for other files.
     assert len(table.snapshot().timeline.pending) == 2
     assert table.run_clustering().instant_time == pending.time
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 
 def test_a_write_stands_whatever_becomes_of_its_services(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -76,7 +76,7 @@ def test_a_write_stands_whatever_becomes_of_its_services(tmp_path: Path, caplog:
     damaged.write_bytes(whole)
     assert table.to_arrow().num_rows == 60
     assert table.bulk_insert(rows(90).slice(60)).report["services"]["clustering"].startswith("cluster 2")
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 
 def test_columns_that_are_not_there_are_refused_before_the_write(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_what_lies_in_order_is_left_alone(tmp_path: Path) -> None:
     table.bulk_insert(rows(62).slice(61))  # Another order is wanted.
     assert {file.name.instant_time for file in table.snapshot().files} == {table.history()[0].instant_time}
     assert table.cluster("y").report["files"]["replaced"] == 3  # Who asks for it gets it.
-    assert as_hudi_rs_sees(table) == seen(table)
+    assert all_rows_by_hudi_rs(table) == all_rows(table)
 
 
 def test_a_batch_is_not_taken_for_sent_twice(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lakeformat.storage import LocalStorage, Storage
 from lakeformat.table_state.file_index.load import load_snapshot
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
-from tests.helpers.clustered import as_hudi_rs_sees, seen
+from tests.helpers.clustered import all_rows_by_hudi_rs, all_rows
 from tests.helpers.crashing import worth_it
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.fixture_tables import names, unpack
@@ -244,16 +244,16 @@ MERGE_ON_READ = [
 @pytest.mark.parametrize("name", MERGE_ON_READ)
 def test_tables_with_log_files_are_compacted_and_moved(name: str, tmp_path: Path) -> None:
     table = lakeformat.open(unpack(name, tmp_path))
-    rows, past = seen(table), {time: seen(table, time) for time in states(table)}
+    rows, past = all_rows(table), {time: all_rows(table, time) for time in states(table)}
     for to in (6, 9) if table.config.version > 6 else (9, 6):
         move(table, to)
-        assert seen(table) == as_hudi_rs_sees(table) == rows
-        assert {time: seen(table, time) for time in past} == past
+        assert all_rows(table) == all_rows_by_hudi_rs(table) == rows
+        assert {time: all_rows(table, time) for time in past} == past
         assert table.snapshot().timeline.pending == ()
         # Log files of before belong to slices of before; new ones to the new.
         appended = table.upsert(table.to_arrow(meta_columns=False).slice(0, 1)).instant_time
-        rows = past[appended] = seen(table)
-        assert as_hudi_rs_sees(table) == rows
+        rows = past[appended] = all_rows(table)
+        assert all_rows_by_hudi_rs(table) == rows
 
 
 class _Busy:

@@ -86,12 +86,12 @@ def test_log_files_are_laid_out_with_their_base_files(version: int, spark: Spark
     table.insert(flights(spark, STORED))
     table.upsert(flights(spark, [(n, part, ts + 10, x + 1) for n, part, ts, x in STORED[::9]]))
     plain = lakeformat.open(tmp_path / "t")
-    before = clustered.seen(plain)
+    before = clustered.all_rows(plain)
     assert plain.snapshot().live.has_logs
     session = ClusterSession(table.engine, table.options, SparkRewriter(spark, task_bytes=1))
     session.cluster(request_of(table.options, ["x"], "linear", target_file_bytes=2000))
     assert not plain.snapshot().live.has_logs
-    assert clustered.seen(plain) == clustered.as_hudi_rs_sees(plain) == before
+    assert clustered.all_rows(plain) == clustered.all_rows_by_hudi_rs(plain) == before
     assert max(widths(tmp_path / "t")) < 110
 
 

@@ -85,7 +85,7 @@ OLD_JOB = {
         (reading(columns="id,y"), "InvalidInputError", r"unknown column 'y'.*the table has .*"),
         (reading(columns="id,id"), "InvalidInputError", r"columns=id,id names a column twice; name each once"),
         (reading(meta_columns="maybe"), "InvalidOptionError", r".*meta_columns='maybe' is not valid: .*"),
-        (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r".*='yesterday' is no instant; give .*"),
+        (reading(**{"as.of.instant": "yesterday"}), "InvalidOptionError", r".*='yesterday' is not an instant; give .*"),
         (
             reading(**{"hoodie.datasource.query.type": "changed"}),
             "InvalidOptionError",

@@ -95,9 +95,9 @@ def test_as_of_instant(as_of: Any, rows: list[object], spark: SparkSession, date
 
 def test_no_instant_is_refused(spark: SparkSession, dated: Path) -> None:
     for given in (0, "", False):
-        with pytest.raises(Exception, match="is no instant; give a datetime"):
+        with pytest.raises(Exception, match="is not an instant; give a datetime"):
             read(spark, dated, **{"as.of.instant": given})
-        with pytest.raises(InvalidOptionError, match="is no instant; give a datetime"):
+        with pytest.raises(InvalidOptionError, match="is not an instant; give a datetime"):
             LakehouseTable.forPath(spark, str(dated)).toDF(as_of=given)  # type: ignore[arg-type]
 
 

@@ -127,7 +127,7 @@ def test_a_stream_from_now_on_that_meets_new_columns_says_so_and_goes_on(spark: 
     ("options", "error", "text"),
     [
         ({"as.of.instant": "20260101000000"}, "InvalidOptionError", f"begin it by {START}"),
-        ({START: "yesterday"}, "InvalidOptionError", "'yesterday' is no instant"),
+        ({START: "yesterday"}, "InvalidOptionError", "'yesterday' is not an instant"),
         ({"hoodie.datasource.query.type": "read_optimized"}, "InvalidOptionError", "leave it out"),
     ],
 )

@@ -164,6 +164,6 @@ def test_the_log_files_of_a_stat_survive_both_encodings() -> None:
     metadata = CommitMetadata("UPSERT", {"p": (stat,)})
     for codec in (commit_json, commit_avro):
         assert codec.decode_commit(codec.encode_commit(metadata), name="x") == metadata
-    (record,) = fastavro.reader(io.BytesIO(commit_avro.encode_commit(metadata)))
+    (record,) = fastavro.reader(io.BytesIO(commit_avro.encode_commit_avro(metadata)))
     (told,) = record["partitionToWriteStats"]["p"]
     assert (told["logVersion"], told["logOffset"], told["logFiles"]) == (3, 0, ["x", "y"])

@@ -1,1 +1,1 @@
-"""A folder of plain Parquet becomes a table."""
+"""Adoption of a folder of plain Parquet files as a table."""

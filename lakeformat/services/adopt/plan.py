@@ -1,4 +1,4 @@
-"""What a folder of plain Parquet holds, and why it may be no such folder: pure (Hudi: ``FullRecordBootstrap``)."""
+"""Contents of a folder of plain Parquet files, and reasons to refuse a folder. Pure (Hudi: ``FullRecordBootstrap``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
 __all__ = ["SourceFile", "folder_type", "hidden", "joined_schema", "refused_folder", "sources_of", "typed_value"]
 
-#: Folders whose owners keep a list of the files that count; the others are leftovers.
+#: Folder names that mark another format, whose own list says which files are valid -> what the folder is.
 _OWNERS: Final[Mapping[str, str]] = {
     "_delta_log": "a Delta table",
     "_spark_metadata": "written by a stream, which lists the files that count",
@@ -25,10 +25,10 @@ _META: Final = "_hoodie_commit_time"
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A Parquet file, and what the names of its folders say.
+    """A Parquet file and the values in its folder names.
 
     Attributes:
-        values: column and text of each folder ``column=value``, from the outside in; None is null.
+        values: column and text of each folder ``column=value``, outermost first; None is null.
     """
 
     path: str
@@ -38,28 +38,28 @@ class SourceFile:
 
     @classmethod
     def of(cls, path: str, size_bytes: int, modified_ms: int) -> SourceFile:
-        """A file, its folders read."""
+        """Make a source file, parsing its folder names."""
         pairs = [folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder]
         values = ((unquote(name), None if text == _NULL else unquote(text)) for name, text in pairs)
         return cls(path, size_bytes, modified_ms, tuple(values))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that its folders name."""
+        """Return the columns that its folders name."""
         return tuple(name for name, _ in self.values)
 
 
 def hidden(name: str, *, is_folder: bool) -> bool:
-    """Whether engines pass it by: names that begin with a dot or an underscore, but for ``_c=value``."""
+    """Tell whether engines skip a name: it begins with a dot or an underscore, except for a folder ``_c=value``."""
     return name[:1] in {".", "_"} and not (is_folder and "=" in name)
 
 
 def refused_folder(path: str, location: str, *, is_folder: bool) -> InvalidInputError | None:
-    """Why a folder is none of plain Parquet, if this entry of a listing says so."""
+    """Return the error if this entry of a listing shows that the folder is not plain Parquet; else None."""
     name = path.rpartition("/")[2]
     if name in _OWNERS:
-        told = _OWNERS[name]
-        return InvalidInputError(f"{location} is {told} ({path}); read it with its own engine, and write the rows")
+        owner = _OWNERS[name]
+        return InvalidInputError(f"{location} is {owner} ({path}); read it with its own engine, and write the rows")
     if name.endswith(".metadata.json"):
         return InvalidInputError(
             f"{location} is an Iceberg table ({path}); read it with its own engine, and write the rows"
@@ -70,10 +70,10 @@ def refused_folder(path: str, location: str, *, is_folder: bool) -> InvalidInput
 
 
 def sources_of(files: Iterable[SourceFile], location: str) -> tuple[SourceFile, ...]:
-    """The files, by path.
+    """Return the files sorted by path.
 
     Raises:
-        InvalidInputError: there is none, or some lie in other folders than the rest.
+        InvalidInputError: there are no files, or their partition folders differ.
     """
     found = tuple(sorted(files, key=lambda file: file.path))
     if not found:
@@ -86,7 +86,7 @@ def sources_of(files: Iterable[SourceFile], location: str) -> tuple[SourceFile, 
 
 
 def folder_type(texts: Iterable[str | None]) -> pa.DataType:
-    """int32, int64 or string: a number only where all texts are written as numbers are.
+    """Return the type of a folder column: int32, int64 or string. Numbers only if all texts are in canonical form.
 
     >>> folder_type(["1", "12"]), folder_type(["01", "12"])
     (DataType(int32), DataType(string))
@@ -103,18 +103,18 @@ def _is_number(text: str) -> bool:
 
 
 def typed_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """What a folder's name says, as a column's value."""
+    """Convert a folder's text to a value of its column's type."""
     return pa.scalar(text if text is None or pa.types.is_string(kind) else int(text), kind)
 
 
 def joined_schema(
     schemas: Sequence[tuple[SourceFile, pa.Schema]], folders: Mapping[str, pa.DataType], location: str
 ) -> pa.Schema:
-    """The columns of all files, those of their folders last. A file that lacks a column has nulls there.
+    """Return the columns of all files, followed by those of their folders. A file that lacks a column has nulls there.
 
     Raises:
-        SchemaMismatchError: a column has two types, or stands in the files and in their folders' names.
-        InvalidInputError: the files are a Hudi table's.
+        SchemaMismatchError: a column has two types, or is both in the files and in their folder names.
+        InvalidInputError: the files belong to a Hudi table.
     """
     fields: dict[str, tuple[pa.DataType, str]] = {}
     for file, schema in schemas:

@@ -1,1 +1,1 @@
-"""Archiving: taking old instants off the timeline, so that it stays short."""
+"""Archiving: moving old instants from the timeline to the archive, so that the timeline stays short."""

@@ -1,11 +1,12 @@
-"""Which instants leave the timeline: pure (Hudi: ``TimelineArchiverV1.getCommitInstantsToArchive``).
+"""The choice of instants to archive. Pure (Hudi: ``TimelineArchiverV1.getCommitInstantsToArchive``).
 
-A file whose instant is older than the oldest active write counts as committed. So nothing is archived past a pending
-write, or past one that is about to begin: the newest completed commit before it stays. Commits go oldest first; one
-that replaced file groups stays as long as files of these are there, for without it their rows would come back.
+A file whose instant is older than the oldest active write counts as committed. Therefore nothing is archived past a
+pending write or a write that is about to begin: the newest completed commit before it stays. Commits are archived
+oldest first. A commit that replaced file groups stays while files of these groups exist, because without it their rows
+would reappear.
 
-Hudi counts commits and cleans apart, so that with its defaults 30 commits and 30 cleans stand on the timeline. Each
-instant costs every reader and writer the same, so here they count together.
+Hudi counts commits and cleans separately, so that its defaults keep 30 commits and 30 cleans. Every instant costs
+readers and writers the same, so lakeformat counts them together.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ __all__ = ["ArchiveLimits", "archive_limits", "beyond_cleaning", "leaving"]
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """How long the timeline may be.
+    """Limits of the timeline's length.
 
     Attributes:
-        least: commits that stay.
-        most: with more commits, cleans and rollbacks than these some go.
-        beyond_savepoint: whether commits after a savepoint may go before it.
-        before: only commits before this instant time go.
+        least: number of commits that stay.
+        most: archive only if there are more commits, cleans and rollbacks than this.
+        beyond_savepoint: whether to archive commits that are newer than a savepoint, which itself stays.
+        before: archive only commits before this instant time.
     """
 
     least: int
@@ -43,14 +44,14 @@ class ArchiveLimits:
 def archive_limits(
     options: Options, asked: tuple[int | None, int | None] = (None, None), cleaned_to: str = ""
 ) -> ArchiveLimits:
-    """The limits that arguments, else options give.
+    """Return the limits that the arguments set, else the options.
 
     Args:
-        asked: fewest and most commits.
-        cleaned_to: the oldest commit that the last clean has kept whole.
+        asked: least and most commits of the caller; None for the option's value.
+        cleaned_to: the oldest commit that the last clean kept readable.
 
     Raises:
-        InvalidInputError, InvalidOptionError: the most is not more than the fewest.
+        InvalidInputError, InvalidOptionError: the most is not greater than the least.
     """
     least = options[MIN_COMMITS] if asked[0] is None else asked[0]
     most = options[MAX_COMMITS] if asked[1] is None else asked[1]
@@ -59,8 +60,8 @@ def archive_limits(
     if asked == (None, None) and not options.given(MIN_COMMITS):
         least = min(least, most - 1)
     if most <= least or least < 1:
-        told = f"{MAX_COMMITS}={most} is not more than {MIN_COMMITS}={least}; give a greater one"
-        raise InvalidOptionError(told) if asked == (None, None) else InvalidInputError(told)
+        message = f"{MAX_COMMITS}={most} is not more than {MIN_COMMITS}={least}; give a greater one"
+        raise InvalidOptionError(message) if asked == (None, None) else InvalidInputError(message)
     before = cleaned_to if options[BLOCKED_BY_CLEAN] else "~"
     return ArchiveLimits(least, most, options[BEYOND_SAVEPOINT], before)
 
@@ -68,12 +69,10 @@ def archive_limits(
 def beyond_cleaning(
     limits: ArchiveLimits, timeline: Timeline, retention: Retention, earliest: Instant | None
 ) -> ArchiveLimits:
-    """The same, leaving no fewer commits than cleaning keeps readable, and the one before.
-
-    Source: Hudi's ``ArchivalUtils.getMinAndMaxInstantsToKeep``.
+    """Raise the limits so that the commits that cleaning keeps readable stay, and the commit before them.
 
     Args:
-        earliest: the oldest commit that cleaning keeps whole.
+        earliest: the oldest commit that cleaning keeps readable; None if all stay readable.
     """
     readable = retention.count + 1 if retention.policy is Policy.COMMITS else 0
     if earliest is not None:
@@ -91,62 +90,64 @@ def leaving(
     hides_files: Callable[[Instant], bool],
     at_once: int,
 ) -> tuple[Instant, ...]:
-    """Completed instants that go now, oldest first.
+    """Return the completed instants to archive now, oldest first.
 
     Args:
-        begun: times of writes of ours that are about to stand on the timeline.
-        counted_from: what the trigger of compaction still has to count stays, from this instant time on.
-        hides_files: whether files are left of the groups that a replacecommit replaced.
-        at_once: commits, at most.
+        begun: times of lakeformat's writes that are about to be on the timeline.
+        counted_from: instants from this time on stay, because the trigger of compaction counts them.
+        hides_files: tells whether files are left of the groups that a replacecommit replaced.
+        at_once: most commits to return.
     """
     commits = timeline.commits
-    going: list[Instant] = []
+    chosen: list[Instant] = []
     if _done(timeline) > limits.most:
         stop = min(_stop(timeline, limits, begun), counted_from, limits.before)
         saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
         for commit in commits[: max(0, len(commits) - limits.least)]:
-            if commit.time >= stop or len(going) == at_once:
+            if commit.time >= stop or len(chosen) == at_once:
                 break
             if commit.action is Action.REPLACE_COMMIT and hides_files(commit):
                 break
             if commit.time not in saved:
-                going.append(commit)
-    gone = {commit.time for commit in going}
+                chosen.append(commit)
+    gone = {commit.time for commit in chosen}
     first = min((commit.time for commit in commits if commit.time not in gone), default="")
-    return tuple(sorted((*going, *_beside(timeline, limits, first if going else "")[:at_once])))
+    return tuple(sorted((*chosen, *_beside(timeline, limits, first if chosen else "")[:at_once])))
 
 
 def _done(timeline: Timeline) -> int:
-    """Completed instants that archiving may take."""
+    """Count the completed instants that can be archived."""
     return len(timeline.commits) + sum(
         each.state is State.COMPLETED and each.action in {Action.CLEAN, Action.ROLLBACK} for each in timeline.instants
     )
 
 
 def _stop(timeline: Timeline, limits: ArchiveLimits, begun: frozenset[str]) -> str:
-    """The first instant that stays."""
+    """Return the time of the first instant that must stay."""
     saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
     stop = min(saved, default="~")
-    if limits.beyond_savepoint:  # By the oldest commit without a savepoint readers tell what has been archived.
+    if limits.beyond_savepoint:  # Readers take commits before the oldest one without a savepoint for archived.
         stop = max((commit.time for commit in timeline.commits if commit.time not in saved), default="")
     pending = min([*begun, *(instant.time for instant in timeline.pending_writes)], default=None)
-    if pending is not None:  # The commit before stays, so that what is pending does not count as committed.
+    if pending is not None:  # The commit before stays, so that the pending instant does not count as committed.
         stop = min(stop, max((commit.time for commit in timeline.commits if commit.time < pending), default=""))
     return stop
 
 
 def _beside(timeline: Timeline, limits: ArchiveLimits, first: str) -> list[Instant]:
-    """All cleans but the last, and rollbacks older than the commits that stay; of very many the oldest in any case.
+    """Return the cleans and rollbacks to archive.
 
-    Nobody asks for older cleans; Hudi keeps those that are younger than the oldest commit.
+    These are all cleans except the last, and the rollbacks older than the commits that stay. If there are more
+    rollbacks than the limit, the oldest go in any case. No reader needs older cleans; Hudi keeps those younger than the
+    oldest commit.
 
     Args:
-        first: the oldest commit that stays; "" if none goes.
+        first: time of the oldest commit that stays; "" if no commit is archived.
     """
     pending = min((instant.time for instant in timeline.pending), default="~")
     done = [each for each in timeline.instants if each.state is State.COMPLETED and each.time < pending]
     cleans = [each for each in done if each.action is Action.CLEAN][:-1]
     rollbacks = [each for each in done if each.action is Action.ROLLBACK]
-    going = [] if not first and _done(timeline) <= limits.most else cleans
+    chosen = [] if not first and _done(timeline) <= limits.most else cleans
     many = rollbacks[: len(rollbacks) - limits.least] if len(rollbacks) > limits.most else []
-    return sorted({*going, *many, *(each for each in rollbacks if each.time < first)})
+    return sorted({*chosen, *many, *(each for each in rollbacks if each.time < first)})

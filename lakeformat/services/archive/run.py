@@ -1,8 +1,8 @@
-"""Archiving with its effects (Hudi: ``TimelineArchiver``).
+"""Archiving of instants (Hudi: ``TimelineArchiver``).
 
-All of it happens under the lock, some instants at a time: first the archive is written, whole; then pending files of
-the instants go, then the completed ones, oldest first. So a crash leaves instants that are in both, never a gap, and
-nothing that looks pending.
+All steps happen under the lock, for a limited number of instants at a time. The archive is written first, whole. Then
+the instants' requested and inflight files are deleted, then the completed ones, oldest first. A crash can therefore
+leave instants in both places, but never a gap, and never an instant that looks pending.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.codec.archive_entries import LeavingInstant
-from lakeformat.config.compaction_options import INLINE_COMMITS
+from lakeformat.config.compaction_options import COMPACTION_COMMITS
 from lakeformat.config.life_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
 from lakeformat.config.resolve import Options
 from lakeformat.model.files import BaseFileName, LogFileName
@@ -40,19 +40,19 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["ArchiveResult", "ArchiveSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Commits whose metadata is in memory, and in one file of the archive.
+#: Most commits archived at once: their metadata is in memory, and in one file of the archive.
 _AT_ONCE: Final = 200
-#: Deletes that wait for the storage at once.
+#: How many deletes run at once.
 _SIDE_BY_SIDE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ArchiveResult(OneLine):
-    """What was archived.
+    """Instants that were archived.
 
     Attributes:
         instants: completed instants that left the timeline, oldest first.
-        skipped: why none did, "" otherwise.
+        skipped: why none was archived; "" otherwise.
     """
 
     instants: tuple[Instant, ...]
@@ -70,15 +70,16 @@ class ArchiveSession:
         self.store, self.storage = engine.store, engine.storage
 
     def archive(self, least: int | None = None, most: int | None = None, *, glance: bool = False) -> ArchiveResult:
-        """Archive what is due.
+        """Archive the instants that are due.
 
         Args:
-            least, most: commits that stay, and from how many on; by default by the options.
-            glance: look without the lock first, and leave it if nothing is due.
+            least, most: number of commits that stay, and the number above which to archive; by default the options'
+                values.
+            glance: check without the lock first, and return if nothing is due.
 
         Raises:
             CorruptTableError: an instant's file is damaged; it and all later ones stay.
-            LockTimeoutError: another writer held the lock all the time.
+            LockTimeoutError: another writer held the lock for too long.
         """
         config = self.store.config()
         config.check_readable(self.storage.location)
@@ -88,7 +89,7 @@ class ArchiveSession:
         why = ""
         while True:
             with self.storage.lock(self.options.lock_seconds):
-                gone, why = self._round(config, (least, most))
+                gone, why = self._archive_some(config, (least, most))
             done += gone
             if not gone:
                 break
@@ -106,7 +107,7 @@ class ArchiveSession:
             timeline,
             limits,
             begun=begun - {instant.time for instant in timeline.instants if instant.state is State.COMPLETED},
-            counted_from=_counted_from(timeline, config, self.options[INLINE_COMMITS]),
+            counted_from=_counted_from(timeline, config, self.options[COMPACTION_COMMITS]),
             hides_files=self._hides_files,
             at_once=_AT_ONCE,
         )
@@ -119,7 +120,7 @@ class ArchiveSession:
         return beyond_cleaning(limits, timeline, retention, earliest) if self.options[CLEANS] else limits
 
     def _hides_files(self, commit: Instant) -> bool:
-        """Whether a file is left of the groups that a commit replaced: cleaning has to come first."""
+        """Tell whether files are left of the groups that a commit replaced; then they must be cleaned first."""
         for path, ids in self.store.commit(commit).replaced.items():
             hidden = frozenset(ids)
             for entry in self.storage.list(path) if hidden else ():
@@ -128,25 +129,25 @@ class ArchiveSession:
                     return True
         return False
 
-    def _round(self, config: TableConfig, asked: tuple[int | None, int | None]) -> tuple[Sequence[Instant], str]:
-        """One file of the archive, under the lock."""
+    def _archive_some(self, config: TableConfig, asked: tuple[int | None, int | None]) -> tuple[Sequence[Instant], str]:
+        """Archive one file's worth of instants, under the lock. Return them and "", or none and the reason."""
         before = self.store.load(config.archive_folder)
-        standing = next((i for i in before.pending if i.action in {Action.RESTORE, Action.ROLLBACK}), None)
-        if standing is not None:
-            return (), f"{self.store.path(standing)} is pending"
+        pending = next((i for i in before.pending if i.action in {Action.RESTORE, Action.ROLLBACK}), None)
+        if pending is not None:
+            return (), f"{self.store.path(pending)} is pending"
         if config.has_metadata_table:
             return (), "the table has a metadata table, whose compactions say what may go"
-        going = self._due(config, before, asked)
-        if not going:
+        chosen = self._due(config, before, asked)
+        if not chosen:
             return (), "nothing is old enough to archive"
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
-        manifest = provable(self.store, before)  # What proves it may be archived now.
-        note_clusterings(self.store, before, going)
-        self._write(config, [self._read(config, instant, entries) for instant in going])
-        self._forget(going, entries)
-        self.store.forget(going)
-        carried_over(self.store, config, manifest, going)
-        return going, ""
+        manifest = provable(self.store, before)  # The commits that prove it may be archived below.
+        note_clusterings(self.store, before, chosen)
+        self._write(config, [self._read(config, instant, entries) for instant in chosen])
+        self._delete_archived(chosen, entries)
+        self.store.forget(chosen)
+        carried_over(self.store, config, manifest, chosen)
+        return chosen, ""
 
     def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> LeavingInstant:
         layout = self.store.layout
@@ -172,8 +173,8 @@ class ArchiveSession:
         settings = HistorySettings(options[HISTORY_BATCH], options[HISTORY_BYTES], options[KEPT_MANIFESTS])
         compact_history(self.storage, folder, settings)
 
-    def _forget(self, going: Sequence[Instant], entries: dict[str, FileInfo]) -> None:
-        """Take instants off the timeline that stand in the archive."""
+    def _delete_archived(self, going: Sequence[Instant], entries: dict[str, FileInfo]) -> None:
+        """Delete the files of archived instants from the timeline."""
         layout = self.store.layout
         families = {(i.time, action) for i in going for action in (i.action, *_PLANS.get(i.action, ()))}
         pending = [
@@ -189,12 +190,12 @@ class ArchiveSession:
             self.storage.delete(self.store.path(instant))
 
 
-#: What completes as an action -> the plans it may stem from.
+#: Completed action -> the pending actions that complete as it.
 _PLANS: Final = {done: tuple(p for p, as_ in COMPLETES_AS.items() if as_ is done) for done in COMPLETES_AS.values()}
 
 
 def _counted_from(timeline: Timeline, config: TableConfig, due_after: int) -> str:
-    """The oldest instant that the trigger of compaction needs (Hudi: ``getOldestInstantToRetainForCompaction``)."""
+    """Return the oldest instant that the compaction trigger needs (Hudi: ``getOldestInstantToRetainForCompaction``)."""
     if config.table_type is not TableType.MERGE_ON_READ:
         return "~"
     last = max((commit.time for commit in timeline.commits if commit.action is Action.COMMIT), default="")

@@ -1,1 +1,1 @@
-"""Cleaning: deleting files that only versions of the table need which are no longer kept."""
+"""Cleaning: deleting files that belong only to table versions that are no longer retained."""

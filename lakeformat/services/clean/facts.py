@@ -1,4 +1,4 @@
-"""What a plan of cleaning is made from: which partitions may hold something, what lies there, what pins it."""
+"""Inputs of a clean's plan: the partitions to search, their files, and the files to keep."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["changed_partitions", "partition_files", "pins_of", "savepoints"]
 
 
 def savepoints(timeline: Timeline) -> tuple[Instant, ...]:
-    """Completed ones, and those that are being made: what a pending one will name nobody knows yet."""
+    """Return completed and pending savepoints. A pending savepoint's files are not known yet."""
     return timeline.of_action(Action.SAVEPOINT)
 
 
 def pins_of(store: TimelineStore, timeline: Timeline) -> Pins:
-    """What may not go although the policy would let it.
+    """Return the restrictions on deleting files that hold whatever the policy is.
 
     Raises:
-        CorruptTableError: a savepoint or plan cannot be read; nothing may be deleted then.
+        CorruptTableError: a savepoint or plan cannot be read; then nothing may be deleted.
     """
     replaced: dict[FileGroupId, str] = {}
     for instant in timeline.commits:
@@ -52,11 +52,12 @@ def pins_of(store: TimelineStore, timeline: Timeline) -> Pins:
 def changed_partitions(
     store: TimelineStore, timeline: Timeline, earliest: str | None, last: LastLook
 ) -> frozenset[str] | None:
-    """Partitions in which something may have become old since the last look; None if all are to be looked at.
+    """Return the partitions in which files may have become old since the last search; None means all partitions.
 
-    By commits and hours these are the partitions of commits from the last earliest commit to retain up to the new one,
-    and of earlier ones that were not known then (Hudi: ``CleanPlanner.getPartitionPathsForIncrementalCleaning``); by
-    versions, of all commits that were not.
+    By commits and hours, these are the partitions of commits from the last earliest commit to retain up to the new one,
+    and of earlier commits that the last search did not know (Hudi:
+    ``CleanPlanner.getPartitionPathsForIncrementalCleaning``). By versions, they are the partitions of all commits that
+    the last search did not know.
     """
     first = timeline.commits[0].time if timeline.commits else ""
     gone = last.savepoints - {instant.time for instant in savepoints(timeline)}
@@ -75,14 +76,17 @@ def changed_partitions(
             for commit in timeline.commits
             if commit.time < earliest and (commit.time >= last.earliest or commit.time not in seen)
         ]
-    found = (store.commit(commit) for commit in changed)
-    return frozenset(path for metadata in found for path in (*metadata.stats, *metadata.replaced))
+    metadatas = (store.commit(commit) for commit in changed)
+    return frozenset(path for metadata in metadatas for path in (*metadata.stats, *metadata.replaced))
 
 
 def partition_files(
     store: TimelineStore, timeline: Timeline, partitions: Collection[str] | None
 ) -> Iterator[PartitionFiles]:
-    """What lies in some partitions, or in all of them; one listing a folder. Memory: a folder's entries."""
+    """Yield the contents of the given partitions, or of all if None.
+
+    One listing per folder. Memory: a folder's entries.
+    """
     of_log = _InLayout2(store, timeline) if timeline.layout.tells_completion else _by_name(timeline)
     sort = _Sorter(timeline, _named_by(store, timeline), of_log)
     if partitions is None:
@@ -102,13 +106,13 @@ def _every_folder(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequ
             yield from _every_folder(store, entry.path)
 
 
-#: Log files of a group, and its base instants, oldest first -> the slice of each; None where nobody can tell.
+#: Log files of a group, and its base instants, oldest first -> base instant of each log's slice; None if unknown.
 _SliceOf = Callable[[Sequence[LogFileName], Sequence[str]], Iterable[str | None]]
 
 
 @dataclass(frozen=True)
 class _Sorter:
-    """Puts the files of a folder into slices."""
+    """Assigns the files of a folder to slices."""
 
     timeline: Timeline
     names: Callable[[str], Collection[str]]
@@ -141,13 +145,13 @@ class _Sorter:
         return PartitionFiles(path, groups, others)
 
     def _counts(self, base: BaseFileName) -> bool:
-        """Whether it is committed, and its commit knows it."""
+        """Tell whether the base file is committed and its commit names it, if that commit is active."""
         time = base.instant_time
         active = time in self.timeline.commit_times
         return str(base) in self.names(time) if active else self.timeline.is_committed(time)
 
     def _add_logs(self, slices: dict[str, list[CleanedFile]], logs: Sequence[tuple[LogFileName, CleanedFile]]) -> int:
-        """Returns how many belong to no slice."""
+        """Add log files to the slices. Return how many belong to no slice."""
         left = 0
         plain = [(name, file) for name, file in logs if not name.is_cdc]
         for (_, file), time in zip(plain, self.of_log([name for name, _ in plain], sorted(slices)), strict=True):
@@ -165,7 +169,10 @@ class _Sorter:
 
 
 def _by_name(timeline: Timeline) -> _SliceOf:
-    """Up to version 6: a log file is named after its slice, which a pending compaction may have opened."""
+    """Return the slice rule up to version 6: log files are named after their slice.
+
+    A pending compaction may have opened that slice.
+    """
     compactions = {i.time for i in timeline.pending if i.action is Action.COMPACTION}
 
     def of(logs: Sequence[LogFileName], bases: Sequence[str]) -> Iterable[str | None]:
@@ -178,7 +185,11 @@ def _by_name(timeline: Timeline) -> _SliceOf:
 
 @dataclass(frozen=True)
 class _InLayout2:
-    """From version 8 on: the newest base file begun before the log's commit completed; else its group began with it."""
+    """Slice rule from version 8 on.
+
+    A log file belongs to the newest base file that began before the log's commit completed. If there is none, it
+    belongs to the slice of the group's first log commit.
+    """
 
     store: TimelineStore
     timeline: Timeline
@@ -198,7 +209,7 @@ class _InLayout2:
 
 
 def _named_by(store: TimelineStore, timeline: Timeline) -> Callable[[str], Collection[str]]:
-    """Instant time -> names of the files that the active commit of that time says it wrote."""
+    """Return a function from the time of an active commit to the names of the files that the commit wrote."""
     of_time = {instant.time: instant for instant in timeline.commits}
 
     @cache

@@ -1,8 +1,8 @@
-"""What the last look found, so that the next one need not look at everything again.
+"""A note of the last search for old files, so that the next search can skip unchanged partitions.
 
-A clean that finds nothing leaves nothing on the timeline, as in Hudi. So that a table that only grows is not looked
-through after every commit, what was looked at is noted in our own corner. The note may be lost: then all partitions are
-looked at once. It only ever decides where to look, never what goes.
+A clean that finds nothing leaves nothing on the timeline, as in Hudi. The note records its search in lakeformat's own
+folder, so that a table that only grows is not searched in full after every commit. The note may be lost: then all
+partitions are searched. It decides only where to search, never what is deleted.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from lakeformat.storage.port import Storage, own_path
 __all__ = ["SAVEPOINTS", "LastLook", "last_look", "note_look"]
 
 _PATH: Final = own_path("cleaned")
-#: Key of a clean's ``extraMetadata``: the savepoints it knew, as Hudi writes it.
+#: Hudi's key in a clean's ``extraMetadata`` for the savepoints known to the clean.
 SAVEPOINTS: Final = "savepointed_timestamps"
 
 
 @dataclass(frozen=True, slots=True)
 class LastLook:
-    """Up to where everything has been looked at.
+    """How far the last search for old files got.
 
     Attributes:
-        earliest: everything that only older instants needed is gone; "" if nobody has looked.
-        commits: times of the commits that were known; None if nobody noted them for this way of keeping.
-        savepoints: those that kept files then.
+        earliest: all files that only older instants needed are deleted; "" if there was no search.
+        commits: times of the commits known to the search; None if they were not noted for this retention.
+        savepoints: times of the savepoints known to the search.
     """
 
     earliest: str = ""
@@ -38,43 +38,43 @@ class LastLook:
 
 
 def last_look(storage: Storage, clean: CleanMetadata | None, retention: Retention) -> LastLook:
-    """What is known of the last look, from the last clean on the timeline and our own note."""
-    noted = _noted(storage)
+    """Return the last search, from the last clean on the timeline and the note."""
+    noted = _read_note(storage)
     if noted is not None and noted["again"]:
         return LastLook()
     cleaned = clean.earliest_commit_to_retain if clean else ""
-    told = clean.extra.get(SAVEPOINTS, "") if clean else ""
-    savepoints = frozenset(filter(None, told.split(",")))
+    listed = clean.extra.get(SAVEPOINTS, "") if clean else ""
+    savepoints = frozenset(filter(None, listed.split(",")))
     if noted is None:
         return LastLook(cleaned, None, savepoints)
-    # Of two that came equally far the note is the later one: it is written after every look of ours.
+    # If both got equally far, the note is the later one: it is written after every search.
     savepoints = frozenset(noted["savepoints"]) | (savepoints if cleaned > noted["earliest"] else frozenset())
-    commits = frozenset(noted["commits"]) if noted["kept"] == _kept(retention) else None
+    commits = frozenset(noted["commits"]) if noted["kept"] == _retention_text(retention) else None
     return LastLook(max(cleaned, noted["earliest"]), commits, savepoints)
 
 
 def note_look(storage: Storage, look: LastLook, retention: Retention, *, again: bool = False) -> None:
-    """Note it, unless that is what the note says already.
+    """Write the note unless it has these values already.
 
     Args:
-        again: everything is to be looked at once more: some of what is old has been left for the next clean.
+        again: whether to search everything the next time, because some old files are left for the next clean.
     """
     document = {
         "earliest": look.earliest,
         "again": again,
         "commits": sorted(look.commits or ()),
         "savepoints": sorted(look.savepoints),
-        "kept": _kept(retention),
+        "kept": _retention_text(retention),
     }
-    if document != _noted(storage):
+    if document != _read_note(storage):
         storage.replace(_PATH, json.dumps(document).encode())
 
 
-def _kept(retention: Retention) -> str:
+def _retention_text(retention: Retention) -> str:
     return f"{retention.policy.value} {retention.count}"
 
 
-def _noted(storage: Storage) -> dict[str, Any] | None:
+def _read_note(storage: Storage) -> dict[str, Any] | None:
     try:
         found = json.loads(storage.read(_PATH))
         texts = [found["earliest"], found["kept"], *found["commits"], *found["savepoints"]]

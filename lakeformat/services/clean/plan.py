@@ -1,9 +1,10 @@
-"""Which files of a partition nobody needs any more: pure (Hudi: ``CleanPlanner``).
+"""The choice of files to delete in one partition. Pure (Hudi: ``CleanPlanner``).
 
-By commits and by hours a slice stays if it began at the earliest commit to retain or later, or if it is the newest
-before: the table at the earliest commit needs that one. By versions the newest few stay. A group that was replaced is
-kept whole, or goes whole. The newest slice of a living group stays in any case, and so does what a savepoint names,
-what a pending compaction reads, and every file of which nobody can tell the slice.
+By commits and by hours, a slice stays if it began at the earliest commit to retain or later, or if it is the newest
+slice before that commit, which the table at that commit needs. By versions, the newest slices stay. All unsaved slices
+of a replaced file group either stay or go together. These always stay: the newest slice of a group that is not
+replaced, slices that a savepoint names, slices that a pending compaction reads, and files that cannot be assigned to a
+slice.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ __all__ = ["CleanedFile", "Doomed", "PartitionFiles", "Pins", "Slice", "doomed_f
 
 @dataclass(frozen=True, slots=True)
 class CleanedFile:
-    """A file that goes: its path, relative to the table, and bytes."""
+    """A file to delete: its path, relative to the table, and its bytes."""
 
     path: str
     size_bytes: int
 
     @property
     def name(self) -> str:
-        """Without the folder."""
+        """Return the file name without its folder."""
         return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """All files of one slice: base file, log files, change data."""
+    """All files of one file slice: base file, log files, change data."""
 
     instant: str
     files: tuple[CleanedFile, ...]
@@ -40,11 +41,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """What lies in one partition.
+    """Contents of one partition's folder.
 
     Attributes:
-        groups: file id -> its committed slices, newest first.
-        others: entries of the folder that belong to no slice: files of pending writes, what is not ours.
+        groups: file id -> committed slices, newest first.
+        others: number of entries that belong to no slice: files of pending writes, foreign files.
     """
 
     path: str
@@ -54,11 +55,11 @@ class PartitionFiles:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What the timeline says of files.
+    """Restrictions on deleting files, read from the timeline.
 
     Attributes:
-        replaced: group -> time of the replacecommit that hides it.
-        saved: partition path -> bare names of the files that savepoints hold.
+        replaced: group -> time of the replacecommit that replaced it.
+        saved: partition path -> file names that savepoints hold.
         compacting: group -> base instant of the oldest slice that a pending compaction reads.
     """
 
@@ -69,10 +70,10 @@ class Pins:
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """What goes of one partition.
+    """Files to delete in one partition.
 
     Attributes:
-        is_whole: nothing is left then, and the folder goes, too.
+        is_whole: whether nothing is left afterwards, so that the folder is removed too.
     """
 
     path: str
@@ -81,32 +82,35 @@ class Doomed:
 
 
 def doomed_files(partition: PartitionFiles, retention: Retention, earliest: str | None, pins: Pins) -> Doomed:
-    """What of a partition is not kept.
+    """Choose the files of a partition to delete.
 
     Args:
         earliest: time of the earliest commit to retain; None by versions.
     """
     saved = pins.saved.get(partition.path, frozenset())
-    going: list[CleanedFile] = []
+    doomed: list[CleanedFile] = []
     left = partition.others
     for file_id, slices in partition.groups.items():
         group = FileGroupId(partition.path, file_id)
         replaced = pins.replaced.get(group)
         unsaved = [each for each in slices if not any(file.name in saved for file in each.files)]
-        gone: Sequence[Slice]
+        dropped: Sequence[Slice]
         if replaced is not None:
-            gone = unsaved if earliest is None or replaced < earliest else []
+            dropped = unsaved if earliest is None or replaced < earliest else []
         elif retention.policy is Policy.VERSIONS:
-            gone = _beyond_versions(unsaved, retention.count, pins.compacting.get(group))
+            dropped = _beyond_versions(unsaved, retention.count, pins.compacting.get(group))
         else:
-            gone = _before(slices, unsaved, earliest or "", pins.compacting.get(group))
-        going += (file for each in gone for file in each.files)
-        left += len(slices) - len(gone)
-    return Doomed(partition.path, tuple(going), bool(going and partition.path and not left))
+            dropped = _before(slices, unsaved, earliest or "", pins.compacting.get(group))
+        doomed += (file for each in dropped for file in each.files)
+        left += len(slices) - len(dropped)
+    return Doomed(partition.path, tuple(doomed), bool(doomed and partition.path and not left))
 
 
 def _beyond_versions(slices: Sequence[Slice], count: int, compacting: str | None) -> Sequence[Slice]:
-    """Savepointed slices do not count among those kept; what a compaction reads counts as one."""
+    """Return the slices older than the `count` newest.
+
+    Saved slices do not count; what a compaction reads counts as one.
+    """
     if compacting is not None:
         slices = [each for each in slices if each.instant < compacting]
         count -= 1

@@ -1,4 +1,4 @@
-"""How much of the past is kept: pure (Hudi: ``CleanerUtils.getEarliestCommitToRetain``)."""
+"""The rule for which commits stay readable. Pure (Hudi: ``CleanerUtils.getEarliestCommitToRetain``)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["Policy", "Retention", "earliest_kept", "retention_of"]
 
 _HOUR_MS: Final = 3_600_000
-#: What a pending one of may complete behind later commits. Of compactions the slices are kept one by one.
+#: A pending action of these may complete after later commits. Slices of pending compactions are kept one by one.
 _AWAITED: Final = COMMIT_ACTIONS | {Action.CLUSTERING}
 
 
 class Policy(str, enum.Enum):
-    """Hudi: ``HoodieCleaningPolicy``."""
+    """Cleaning policy (Hudi: ``HoodieCleaningPolicy``)."""
 
     COMMITS = "KEEP_LATEST_COMMITS"
     HOURS = "KEEP_LATEST_BY_HOURS"
@@ -37,10 +37,10 @@ _COUNTED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept.
+    """How much is kept.
 
     Attributes:
-        count: of commits, of hours, or of versions of each file group.
+        count: number of commits, of hours, or of versions of each file group.
     """
 
     policy: Policy
@@ -50,13 +50,13 @@ class Retention:
 def retention_of(
     options: Options, commits: int | None = None, hours: int | None = None, versions: int | None = None
 ) -> Retention:
-    """What an argument asks for, else what the options say.
+    """Return the retention of the argument given, else of the options.
 
     Raises:
-        InvalidInputError: more than one argument, or a count below 1.
+        InvalidInputError: more than one argument is given, or a count is below 1.
     """
-    asked = {Policy.COMMITS: commits, Policy.HOURS: hours, Policy.VERSIONS: versions}
-    given = {policy: count for policy, count in asked.items() if count is not None}
+    arguments = {Policy.COMMITS: commits, Policy.HOURS: hours, Policy.VERSIONS: versions}
+    given = {policy: count for policy, count in arguments.items() if count is not None}
     if len(given) > 1:
         raise InvalidInputError("a clean keeps commits, hours or versions; give one of them")
     for policy, count in given.items():
@@ -68,22 +68,22 @@ def retention_of(
 
 
 def earliest_kept(timeline: Timeline, retention: Retention, now_ms: int, zone: tzinfo | None) -> Instant | None:
-    """The oldest commit that stays readable as it was; None if none goes, and by versions, which go by no commit.
+    """Return the oldest commit that stays readable. Return None by versions, and if no commit becomes unreadable.
 
-    Never one after the oldest pending write: what that started from, and what readers before it see, stays.
+    Never returns a commit after the oldest pending write: the commit that this write started from stays readable.
 
     Args:
-        zone: the timeline's.
+        zone: time zone of the timeline.
     """
     if retention.policy is Policy.VERSIONS:
         return None
     commits = timeline.commits
     if retention.policy is Policy.COMMITS:
-        found = commits[-retention.count] if len(commits) > retention.count else None
+        earliest = commits[-retention.count] if len(commits) > retention.count else None
     else:
         since = format_instant_time(now_ms - retention.count * _HOUR_MS, zone)
-        found = next((commit for commit in commits if commit.time >= since), None)
+        earliest = next((commit for commit in commits if commit.time >= since), None)
     pending = next((instant.time for instant in timeline.pending if instant.action in _AWAITED), None)
-    if found is None or pending is None or found.time <= pending:
-        return found
+    if earliest is None or pending is None or earliest.time <= pending:
+        return earliest
     return max((commit for commit in commits if commit.time < pending), default=None)

@@ -1,8 +1,8 @@
-"""Cleaning with its effects (Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``).
+"""Planning and running cleans (Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``).
 
-Under the lock the plan is made and put on the timeline; then files are deleted, several at once; under the lock again
-the folders of empty partitions go and the clean is completed. A clean whose process dies stays
-pending, and the next one, ours or Hudi's, finishes it: what its plan names nobody needs, however much time has passed.
+The plan is made and put on the timeline under the lock. Files are deleted without it, several at once. Under the lock
+again, folders of empty partitions are removed and the clean is completed. A clean whose process dies stays pending. The
+next clean, by lakeformat or Hudi, finishes it: no reader needs the files of its plan, however old the plan is.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from lakeformat.transaction.metadata_table import drop_metadata_table
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_here", "last_clean"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Pending ones of these must be over before anything more is deleted.
+#: While one of these actions is pending, no new clean is planned.
 _IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.RESTORE, Action.ROLLBACK})
-#: Deletes that wait for the storage at once.
+#: How many deletes run at once.
 _SIDE_BY_SIDE: Final = 16
-#: Of one plan, which is a file that readers decode whole.
+#: Most files of one plan, unless one partition has more. Readers decode a plan whole.
 _MOST_FILES: Final = 100_000
 
-#: Deletes files by path, in whatever process. Returns those that are still there, with why.
+#: Deletes files by path, in this or other processes. Returns path -> error of the files that were not deleted.
 Deleter: TypeAlias = Callable[[Storage, Sequence[str]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CleanResult(OneLine):
-    """What a clean deleted, or would.
+    """Files that a clean deleted, or would delete.
 
     Attributes:
-        instant_time: of the clean; "" if nothing was to do, and of a dry run.
-        policy: Hudi's name of it.
-        earliest: the oldest commit that can still be read as it was; None by file versions, and if all can.
-        files: what went, with bytes.
-        partitions: those whose folder went, too.
-        skipped: why nothing was done, "" otherwise.
+        instant_time: instant time of the clean; "" if there was nothing to do, and for a dry run.
+        policy: Hudi's name of the policy.
+        earliest: the oldest commit that stays readable; None by file versions, and if all commits do.
+        files: deleted files, with bytes.
+        partitions: partitions whose folder was removed too.
+        skipped: why nothing was done; "" otherwise.
     """
 
     instant_time: str
@@ -70,7 +70,7 @@ class CleanResult(OneLine):
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Return the bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class CleanResult(OneLine):
 
 
 def delete_here(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
-    """Delete files by threads of this process."""
+    """Delete files with threads of this process. Return path -> error of those that failed."""
     failed: dict[str, str] = {}
 
     def delete(path: str) -> None:
@@ -97,14 +97,14 @@ def delete_here(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
 
 
 def last_clean(engine: Engine, timeline: Timeline) -> CleanMetadata | None:
-    """What the newest completed clean said; None if there is none, or it said nothing."""
+    """Return the metadata of the newest completed clean; None if there is none, or it has none."""
     cleans = [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED]
     return engine.store.clean(cleans[-1]) if cleans else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a look at the table found."""
+class _Search:
+    """Result of a search for old files. ``is_all`` is False if the plan leaves some to the next one."""
 
     earliest: Instant | None
     doomed: tuple[Doomed, ...]
@@ -122,7 +122,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A clean that is ours to carry out; ``kept`` are paths that its plan names and the table needs."""
+    """A clean that this process carries out. ``kept`` are paths that its plan names but the table needs."""
 
     instant: Instant
     plan: CleanPlan
@@ -130,10 +130,10 @@ class _Work:
 
 
 class CleanSession:
-    """Plans and carries out the cleans of one table, of any version and kind that can be read.
+    """Plans and carries out cleans of one table, of any version and kind that can be read.
 
     Args:
-        deleter: who deletes; this process by default.
+        deleter: function that deletes files; `delete_here` by default.
     """
 
     def __init__(self, engine: Engine, options: Options, deleter: Deleter | None = None) -> None:
@@ -141,20 +141,20 @@ class CleanSession:
         self.store, self.storage = engine.store, engine.storage
 
     def clean(self, retention: Retention, *, only_if_due: bool = False) -> CleanResult:
-        """Finish what others left, then clean.
+        """Finish cleans whose process died, then clean.
 
         Args:
-            only_if_due: leave it if too few commits have come since the last clean.
+            only_if_due: do nothing if too few commits have completed since the last clean.
 
         Raises:
-            CorruptTableError: what pins files cannot be read; nothing was deleted.
-            StorageError: files could not be deleted; the clean stays pending, and the next one goes on with it.
-            LockTimeoutError: another writer held the lock all the time.
+            CorruptTableError: the files to keep cannot be determined; nothing was deleted.
+            StorageError: files could not be deleted; the clean stays pending, and the next one continues with it.
+            LockTimeoutError: another writer held the lock for too long.
         """
         config = self.store.config()
         config.check_readable(self.storage.location)
         while True:
-            with self._working(lambda: self._left_by_others(config)) as work:
+            with self._working(lambda: self._claim_dead_clean(config)) as work:
                 if work is not None:
                     _LOG.warning("finishing clean %s, whose process died", work.instant.time)
                     self._carry_out(work)
@@ -162,30 +162,30 @@ class CleanSession:
             break
         while True:
             result = CleanResult("", retention.policy.value, None, skipped="another process is cleaning")
-            found: _Found | None = None
+            search: _Search | None = None
 
-            def planned() -> _Work | None:
-                nonlocal result, found
-                found, why = self._found(config, retention, only_if_due)
-                if found is None or not found.files:
+            def plan_clean() -> _Work | None:
+                nonlocal result, search
+                search, why = self._search(config, retention, only_if_due)
+                if search is None or not search.files:
                     result = replace(result, skipped=why or "nothing to delete")
                     return None
-                return self._begun(config, retention, found)
+                return self._put_plan(config, retention, search)
 
-            with self._working(planned) as work:
-                if work is None or found is None:
+            with self._working(plan_clean) as work:
+                if work is None or search is None:
                     return result
                 self._carry_out(work)
-            done = _result(found, retention, work.instant.time)
+            done = _result(search, retention, work.instant.time)
             _LOG.info("%s: %s", self.storage.location, done)
-            if found.is_all:
+            if search.is_all:
                 return done
 
     def dry_run(self, retention: Retention) -> CleanResult:
-        """What `clean` would delete now. Nothing is changed, and the lock is not taken."""
+        """Return what `clean` would delete now. Changes nothing and does not take the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
-        found, why = self._found(config, retention, False, notes=False)
+        found, why = self._search(config, retention, False, notes=False)
         if found is None or not found.files:
             return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
         return _result(found, retention, "")
@@ -194,7 +194,7 @@ class CleanSession:
 
     @contextmanager
     def _working(self, plan: Callable[[], _Work | None]) -> Iterator[_Work | None]:
-        """Plan under the lock; then, without it, show life while the block works."""
+        """Plan under the lock; then release it and send heartbeats while the block works."""
         with ExitStack() as life:
             with self.storage.lock(self.options.lock_seconds):
                 work = plan()
@@ -202,8 +202,8 @@ class CleanSession:
                     life.enter_context(alive(self.storage, work.instant.time))
             yield work
 
-    def _left_by_others(self, config: TableConfig) -> _Work | None:
-        """A pending clean whose process is dead, claimed by us."""
+    def _claim_dead_clean(self, config: TableConfig) -> _Work | None:
+        """Claim a pending clean whose process is dead. Return None if there is none."""
         timeline = self.store.load()
         for clean in timeline.of_action(Action.CLEAN):
             if clean.state is State.COMPLETED or self._is_alive(clean):
@@ -216,8 +216,8 @@ class CleanSession:
                 claims.claim_plan(self.storage, clean.time, token=self.engine.ids.token())
             plan = self.store.clean_plan(clean)
             if clean.state is State.REQUESTED:
-                clean = self._started(clean, plan)  # noqa: PLW2901
-            kept = self._needed(timeline, plan)
+                clean = self._start(clean, plan)  # noqa: PLW2901
+            kept = self._needed_files(timeline, plan)
             return _Work(clean, plan, kept)
         return None
 
@@ -227,10 +227,10 @@ class CleanSession:
             return claims.is_alive(self.store, clean, claim, self.engine.clock)
         return claims.heartbeat_alive(self.store, clean, self.engine.clock, without=claims.FOREIGN_GRACE_MS)
 
-    def _found(
+    def _search(
         self, config: TableConfig, retention: Retention, only_if_due: bool, *, notes: bool = True
-    ) -> tuple[_Found | None, str]:
-        """What is to go, or why nothing is looked at."""
+    ) -> tuple[_Search | None, str]:
+        """Search for files to delete. Return the result and "", or None and the reason why nothing was searched."""
         timeline = self.store.load()
         pending = next((i for i in timeline.pending if i.action in _IN_THE_WAY), None)
         if pending is not None:
@@ -245,21 +245,21 @@ class CleanSession:
             return None, ""
         known = last_look(self.storage, last, retention)
         if earliest is not None and last is not None and earliest.time < last.earliest_commit_to_retain:
-            return None, ""  # Another clean kept less: what is older is not whole any more.
+            return None, ""  # Another clean kept less: older commits are already incomplete.
         time = earliest.time if earliest else None
         incremental = self.options[CLEAN_INCREMENTALLY]
         partitions = changed_partitions(self.store, timeline, time, known) if incremental else None
-        doomed, is_all = self._doomed(timeline, retention, time, partitions)
+        doomed, is_all = self._choose_files(timeline, retention, time, partitions)
         saved = frozenset(instant.time for instant in savepoints(timeline))
-        found = _Found(earliest, doomed, LastLook(time or known.earliest, timeline.commit_times, saved), is_all)
+        found = _Search(earliest, doomed, LastLook(time or known.earliest, timeline.commit_times, saved), is_all)
         if notes and not doomed:
             note_look(self.storage, found.look, retention)
         return found, ""
 
-    def _doomed(
+    def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
     ) -> tuple[tuple[Doomed, ...], bool]:
-        """Returns also whether that is all."""
+        """Choose the files to delete. Return them by partition, and False if the plan's limit left some out."""
         if partitions is not None and not partitions:
             return (), True
         pins, count = pins_of(self.store, timeline), 0
@@ -273,7 +273,7 @@ class CleanSession:
                 count += len(one.files)
         return tuple(doomed), True
 
-    def _begun(self, config: TableConfig, retention: Retention, found: _Found) -> _Work:
+    def _put_plan(self, config: TableConfig, retention: Retention, found: _Search) -> _Work:
         look = found.look
         plan = CleanPlan(
             retention.policy.value,
@@ -288,20 +288,20 @@ class CleanSession:
             self.store, config, self.engine.clock, Action.CLEAN,
             kind=claims.PROCESS, token=self.engine.ids.token(), data=data,
         )  # fmt: skip
-        clean = self._started(clean, plan)
+        clean = self._start(clean, plan)
         note_look(self.storage, look, retention, again=not found.is_all)
         return _Work(clean, plan)
 
-    def _started(self, clean: Instant, plan: CleanPlan) -> Instant:
-        """Inflight; a metadata table, which lists the files, goes first."""
+    def _start(self, clean: Instant, plan: CleanPlan) -> Instant:
+        """Make the clean inflight. Drops Hudi's metadata table first, because it would list the deleted files."""
         if drop_metadata_table(self.store, self.engine.clock):
             _LOG.info("dropped the metadata table: it would list files that clean %s deletes", clean.time)
         # Hudi 0.15 cannot archive a clean of layout 1 whose inflight file is empty.
         data = None if self.store.layout.tells_completion else encode_clean_plan(plan, self.storage.location)
         return self.store.start(clean, data)
 
-    def _needed(self, timeline: Timeline, plan: CleanPlan) -> frozenset[str]:
-        """What nobody may delete, whatever a plan that others made says: newest slices, and what savepoints hold."""
+    def _needed_files(self, timeline: Timeline, plan: CleanPlan) -> frozenset[str]:
+        """Return files that must not be deleted whatever a plan names: newest slices, and files of savepoints."""
         pins: Pins = pins_of(self.store, timeline)
         needed = {join_path(path, name) for path, names in pins.saved.items() for name in names}
         for partition in partition_files(self.store, timeline, frozenset(plan.files)):
@@ -314,8 +314,8 @@ class CleanSession:
 
     def _carry_out(self, work: _Work) -> None:
         started = self.engine.clock.now_ms()
-        named = {path: _deletable(path, names, work.kept) for path, names in work.plan.files.items()}
-        paths = [join_path(path, name) for path, names in named.items() for name in names]
+        names_of = {path: _deletable(path, names, work.kept) for path, names in work.plan.files.items()}
+        paths = [join_path(path, name) for path, names in names_of.items() for name in names]
         try:
             failed = self._deleter(self.storage, [check_path(path) for path in paths])
             if failed:
@@ -325,19 +325,19 @@ class CleanSession:
                     "pending, and the next clean goes on with it"
                 )
             with self.storage.lock(self.options.lock_seconds):
-                self._complete(work, named, started)
+                self._complete(work, names_of, started)
         except Exception:
             with suppress(LakeformatError):
                 claims.release(self.storage, work.instant.time)
             raise
 
-    def _complete(self, work: _Work, named: Mapping[str, Sequence[str]], started: int) -> None:
+    def _complete(self, work: _Work, names_of: Mapping[str, Sequence[str]], started: int) -> None:
         gone = frozenset(path for path in work.plan.partitions if self._remove_partition(path))
         partitions = tuple(
             CleanPartition(path, tuple(names), tuple(set(work.plan.files[path]).difference(names)), path in gone)
-            for path, names in named.items()
+            for path, names in names_of.items()
         )
-        bare = tuple(CleanPartition(path, is_gone=True) for path in sorted(gone.difference(named)))
+        bare = tuple(CleanPartition(path, is_gone=True) for path in sorted(gone.difference(names_of)))
         metadata = CleanMetadata(
             start_time=work.instant.time,
             earliest_commit_to_retain=work.plan.earliest[0] if work.plan.earliest else "",
@@ -352,7 +352,10 @@ class CleanSession:
         claims.release(self.storage, work.instant.time)
 
     def _remove_partition(self, path: str) -> bool:
-        """Take the folder of a partition away, if nothing is left in it and nobody is about to write there."""
+        """Remove a partition's folder if no data is left in it and no write is pending.
+
+        Return whether it was removed.
+        """
         entries = self.storage.list(check_path(path))
         marks = [entry.path for entry in entries if PARTITION_MARKER in entry.name]
         if len(marks) < len(entries) or self.store.load().pending_writes:
@@ -365,11 +368,11 @@ class CleanSession:
 
 
 def _deletable(path: str, names: Sequence[str], kept: frozenset[str]) -> list[str]:
-    """Of what a plan names the data files that may go."""
+    """Return the data files of a plan that may be deleted."""
     known = (name for name in names if BaseFileName.match(name) or LogFileName.match(name))
     return [name for name in known if join_path(path, name) not in kept]
 
 
-def _result(found: _Found, retention: Retention, instant_time: str) -> CleanResult:
+def _result(found: _Search, retention: Retention, instant_time: str) -> CleanResult:
     earliest = found.earliest.time if found.earliest else None
     return CleanResult(instant_time, retention.policy.value, earliest, found.files, found.whole)

@@ -1,1 +1,1 @@
-"""Clustering: files are rewritten together, larger and in order (Hudi: ``ClusteringPlanStrategy``)."""
+"""Clustering: rewriting files together, larger and sorted (Hudi: ``ClusteringPlanStrategy``)."""

@@ -1,4 +1,4 @@
-"""Clustering in one process: groups side by side, each in memory if it fits, else through storage."""
+"""Clustering in one process: groups in parallel, each in memory if it fits, else through storage."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Group:
 
     @property
     def size_bytes(self) -> int:
-        """Of all their files."""
+        """Return the bytes of all files."""
         return sum(one.piece.size_bytes for one in self.slices)
 
 
 def groups_of(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
-    """The plan's groups, with the files as we see them: paths in a plan are another machine's."""
+    """Return the plan's groups with the snapshot's files. A plan may hold paths of another machine."""
     live: Mapping[FileGroupId, FileSlice] = {piece.group: piece for piece in snapshot.each_slice()}
 
     def to_cluster(group: FileGroupId) -> SliceToCluster:
@@ -57,11 +57,11 @@ def groups_of(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
 
 
 class GroupRewrite:
-    """Rewrites one group after the other, or several side by side.
+    """Rewrites groups, one per call of `run`; calls may run in parallel.
 
     Args:
-        pool: threads that work; those that call `run` wait for them.
-        shown: is told of bytes of the groups' old files.
+        pool: threads that do the work. Callers of `run` wait for them, so they must not be threads of this pool.
+        shown: progress in bytes of the groups' old files.
     """
 
     def __init__(
@@ -75,21 +75,22 @@ class GroupRewrite:
         self.storage, self.settings, self.pool, self.threads, self.shown = storage, settings, pool, threads, shown
 
     def run(self, number: str, group: Group) -> list[Written]:
-        """The group's new files, in the settings' folder."""
+        """Write the group's new files to the settings' folder."""
         schema = self.settings.files.schema
         source = self.pool.submit(open_group, self.storage, group.partition_path, group.slices, schema).result()
         ordered = bool(self.settings.ordering.columns)
         if ordered and 2 * source.memory_bytes <= self.settings.buffer_bytes:
-            with suppress(TooLargeError):  # A few rows told too little of the others.
-                return self._told(MemoryRewrite(self.storage, self.settings, self.pool).run(number, source), group)
+            with suppress(TooLargeError):  # The estimate from a few rows was too low.
+                files = MemoryRewrite(self.storage, self.settings, self.pool).run(number, source)
+                return self._report_progress(files, group)
         if not self.pool.submit(lambda: source.rows).result():
             return []
         if ordered:
             return self._through_storage(number, source, group.size_bytes)
         stream = self.pool.submit(lambda: [*stream_group(self.storage, self.settings, number, source)])
-        return self._told(stream.result(), group)
+        return self._report_progress(stream.result(), group)
 
-    def _told(self, files: list[Written], group: Group) -> list[Written]:
+    def _report_progress(self, files: list[Written], group: Group) -> list[Written]:
         self.shown.advance(group.size_bytes, rows=sum(file.stat.num_writes for file in files), files=len(files))
         return files
 
@@ -119,14 +120,14 @@ class GroupRewrite:
 
 
 def rewrite_here(engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
-    """The new files of all groups, in the settings' folder.
+    """Write the new files of all groups to the settings' folder.
 
     Memory: the settings' buffer, whatever the size of the groups; see `lakeformat.services.cluster.rewrite`.
     """
     threads = max(1, pa.cpu_count())
     at_once = max(1, min(threads, len(groups)))
     own = replace(settings, buffer_bytes=settings.buffer_bytes // at_once)
-    # Threads that wait are apart from threads that work, so that no two wait for each other.
+    # Waiting threads and working threads are in different pools, so that they cannot block each other.
     with (
         reused_memory(),
         progress("cluster", sum(group.size_bytes for group in groups)) as shown,

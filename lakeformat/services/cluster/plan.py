@@ -1,4 +1,4 @@
-"""Which files are rewritten together (Hudi: ``PartitionAwareClusteringPlanStrategy``). Pure."""
+"""The choice of files to rewrite together (Hudi: ``PartitionAwareClusteringPlanStrategy``). Pure."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from lakeformat.model.files import FileGroupId, FileSlice
 __all__ = ["EXECUTION_CLASS", "PartitionChoice", "PlanLimits", "clustering_group", "plan_clustering"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: The execution that Hudi's writers know for what we plan.
+#: Hudi's execution class for lakeformat's plans.
 EXECUTION_CLASS: Final = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 _MEGABYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """How much is clustered, and in what portions.
+    """Limits of a clustering plan.
 
     Attributes:
-        target_file_bytes: of the files to write.
-        group_bytes: of files that are rewritten together.
-        groups: how many such groups at most; None is all.
-        small_file_bytes: only files below are candidates; None is files of any size.
-        single: whether a group of one file is worth it.
-        again: whether files are that a clustering has left just as this one would.
+        target_file_bytes: target size of the new files.
+        group_bytes: bytes of the files of one group.
+        groups: most groups; None means no limit.
+        small_file_bytes: only smaller files are candidates; None means files of any size.
+        single: whether to rewrite a group of one file.
+        again: whether to rewrite files that a clustering with the same parameters has written.
     """
 
     target_file_bytes: int
@@ -45,38 +45,38 @@ class PlanLimits:
 
     @classmethod
     def of_options(cls, options: Options, *, everything: bool, sorts: bool) -> PlanLimits:
-        """What the options say.
+        """Return the limits that the options set.
 
         Args:
-            everything: the user asked for all files: options that were not given set no limit to that.
-            sorts: rows are put in order, so that a single file may gain from it.
+            everything: the caller requested all files; then only limits that were set explicitly apply.
+            sorts: whether rows are sorted, so that rewriting a single file is useful.
         """
-        asked = options.clustering
+        settings = options.clustering
 
         def limit(name: str, value: int) -> int | None:
             return None if everything and not options.given(STRATEGY + name) else value
 
         return cls(
-            asked.target_file_bytes,
-            asked.group_bytes,
-            limit("max.num.groups", asked.groups),
-            limit("small.file.limit", asked.small_file_bytes),
-            single=sorts and asked.single,
+            settings.target_file_bytes,
+            settings.group_bytes,
+            limit("max.num.groups", settings.groups),
+            limit("small.file.limit", settings.small_file_bytes),
+            single=sorts and settings.single,
             again=everything,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChoice:
-    """Which partitions (Hudi: ``ClusteringPlanPartitionFilter``).
+    """The choice of partitions (Hudi: ``ClusteringPlanPartitionFilter``).
 
     Attributes:
-        named: paths, ``*`` for any text; goes before all others.
-        selected: paths by option; one that is not there is no mistake.
-        matching: a pattern of whole paths, if none are selected; None is all.
-        mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``, applied to what is left.
-        first, last: bounds of SELECTED_PARTITIONS, inclusive; None is open.
-        skipped, taken: RECENT_DAYS leaves out so many of the greatest paths, and takes so many; 0 takes all.
+        named: requested paths, ``*`` for any text; if set, all other fields are ignored.
+        selected: paths by option; missing ones are ignored.
+        matching: a pattern of whole paths, used if none are selected; None is all.
+        mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``, applied to the paths chosen so far.
+        first, last: bounds of SELECTED_PARTITIONS, inclusive; None is unbounded.
+        skipped, taken: RECENT_DAYS skips this many of the greatest paths and takes this many; 0 takes all.
     """
 
     named: tuple[str, ...] | None = None
@@ -90,38 +90,40 @@ class PartitionChoice:
 
     @classmethod
     def of_options(cls, options: Options) -> PartitionChoice:
-        """What the options say."""
-        asked = options.clustering
+        """Return the choice that the options make."""
+        settings = options.clustering
         return cls(
-            selected=asked.selected,
-            matching=asked.matching,
-            mode=asked.filter_mode,
-            first=asked.first,
-            last=asked.last,
-            skipped=asked.skipped,
-            taken=asked.taken,
+            selected=settings.selected,
+            matching=settings.matching,
+            mode=settings.filter_mode,
+            first=settings.first,
+            last=settings.last,
+            skipped=settings.skipped,
+            taken=settings.taken,
         )
 
     def choose(self, paths: Collection[str]) -> list[str]:
-        """The chosen ones among a table's partition paths, ascending.
+        """Return the chosen ones of a table's partition paths, ascending.
+
+        Logs a warning for named paths that match none.
 
         Raises:
-            InvalidInputError: none of the paths that the user named is there; some that are not get a warning.
+            InvalidInputError: none of the named paths matches.
         """
         if self.named is not None:
             chosen, unmatched = matching_partitions(self.named, paths) if paths else (frozenset[str](), ())
             if unmatched:
                 _LOG.warning("no partition matches %s", ", ".join(unmatched))
             return sorted(chosen)
-        found: Iterable[str] = paths
+        candidates: Iterable[str] = paths
         if self.selected:
-            found = set(self.selected).intersection(paths)
+            candidates = set(self.selected).intersection(paths)
         elif self.matching is not None:
             whole = re.compile(self.matching)
-            found = (path for path in paths if whole.fullmatch(path))
+            candidates = (path for path in paths if whole.fullmatch(path))
         if self.mode == "SELECTED_PARTITIONS":
-            found = (path for path in found if self._in_bounds(path))
-        ordered = sorted(found)
+            candidates = (path for path in candidates if self._in_bounds(path))
+        ordered = sorted(candidates)
         if self.mode == "RECENT_DAYS":
             recent = ordered[::-1][self.skipped :]
             return sorted(recent[: self.taken] if self.taken else recent)
@@ -140,14 +142,14 @@ def plan_clustering(
     location: str,
     made: Callable[[str], Mapping[str, str] | None] = lambda _: None,
 ) -> ClusteringPlan | None:
-    """A plan; None if there is nothing worth rewriting.
+    """Plan a clustering. Return None if no group is worth rewriting.
 
     Args:
         slices: partition path -> live file slices.
-        closed: file groups of a pending clustering or compaction.
-        params: kept in the plan, under Hudi's names.
-        location: the table's folder: paths in a plan are absolute.
-        made: instant time -> the params by which its commit clustered, None if it did not.
+        closed: file groups of pending clusterings and compactions.
+        params: parameters kept in the plan, under Hudi's names.
+        location: the table's folder, since paths in a plan are absolute.
+        made: instant time -> params of the clustering that this commit is; None if it is not a clustering.
     """
 
     def is_done(group: Sequence[FileSlice]) -> bool:
@@ -170,7 +172,7 @@ def _is_candidate(piece: FileSlice, closed: Collection[FileGroupId], limits: Pla
 
 
 def _groups(slices: Sequence[FileSlice], limits: PlanLimits) -> Iterator[Sequence[FileSlice]]:
-    """One partition's slices, largest first, in groups that end before they get too large."""
+    """Yield one partition's slices in groups of limited size, largest slices first."""
     waiting: list[FileSlice] = []
     size, least = 0, 1 if limits.single else 2
     for piece in sorted(slices, key=lambda piece: (-piece.size_bytes, piece.group.file_id)):
@@ -185,7 +187,7 @@ def _groups(slices: Sequence[FileSlice], limits: PlanLimits) -> Iterator[Sequenc
 
 
 def clustering_group(slices: Sequence[FileSlice], limits: PlanLimits, location: str) -> ClusteringGroup:
-    """Return a plan's group of these slices, with Hudi's metrics."""
+    """Return the plan's group for these slices, with Hudi's metrics."""
     logs = [log.size_bytes for piece in slices for log in piece.logs]
     size = sum(piece.size_bytes for piece in slices)
     read, written = size / _MEGABYTE, (size - sum(logs)) / _MEGABYTE

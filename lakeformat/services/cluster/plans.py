@@ -1,4 +1,4 @@
-"""The clustering plans that stand on the timeline."""
+"""Clustering plans on the timeline."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = ["clustered_by", "may_cluster", "note_clusterings", "pending_plans", "
 
 
 _NOTE: Final = own_path("clustered")
-#: Archived clusterings that are remembered.
+#: How many archived clusterings are noted.
 _NOTED: Final = 200
 
 
 def pending_plans(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, ClusteringPlan]]:
-    """Instant time -> instant and plan of every clustering that is planned or runs, oldest first."""
-    found = {}
+    """Return instant time -> instant and plan of every pending clustering, requested or inflight, oldest first."""
+    plans = {}
     for instant in timeline.pending:
         if instant.action in REPLACE_ACTIONS:
             requested = store.requested_replace(instant)
             if requested is not None and requested.plan is not None:
-                found[instant.time] = instant, requested.plan
-    return found
+                plans[instant.time] = instant, requested.plan
+    return plans
 
 
 def stale_file(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineStore) -> str | None:
-    """Why a plan cannot be carried out any more; None if its slices are the table's, and as they were.
+    """Return why a plan can no longer be run; None if its slices are unchanged in the table.
 
-    A log file that no commit names is no change: a rollback wrote it, or a writer that died or still runs.
+    A log file that no commit names is not a change: it comes from a rollback, or from a writer that died or still runs.
     """
     live = {piece.group: piece for piece in snapshot.each_slice()}
     later: set[str] = set()
@@ -58,10 +58,10 @@ def stale_file(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineStore) -
 
 
 def clustered_by(store: TimelineStore, timeline: Timeline, instant_time: str) -> Mapping[str, str] | None:
-    """The params by which the commit of this time clustered; None if it did not, or nobody knows any more."""
+    """Return the parameters of the clustering that committed at this time; None if it was not one, or is unknown."""
     instant = timeline.find(instant_time)
     if instant is None:
-        return _noted(store.storage).get(instant_time)
+        return _read_note(store.storage).get(instant_time)
     if instant.action not in REPLACE_ACTIONS:
         return None
     requested = store.requested_replace(instant)
@@ -69,22 +69,22 @@ def clustered_by(store: TimelineStore, timeline: Timeline, instant_time: str) ->
 
 
 def note_clusterings(store: TimelineStore, timeline: Timeline, leaving: Iterable[Instant]) -> None:
-    """Note in our own corner by what the clusterings among these went, before they are archived.
+    """Note the parameters of the clusterings among these instants in lakeformat's folder, before they are archived.
 
-    Their files are then not taken for ones that nobody has clustered. The newest few are kept: the note may be lost.
+    The next plan then recognises files that they wrote. Only the newest are kept. The note may be lost.
     """
-    found = {
+    params_of = {
         instant.time: dict(params)
         for instant in leaving
         if instant.action in REPLACE_ACTIONS and (params := clustered_by(store, timeline, instant.time)) is not None
     }
-    if found:
-        noted = {**_noted(store.storage), **found}
+    if params_of:
+        noted = {**_read_note(store.storage), **params_of}
         newest = dict(sorted(noted.items())[-_NOTED:])
         store.storage.replace(_NOTE, json.dumps(newest).encode())
 
 
-def _noted(storage: Storage) -> dict[str, dict[str, str]]:
+def _read_note(storage: Storage) -> dict[str, dict[str, str]]:
     try:
         found = json.loads(storage.read(_NOTE))
     except (FileNotFoundError, ValueError, RecursionError):
@@ -93,7 +93,7 @@ def _noted(storage: Storage) -> dict[str, dict[str, str]]:
 
 
 def may_cluster(store: TimelineStore, instant: Instant) -> bool:
-    """Whether a pending instant is a clustering, or may be one: its plan cannot be read."""
+    """Tell whether a pending instant is a clustering, or may be one because its plan cannot be read."""
     if instant.action not in REPLACE_ACTIONS:
         return False
     try:

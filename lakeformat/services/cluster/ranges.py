@@ -1,11 +1,11 @@
-"""A group too large for memory is divided along its order: each range of places becomes a file of its own.
+"""Clustering of a group too large for memory: it is divided along its order, and each range becomes its own files.
 
-Two steps, each of many tasks, in threads or on executors. *Spill*: some file slices are read in blocks; each block is
-sorted, cut at the ranges' ends and written as runs into one Arrow file. *Merge*: the runs of one range, from all spill
-files, are merged into base files. Where ranges end is asked of a sample of the whole group.
+There are two steps, each of many tasks, in threads or on executors. *Spill*: file slices are read in blocks. Each block
+is sorted, cut at the ends of the ranges and written as runs into one Arrow file. *Merge*: the runs of one range, from
+all spill files, are merged into base files. A sample of the whole group determines the ends of the ranges.
 
-Memory: spilling holds the buffer; merging one block of some `BLOCK_BYTES` a run, and a row group. There is a run for
-every block of the group.
+Memory: spilling holds the buffer; merging holds one block of about `BLOCK_BYTES` per run, and a row group. There is a
+run for every block of the group.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.cluster.source import GroupSource, SliceToCluster
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
-from lakeformat.write.make.sorted_runs import RunCursor, merged
-from lakeformat.write.place.sizing import measured_row_bytes
+from lakeformat.write.make.sorted_runs import RunCursor, merge_sorted
+from lakeformat.write.place.sizing import measure_row_bytes
 from lakeformat.write.rows.stage import BLOCK_BYTES, Run, in_blocks
 
 __all__ = ["Ranges", "Spilled", "divide", "merge_range", "spill", "spilled_schema"]
 
-#: Column of a spilled row: its place on the curve.
+#: Column of spilled rows: the row's place on the curve.
 _PLACE: Final = "_lakeformat_place"
-#: A range may come out this much larger than a file should be before it makes two.
+#: A range is written as one file up to this multiple of a file's target rows.
 _LEEWAY: Final = 1.4
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Where a group is cut. Picklable.
+    """Division of a group into ranges of places. Picklable.
 
     Attributes:
-        ends: the greatest place of each range but the last, ascending.
-        per_file: rows of a file of the wanted size.
+        ends: the greatest place of each range except the last, ascending.
+        per_file: number of rows of a file of the target size.
     """
 
     curve: Curve
@@ -56,13 +56,13 @@ class Ranges:
 
     @property
     def count(self) -> int:
-        """How many ranges."""
+        """Return the number of ranges."""
         return len(self.ends) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """One spill file; the number of a run is its range."""
+    """One spill file. The number of a run is the number of its range."""
 
     path: str
     runs: tuple[Run, ...]
@@ -86,13 +86,13 @@ def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
     for one in source.slices:
         for batch in source.batches(one, threads=True, encoded=frozenset()):
             rows = pa.Table.from_batches([batch])
-            row_bytes = measured_row_bytes(rows, np.arange(rows.num_rows), settings.files)
+            row_bytes = measure_row_bytes(rows, np.arange(rows.num_rows), settings.files)
             return max(1, int(settings.files.max_file_bytes / row_bytes))
     return 1
 
 
 def spilled_schema(settings: RewriteSettings) -> pa.Schema:
-    """Rows of a spill file: what files do not have of their own, and the place."""
+    """Return the schema of a spill file: the stored columns and the place on the curve."""
     plain = [
         pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
         for field in stored_shape(stored_schema(settings.files.schema))
@@ -160,21 +160,21 @@ def merge_range(
     ranges: Ranges,
     settings: RewriteSettings,
 ) -> Iterator[Written]:
-    """The files of one range: one, or more where many rows share a place.
+    """Write the files of one range: one file, or more if many rows share a place.
 
     Args:
-        group: its number and partition path.
+        group: number and partition path of the group.
     """
     order = _by_place if settings.ordering.curved else settings.ordering.by_columns
     with ExitStack() as stack:
         cursors: list[RunCursor] = []
         rows = 0
         for one in spilled:
-            mine = [run for run in one.runs if run.number == number]
-            if mine:
+            own_runs = [run for run in one.runs if run.number == number]
+            if own_runs:
                 reader: Any = pa.ipc.open_file(stack.enter_context(storage.open_input(one.path)))
-                cursors += [RunCursor(reader, run) for run in mine]
-                rows += sum(run.rows for run in mine)
+                cursors += [RunCursor(reader, run) for run in own_runs]
+                rows += sum(run.rows for run in own_runs)
         maker = FileMaker(storage, settings, group[1], f"{group[0]}-{number}")
-        tables = (table.drop_columns([_PLACE]) for table in merged(cursors, order))
+        tables = (table.drop_columns([_PLACE]) for table in merge_sorted(cursors, order))
         yield from maker.stream(tables, rows, int(_LEEWAY * ranges.per_file))

@@ -1,10 +1,11 @@
-"""One clustering group becomes new base files (Hudi: ``MultipleSparkJobExecutionStrategy``, group by group).
+"""Rewriting of one clustering group into base files (Hudi: ``MultipleSparkJobExecutionStrategy``).
 
 Rows keep commit time, sequence number, key and partition; the file name is new. A group that fits into the buffer is
-read whole and sorted in memory; each of its output files gathers its own rows, so that files are encoded side by side.
-A larger one goes through storage (`lakeformat.services.cluster.ranges`). Rows that keep their order are streamed.
+read whole and sorted in memory. Each output file gathers its own rows, so that files are encoded in parallel. A larger
+group is sorted through storage (`lakeformat.services.cluster.ranges`). Rows that keep their order are streamed.
 
-Memory: the buffer, over all groups at work, and per thread one row group; of open files the keys, for their filters.
+Memory: the buffer, shared by all groups at work; one row group per thread; for the bloom filters, the keys of open
+files.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from lakeformat.services.cluster.source import GroupSource
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
 from lakeformat.write.place.buckets import derive_file_id, split_evenly
-from lakeformat.write.place.sizing import measured_row_bytes
+from lakeformat.write.place.sizing import measure_row_bytes
 
 __all__ = ["FileMaker", "MemoryRewrite", "TooLargeError", "gathered", "rows_per_file", "stream_group"]
 
 Ints = npt.NDArray[np.int64]
-#: A group this much smaller than the target makes one file in any case: its rows are not measured.
+#: A group below this share of the target size makes one file; its rows are not measured.
 _SURELY_ONE: Final = 0.6
 #: More rows than any group has.
 _ALL: Final = 1 << 62
@@ -44,10 +45,10 @@ _ALL: Final = 1 << 62
 
 @dataclass(frozen=True)
 class FileMaker:
-    """Writes base files of one group.
+    """Writes the base files of one group.
 
     Attributes:
-        number: of the group, or of the part of one: names its files.
+        number: number of the group, or of a part of it; the file ids depend on it.
     """
 
     storage: Storage
@@ -57,7 +58,7 @@ class FileMaker:
     encoded: frozenset[str] = frozenset()
 
     def write(self, at: int, tables: Iterable[pa.Table]) -> Written:
-        """One file of these rows: each table a row group, or several."""
+        """Write one file of these rows. Each table makes one row group or several."""
         settings = self.settings
         file_id = derive_file_id(f"{settings.write_id}/{self.number}", 0, at)
         name = BaseFileName(file_id, settings.write_token, settings.instant_time)
@@ -81,10 +82,13 @@ class FileMaker:
         return Written(path, stat, writer.facts)
 
     def stream(self, tables: Iterator[pa.Table], rows: int, per_file: int) -> Iterator[Written]:
-        """Files of nearly equal length from a stream of so many rows. Memory: a row group and a table."""
-        waiting = _RowGroups(tables, self.settings.files.row_group_bytes)
+        """Write files of nearly equal numbers of rows from a stream of ``rows`` rows.
+
+        Memory: a row group and a table.
+        """
+        row_groups = _RowGroups(tables, self.settings.files.row_group_bytes)
         for at, count in enumerate(split_evenly(rows, per_file) if rows else ()):
-            yield self.write(at, waiting.take(count))
+            yield self.write(at, row_groups.take(count))
 
 
 class _RowGroups:
@@ -94,14 +98,14 @@ class _RowGroups:
         self._tables, self._rest, self._most_bytes = tables, list[pa.Table](), most_bytes
 
     def take(self, count: int) -> Iterator[pa.Table]:
-        """The next ``count`` rows."""
+        """Yield the next ``count`` rows, one row group at a time."""
         while count:
             table = self._group(min(count, ROW_GROUP_ROWS))
             yield table
             count -= table.num_rows
 
     def _group(self, wanted: int) -> pa.Table:
-        """As many rows, or fewer that are enough bytes."""
+        """Return the next ``wanted`` rows, or fewer if they reach the byte limit."""
         held = sum(map(decoded_bytes, self._rest))
         while sum(table.num_rows for table in self._rest) < wanted and (held < self._most_bytes or not self._rest):
             self._rest.append(next(self._tables))
@@ -113,24 +117,24 @@ class _RowGroups:
 
 
 class TooLargeError(Exception):
-    """The rows of a group turned out to be more than fit into memory."""
+    """The rows of a group do not fit into memory."""
 
 
 class MemoryRewrite:
     """Rewrites groups that fit into memory.
 
     Args:
-        pool: does the work; the caller's thread only waits.
+        pool: threads that do the work; the caller's thread only waits.
     """
 
     def __init__(self, storage: Storage, settings: RewriteSettings, pool: Executor) -> None:
         self.storage, self.settings, self.pool = storage, settings, pool
 
     def run(self, number: str, source: GroupSource) -> list[Written]:
-        """The group's new files. Memory: the group's rows twice at most, and one row group per file at work.
+        """Write the group's new files. Memory: at most twice the group's rows, and one row group per file at work.
 
         Raises:
-            TooLargeError: the rows are more than the buffer holds; nothing was written.
+            TooLargeError: the rows exceed the buffer; nothing was written.
         """
         rows = self._read(source)
         if not rows.num_rows:
@@ -167,7 +171,7 @@ class MemoryRewrite:
         arrays = gathered([self.pool.submit(joined, column) for column in rows.columns])
         names, copies = rows.schema.names, self.settings.files.key_texts
         keys = arrays[names.index(RECORD_KEY)]
-        # A column that the key was copied from need not be held, nor gathered, a second time.
+        # If the record key is a copy of a column, both share one array.
         columns = [
             keys if name in copies and array.equals(keys) else array for name, array in zip(names, arrays, strict=True)
         ]
@@ -175,7 +179,7 @@ class MemoryRewrite:
 
 
 def gathered(jobs: Sequence[Future[Any]]) -> list[Any]:
-    """The answers of all jobs; after a failure the others are waited for, as nothing of ours may go on."""
+    """Return the results of all jobs. If one fails, cancel the others and wait for them before raising."""
     try:
         return [job.result() for job in jobs]
     except BaseException:
@@ -188,25 +192,25 @@ def gathered(jobs: Sequence[Future[Any]]) -> list[Any]:
 
 
 def _starts(rows: int, per_file: int, places: Positions | None) -> Ints:
-    """Where files start but for the first: evenly, or where the curve is cut best."""
+    """Return the first row of every file except the first: evenly spaced, or at the best cuts of the curve."""
     counts = split_evenly(rows, per_file)
     return np.cumsum(counts)[:-1] if places is None else cut(places, len(counts))
 
 
 def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: RewriteSettings) -> int:
-    """How many rows make a file of the wanted size, measured on some of them in their order.
+    """Return how many rows make a file of the target size, measured on some rows in their order.
 
     Args:
-        stored_bytes: of the whole group.
+        stored_bytes: bytes of the whole group's files.
     """
     target = settings.files.max_file_bytes
     if stored_bytes <= _SURELY_ONE * target:
         return _ALL
-    return max(1, int(target / measured_row_bytes(rows, order, settings.files)))
+    return max(1, int(target / measure_row_bytes(rows, order, settings.files)))
 
 
 def stream_group(storage: Storage, settings: RewriteSettings, number: str, source: GroupSource) -> Iterator[Written]:
-    """New files of rows in the order in which they stand. Memory: a row group."""
+    """Write new files with the rows in their stored order. Memory: a row group."""
     tables = (pa.Table.from_batches([batch]) for one in source.slices for batch in source.batches(one, threads=False))
     first = next(tables)
     per_file = rows_per_file(first, np.arange(first.num_rows), source.stored_bytes, settings)

@@ -1,8 +1,9 @@
-"""Clustering with its effects: schedule, run, cancel (Hudi: ``SparkExecuteClusteringCommitActionExecutor``).
+"""Scheduling, running and cancelling clusterings (Hudi: ``SparkExecuteClusteringCommitActionExecutor``).
 
-The lock is held to plan and to publish, not while files are rewritten: others may write meanwhile, but not to the file
-groups of the plan. A clustering in one go (`ClusterSession.cluster`) leaves nothing if it fails. A plan scheduled apart
-outlives a failed run, and is taken off the timeline only by `ClusterSession.cancel`, or if it can never be carried out.
+The lock is held to plan and to publish, not while files are rewritten. Others may write meanwhile, but not to the file
+groups of the plan. `ClusterSession.cluster` plans and runs at once, and leaves nothing if it fails. A plan that was
+scheduled separately stays when its run fails. Only `ClusterSession.cancel` removes it, or a run that finds that it can
+never be carried out.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ __all__ = ["ClusterRequest", "ClusterSession", "Rewriter", "request_of", "rows_a
 _LOG: Final = logging.getLogger("lakeformat.services")
 _INDEX: Final = "hoodie.index.type"
 _ROW_GROUP: Final = "lakeformat.parquet.row.group.rows"
-#: Rows of a row group of sorted files, unless the option says otherwise.
+#: Rows per row group of sorted files, unless the option is given.
 _ORDERED_GROUP_ROWS: Final = 16_384
 
-#: Groups to the new files of all of them, in the settings' folder; in whatever process.
+#: Rewrites groups, in this or other processes, and returns their new files in the settings' folder.
 Rewriter: TypeAlias = Callable[[Engine, Sequence[Group], RewriteSettings], Sequence[Written]]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequest:
-    """What is to be clustered, and how."""
+    """The partitions and files to cluster, and their order."""
 
     ordering: Ordering
     choice: PartitionChoice
@@ -83,10 +84,10 @@ def request_of(
     partitions: Sequence[str] | str | None = None,
     target_file_bytes: int | None = None,
 ) -> ClusterRequest:
-    """What options and arguments ask for; see `lakeformat.Table.cluster`.
+    """Return the request that arguments and options make; see `lakeformat.Table.cluster`.
 
     Raises:
-        InvalidInputError: no such curve, or one without columns; no partition, or a size that is none.
+        InvalidInputError: the curve does not exist or has no columns, no partition is named, or the size is below 1.
     """
     columns = (by,) if isinstance(by, str) else by
     several = columns is not None and len(columns) > 1
@@ -101,13 +102,13 @@ def request_of(
     limits = PlanLimits.of_options(options, everything=bool(columns), sorts=bool(ordering.columns))
     if target_file_bytes is not None:
         if target_file_bytes < 1:
-            raise InvalidInputError(f"target_file_bytes={target_file_bytes} is no size; give bytes from 1 up")
+            raise InvalidInputError(f"target_file_bytes={target_file_bytes} is not a size; give bytes from 1 up")
         limits = replace(limits, target_file_bytes=target_file_bytes)
     return ClusterRequest(ordering, choice, limits)
 
 
 def rows_are_bound(options: Options, snapshot: Snapshot) -> bool:
-    """Whether the table's index knows rows by their files, which clustering would change."""
+    """Tell whether the table's index finds rows by their file groups, which clustering would change."""
     return options.write.index == "BUCKET" or has_bucket_files(snapshot.each_slice())
 
 
@@ -132,10 +133,10 @@ class ClusterSession:
     # --- planning -------------------------------------------------------------------------------------
 
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
-        """What the request means for the table as it stands; None if there is nothing worth rewriting.
+        """Return the plan of the request for this snapshot; None if no file group is worth rewriting.
 
         Raises:
-            InvalidOptionError: the table's index knows rows by their file ids, which clustering changes.
+            InvalidOptionError: the table's index finds rows by their file ids, which clustering changes.
         """
         self._check_index(snapshot)
         store, location = self.engine.store, self.engine.storage.location
@@ -162,7 +163,7 @@ class ClusterSession:
             )
 
     def schedule(self, request: ClusterRequest) -> str | None:
-        """Put a plan on the timeline, for whoever runs it. Returns its instant time; None if there is nothing to do."""
+        """Put a plan on the timeline for a later run. Return its instant time; None if there is nothing to do."""
         with self.session.transaction.locked():
             snapshot = self.engine.snapshot()
             plan = self.plan(snapshot, request)
@@ -176,10 +177,10 @@ class ClusterSession:
     # --- running --------------------------------------------------------------------------------------
 
     def cluster(self, request: ClusterRequest) -> WriteResult:
-        """Plan and run.
+        """Plan a clustering and run it.
 
         Raises:
-            WriteConflictError: another writer changed the files meanwhile; the plan is gone, too.
+            WriteConflictError: another writer changed the files meanwhile; the plan is removed too.
         """
         transaction = self.session.transaction
         with ExitStack() as life:
@@ -198,12 +199,12 @@ class ClusterSession:
                 return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
 
     def run(self, instant_time: str | None = None) -> WriteResult:
-        """Carry out a plan, ours or another writer's; the oldest that can be by default.
+        """Run a pending plan, made by this or another writer; by default the oldest that can be run.
 
         Raises:
-            InvalidInputError: no such plan is pending.
-            WriteConflictError: it runs already; or its files have changed since, and it was rolled back.
-            UnsupportedTableError: it is meant for a way of execution that is not built.
+            InvalidInputError: no plan of this time is pending.
+            WriteConflictError: the plan runs already; or its files have changed since, and it was rolled back.
+            UnsupportedTableError: the plan needs an execution class that is not built.
         """
         with ExitStack() as life:
             with (
@@ -224,7 +225,10 @@ class ClusterSession:
     def _claim_one(
         self, snapshot: Snapshot, instant_time: str | None
     ) -> tuple[OpenCommit, tuple[ClusteringPlan, Ordering]] | None:
-        """Start this plan, or else the oldest that can be run. If none can, what the oldest lacks is raised."""
+        """Claim the plan of this time, or else the oldest that can be run.
+
+        Raise the oldest plan's error if none can.
+        """
         pending = pending_plans(self.engine.store, snapshot.timeline)
 
         def check(instant: Instant, plan: ClusteringPlan) -> tuple[ClusteringPlan, Ordering]:
@@ -237,10 +241,10 @@ class ClusterSession:
         return self.planned.claim_one(pending, instant_time, snapshot.timeline, check)
 
     def _check_live(self, instant: Instant, plan: ClusteringPlan, snapshot: Snapshot) -> None:
-        """Take a plan off the timeline whose files are no longer those of the table.
+        """Roll a plan back if its files are no longer those of the table.
 
         Raises:
-            WriteConflictError: somebody wrote to its file groups although it was pending.
+            WriteConflictError: another writer wrote to its file groups although it was pending.
         """
         stale = stale_file(plan, snapshot, self.engine.store)
         if stale is not None:
@@ -272,7 +276,7 @@ class ClusterSession:
             replaced: dict[str, tuple[str, ...]] = {}
             for group in plan.file_groups:
                 replaced[group.partition_path] = (*replaced.get(group.partition_path, ()), group.file_id)
-            # A write that began before us may have changed the columns meanwhile.
+            # A write that began before this one may have changed the columns meanwhile.
             now = self.engine.snapshot()
             text, columns = carried_schema(self.engine, now), now.columns(location)
             outcome = Outcome(
@@ -287,18 +291,21 @@ class ClusterSession:
             return session.transaction.closed(commit)
 
     def _files(self, schema: pa.Schema, ordering: Ordering, target_bytes: int) -> FileSettings:
-        """Rows in order are worth small row groups: a filter then reads a part of a file, too."""
+        """Return the settings of the new files.
+
+        Sorted files get small row groups, so that a filter can skip parts of a file.
+        """
         files = replace(self.session.job.files(schema), max_file_bytes=target_bytes)
         if not ordering.columns or self.options.given(_ROW_GROUP):
             return files
         return replace(files, row_group_rows=_ORDERED_GROUP_ROWS)
 
     def cancel(self, instant_time: str) -> None:
-        """Take a plan off the timeline.
+        """Remove a plan from the timeline.
 
         Raises:
-            InvalidInputError: no such plan is pending.
-            WriteConflictError: it is running.
+            InvalidInputError: no plan of this time is pending.
+            WriteConflictError: the plan is running.
         """
         with self.session.transaction.locked(keeping=instant_time):
             store = self.engine.store

@@ -1,4 +1,4 @@
-"""How rows are put in order and in files: decided once for a plan, carried to whoever rewrites a group."""
+"""Order of rows and settings of files: fixed once per plan and passed to every process that rewrites a group."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ __all__ = [
 Ints = npt.NDArray[np.int64]
 
 _ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
-#: How the classes of Hudi end whose plans can be carried out here.
+#: Name endings of Hudi's execution classes whose plans can be run.
 _EXECUTIONS: Final = ("SortAndSizeExecutionStrategy", _ONE_FILE_EACH)
 
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """The order of rows. Picklable.
+    """Order of rows. Picklable.
 
     Attributes:
-        columns: by name, fields of structs by path; none leaves rows as they come.
-        sample_rows: how many rows a curve is fitted to, at most.
+        columns: column names, fields of structs by path; if empty, rows keep their order.
+        sample_rows: most rows that a curve is fitted to.
     """
 
     columns: tuple[str, ...]
@@ -58,26 +58,26 @@ class Ordering:
 
     @property
     def curved(self) -> bool:
-        """Whether rows go by their places on a curve, and not by the columns themselves."""
+        """Tell whether rows are ordered by places on a curve, not by the columns themselves."""
         return bool(self.columns) and self.strategy is not Strategy.LINEAR
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse columns that the table cannot be sorted by.
 
         Raises:
-            InvalidInputError, SchemaMismatchError: a column is missing, has no order, or comes twice.
+            InvalidInputError, SchemaMismatchError: a column is missing, cannot be sorted, or is named twice.
         """
         if self.columns:
             self.fitted(schema.empty_table())
 
     def fitted(self, sample: pa.Table) -> Curve:
-        """The curve for rows like the sample's; of LINEAR one that only divides rows into ranges."""
+        """Fit the curve to a sample of rows. The curve of LINEAR only divides rows into ranges."""
         return fit(self.strategy, self.columns, sample, build=self.build)
 
     def order(self, rows: pa.Table) -> tuple[Ints, Positions | None] | None:
-        """The rows' order, and their places in it where they go by a curve; None if they stay as they are.
+        """Return the rows' order, and their places in that order if they are ordered by a curve.
 
-        Ties stay in no particular order. Memory: some 32 bytes a row.
+        Return None if the rows keep their order. The order of ties is not defined. Memory: about 32 bytes per row.
         """
         if not self.columns:
             return None
@@ -91,23 +91,23 @@ class Ordering:
         return order, places[order]
 
     def by_columns(self, rows: pa.Table) -> Ints:
-        """The rows' order by the columns themselves: nulls first and NaN last, as on a curve."""
+        """Return the rows' order by the columns themselves: nulls first and NaN last, as on a curve."""
         return sort_order(rows, self.columns, nulls_first=True)
 
     def top_columns(self, schema: pa.Schema) -> list[str]:
-        """The columns that it looks into."""
+        """Return the top-level columns that the order depends on."""
         known = set(schema.names)
         return [*dict.fromkeys(n if n in known else n.partition(".")[0] for n in self.columns)]
 
     def keys(self, rows: pa.Table) -> pa.Table:
-        """These columns, without dictionaries."""
-        found = rows.select(self.top_columns(rows.schema))
-        plain = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in found.schema]
-        return found.cast(pa.schema(plain))
+        """Return those columns of the rows, with dictionaries decoded."""
+        columns = rows.select(self.top_columns(rows.schema))
+        plain = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in columns.schema]
+        return columns.cast(pa.schema(plain))
 
 
 def sample_positions(rows: int, most: int) -> Ints | None:
-    """Positions of a random sample, the same in every run; None if all rows are few enough."""
+    """Return positions of a random sample, equal in every run; None if there are at most ``most`` rows."""
     if rows <= most:
         return None
     return np.sort(np.random.default_rng(rows).choice(rows, most, replace=False))
@@ -115,13 +115,13 @@ def sample_positions(rows: int, most: int) -> Ints | None:
 
 @dataclass(frozen=True)
 class RewriteSettings:
-    """Everything a task needs to rewrite groups. Picklable.
+    """Settings that a task needs to rewrite groups. Picklable.
 
     Attributes:
-        files: with the target as ``max_file_bytes``.
-        folder: where files wait to be published.
-        write_id: names the new file groups: a task that runs again names them as before.
-        buffer_bytes: rows in memory, sorted and unsorted.
+        files: file settings, with the target size as ``max_file_bytes``.
+        folder: folder in which files wait to be published.
+        write_id: basis of the new file ids, so that a task that is repeated produces the same ids.
+        buffer_bytes: bytes in memory for rows, sorted and unsorted.
     """
 
     instant_time: str
@@ -136,10 +136,10 @@ class RewriteSettings:
 def ordering_of_options(
     options: Options, by: Sequence[str] | None = None, curve: str | None = None, *, chosen: Strategy | None = None
 ) -> Ordering:
-    """What options and arguments ask for.
+    """Return the ordering that arguments and options set.
 
     Args:
-        chosen: the strategy if nobody names one, instead of the option's default.
+        chosen: the strategy if neither the argument nor the option is given; None means the option's default.
     """
     columns = tuple(by) if by is not None else options[SORT_COLUMNS]
     strategy = Strategy.parse(curve if curve is not None else options[LAYOUT_STRATEGY])
@@ -149,7 +149,10 @@ def ordering_of_options(
 
 
 def plan_params(ordering: Ordering, target_file_bytes: int) -> Mapping[str, str]:
-    """What a plan keeps of it: Hudi takes the columns from there, the rest from its writer's options."""
+    """Return the parameters stored in a plan.
+
+    Hudi reads the columns from them, and the rest from its writer's options.
+    """
     params = {TARGET_FILE_BYTES: str(target_file_bytes)}
     if ordering.columns:
         params[SORT_COLUMNS] = ",".join(ordering.columns)
@@ -158,11 +161,11 @@ def plan_params(ordering: Ordering, target_file_bytes: int) -> Mapping[str, str]
 
 
 def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Ordering:
-    """How a plan, of anybody's, wants its rows; what it leaves open is as the options say.
+    """Return the ordering of a plan of any writer. The options set what the plan leaves open.
 
     Raises:
-        UnsupportedTableError: it wants another class to execute it, or rows with new meta columns.
-        CorruptTableError: it names a file slice, and no file of it.
+        UnsupportedTableError: the plan needs another execution class, or rows with new meta columns.
+        CorruptTableError: the plan names a file slice without files.
     """
     if plan.strategy_class and not plan.strategy_class.endswith(_EXECUTIONS):
         raise UnsupportedTableError(
@@ -181,8 +184,8 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
 
 
 def target_of_plan(plan: ClusteringPlan, options: Options) -> int:
-    """Bytes of the files it wants."""
+    """Return the target size in bytes of the plan's files."""
     if plan.strategy_class.endswith(_ONE_FILE_EACH):
         return UNLIMITED_BYTES
-    said = plan.params.get(TARGET_FILE_BYTES, "")
-    return max(1, int(said)) if said.isdecimal() else int(options[TARGET_FILE_BYTES])
+    text = plan.params.get(TARGET_FILE_BYTES, "")
+    return max(1, int(text)) if text.isdecimal() else int(options[TARGET_FILE_BYTES])

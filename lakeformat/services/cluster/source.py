@@ -1,4 +1,4 @@
-"""The rows of one clustering group, as they stand in its base files, or as these and log files make them."""
+"""Rows of one clustering group: those of its base files, merged with log files if there are any."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["GroupSource", "SliceToCluster", "open_group"]
 
-#: Rows that tell how much memory the others take.
+#: Rows that are read to estimate the memory of all rows.
 _PROBE_ROWS: Final = 4096
-#: Bytes of a sample.
+#: Most bytes of a sample.
 _SAMPLE_BYTES: Final = 64 << 20
 
 
@@ -35,7 +35,7 @@ class SliceToCluster:
     """A file slice of a plan. Picklable.
 
     Attributes:
-        merging: how its files become rows; None if it has no log files.
+        merging: settings to merge its log files; None if it has none.
     """
 
     piece: FileSlice
@@ -44,13 +44,13 @@ class SliceToCluster:
 
 @dataclass(frozen=True)
 class GroupSource:
-    """The slices of a group, looked at.
+    """The slices of a group and estimates of their size.
 
     Attributes:
-        slices: of one partition.
-        base_rows: of their base files.
-        row_bytes: of a row of a base file in memory, about.
-        encoded: text columns that come as dictionaries.
+        slices: slices, all of one partition.
+        base_rows: rows of the base files.
+        row_bytes: estimated bytes in memory of a base file's row.
+        encoded: text columns that are read as dictionaries.
         schema: the table's columns.
     """
 
@@ -64,29 +64,29 @@ class GroupSource:
 
     @cached_property
     def rows(self) -> int:
-        """Of all slices; those with log files are read for it, in the columns that merging goes by."""
+        """Return the number of rows. Slices with log files are read for it, but only their key columns."""
         if all(one.merging is None for one in self.slices):
             return self.base_rows
         return sum(batch.num_rows for one in self.slices for batch in self.keys(one))
 
     def keys(self, one: SliceToCluster) -> Iterator[pa.RecordBatch]:
-        """Yield the record keys of one slice's rows, the only column."""
+        """Yield the record keys of one slice's rows, as batches of one column."""
         return self._batches(one, pa.schema([self.shape.field(RECORD_KEY)]), threads=False)
 
     @property
     def memory_bytes(self) -> float:
-        """Of all rows, about."""
+        """Return an estimate of the bytes of all rows in memory."""
         logs = sum(log.size_bytes for one in self.slices for log in one.piece.logs)
         return self.base_rows * self.row_bytes + logs * LOGS_IN_MEMORY
 
     @property
     def stored_bytes(self) -> int:
-        """Of all files."""
+        """Return the bytes of all files."""
         return sum(one.piece.size_bytes for one in self.slices)
 
     @property
     def shape(self) -> pa.Schema:
-        """Of the rows that `batches` gives."""
+        """Return the schema of the batches that `batches` yields."""
         return stored_shape(stored_schema(self.schema, self.encoded))
 
     def batches(
@@ -98,9 +98,9 @@ class GroupSource:
         rows: int = ROW_GROUP_ROWS,
         most_bytes: int = ROW_GROUP_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """One slice's rows: commit time, sequence number, key and the table's columns.
+        """Yield one slice's rows: commit time, sequence number, key and the table's columns.
 
-        Memory: a row group's pages; of a slice with log files what `lakeformat.files.slice_reader` says.
+        Memory: a row group's pages; for a slice with log files, see `lakeformat.files.slice_reader`.
         """
         encoded = self.encoded if encoded is None else encoded
         shape = stored_schema(self.schema, encoded)
@@ -124,7 +124,7 @@ class GroupSource:
         rows: int = ROW_GROUP_ROWS,
         most_bytes: int = ROW_GROUP_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """Some columns of a slice's rows."""
+        """Yield some columns of a slice's rows."""
         if one.merging is not None:
             with merged_slice(self.storage, one.piece, one.merging, with_meta(self.schema), wanted.names) as merged:
                 for batch in merged.batches(rows, max(most_bytes, 1), threads=threads):
@@ -138,30 +138,30 @@ class GroupSource:
                     yield conform(batch, wanted)
 
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
-        """About ``most`` rows from everywhere, of some columns, or fewer; the same in every run.
+        """Return some columns of about ``most`` random rows of the whole group, or fewer; equal in every run.
 
-        Memory: `_SAMPLE_BYTES`, about: of longer values every second is left out as often as it takes.
+        Memory: about `_SAMPLE_BYTES`. Whenever the sample exceeds that, every second row is dropped.
         """
         wanted = pa.schema([self.schema.field(name) for name in columns])
         random = np.random.default_rng(self.rows)
         share = min(1.0, most / max(self.rows, 1))
-        found, size = [wanted.empty_table()], 0
+        parts, size = [wanted.empty_table()], 0
         for one in self.slices:
             for batch in self._batches(one, wanted, threads=False):
                 chosen = np.flatnonzero(random.random(batch.num_rows) < share)
-                found.append(pa.Table.from_batches([batch.take(pa.array(chosen))]))
-                size += found[-1].nbytes
+                parts.append(pa.Table.from_batches([batch.take(pa.array(chosen))]))
+                size += parts[-1].nbytes
                 while size > _SAMPLE_BYTES and share * self.rows > 1:
-                    whole = pa.concat_tables(found)
-                    found = [gather(whole, np.arange(0, whole.num_rows, 2))]
-                    size, share = found[0].nbytes, share / 2
-        return one_chunk(pa.concat_tables(found))
+                    whole = pa.concat_tables(parts)
+                    parts = [gather(whole, np.arange(0, whole.num_rows, 2))]
+                    size, share = parts[0].nbytes, share / 2
+        return one_chunk(pa.concat_tables(parts))
 
 
 def open_group(
     storage: Storage, partition_path: str, slices: Sequence[SliceToCluster], schema: pa.Schema
 ) -> GroupSource:
-    """Look at the footers of a group's base files, and at a few rows.
+    """Open a group: read the footers of its base files, and a few rows.
 
     Raises:
         CorruptTableError: a file is missing or damaged; names the file.
@@ -178,5 +178,5 @@ def open_group(
     first = SliceToCluster(FileSlice(filled.group, filled.name.instant_time, filled))
     batch: Any = next(source.batches(first, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
     stored = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
-    row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # Rows behind the first may be longer.
+    row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # Later rows may be longer than the first.
     return replace(source, row_bytes=row_bytes)

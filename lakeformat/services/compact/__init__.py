@@ -1,1 +1,1 @@
-"""Compaction: file slices with log files become base files."""
+"""Compaction: merging file slices that have log files into base files."""

@@ -1,8 +1,8 @@
-"""When file slices are compacted without a word from the user. Pure.
+"""The rule for when file slices are compacted without a request. Pure.
 
-A slice has outgrown its base file when its log files are many (`lakeformat.compact.auto.log.files`), or when they are
-larger than the base file and than 64 MB. Whether to look for such slices is decided by what the newest commit says of
-the slices that it wrote to, so that most commits cost no look at the table.
+A slice has outgrown its base file if it has many log files (`lakeformat.compact.auto.log.files`), or if they are larger
+than both the base file and 64 MB. The newest commit's stats decide whether to search for such slices, so that most
+commits need no listing of the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakeformat.model.instant import Action, Instant, State
 
 __all__ = ["is_ours", "may_run", "may_show_outgrown"]
 
-#: A commit that appends so many bytes to one slice may have made its log files large.
+#: If a commit appends this many bytes to one slice, the slice's log files may be large.
 _LARGE_APPEND_BYTES: Final = 4 << 20
 
 
@@ -30,10 +30,10 @@ def may_show_outgrown(commit: CommitMetadata, auto: AutoCompaction) -> bool:
 
 
 def may_run(pending: Iterable[tuple[Instant, CompactionPlan | None]]) -> bool:
-    """Tell whether nothing is pending but plans that slices made by themselves and that nobody runs.
+    """Tell whether nothing is pending except automatic compaction plans that are not running.
 
     Args:
-        pending: actions that have not completed, compactions with their plans.
+        pending: actions that have not completed; each compaction with its plan.
     """
     return all(
         one.action is Action.COMPACTION and one.state is State.REQUESTED and plan is not None and plan.is_auto
@@ -45,6 +45,6 @@ def is_ours(commits: Iterable[CommitMetadata], mark: str) -> bool:
     """Tell whether lakeformat made all of the commits.
 
     Args:
-        mark: the key of the metadata that each commit of lakeformat has.
+        mark: the metadata key that every commit of lakeformat has.
     """
     return all(mark in commit.extra for commit in commits)

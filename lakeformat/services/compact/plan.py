@@ -1,4 +1,4 @@
-"""Which file slices are compacted (Hudi: ``HoodieCompactionPlanGenerator`` and its strategies). Pure."""
+"""The choice of file slices to compact (Hudi: ``HoodieCompactionPlanGenerator`` and its strategies). Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakeformat.model.files import FileGroupId, FileSlice
 __all__ = ["PlanLimits", "plan_compaction"]
 
 _MEGABYTE: Final = 1 << 20
-#: Bytes of log files that are large, if the base file has not more.
+#: Log files of a slice are large from this many bytes on, unless the base file is larger.
 _LARGE_LOG_BYTES: Final = 64 << 20
 _LOG_FILES: Final = "TOTAL_LOG_FILES"
 _LOG_BYTES: Final = "TOTAL_LOG_FILES_SIZE"
@@ -33,16 +33,17 @@ _IO: Final = "TOTAL_IO_MB"
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """How much one plan takes.
+    """Limits of one plan.
 
     Attributes:
-        strategy: Hudi's class, by its simple name.
-        target_io_mb: megabytes to read and write; the slice that goes beyond is the last.
-        least_log_bytes, least_log_files: of a slice, for strategies by size and by number.
-        days: partitions of days, for strategies by day.
-        pattern: of partition paths, for the strategy by pattern.
-        today: in the table's zone.
-        file_bytes: what a slice without base file counts as written.
+        strategy: simple name of Hudi's strategy class.
+        target_io_mb: megabytes to read and write; the slice that reaches the limit is the last.
+        least_log_bytes, least_log_files: least log bytes and log files of a slice, for the strategies by size and by
+            number.
+        days: number of days, for strategies by day.
+        pattern: regular expression of partition paths, for the strategy by pattern; None for all.
+        today: the current date in the table's time zone.
+        file_bytes: bytes that are assumed to be written for a slice without base file.
     """
 
     strategy: str
@@ -56,7 +57,7 @@ class PlanLimits:
 
     @classmethod
     def of_options(cls, options: Options, today: date) -> PlanLimits:
-        """What the options say."""
+        """Return the limits that the options set."""
         return cls(
             options[STRATEGY],
             options[TARGET_IO],
@@ -72,10 +73,10 @@ class PlanLimits:
 def plan_compaction(
     slices: Iterable[FileSlice], closed: Collection[FileGroupId], limits: PlanLimits
 ) -> CompactionPlan | None:
-    """A plan; None if no slice with log files is to be compacted.
+    """Plan a compaction. Return None if there is no slice to compact.
 
     Args:
-        slices: the newest of each file group.
+        slices: the newest file slice of each file group.
         closed: file groups of pending compactions, log compactions and clusterings.
     """
     operations = [_operation(each, limits) for each in slices if each.logs and each.group not in closed]
@@ -95,7 +96,7 @@ def _operation(piece: FileSlice, limits: PlanLimits) -> CompactionOperation:
 
 
 def _metrics(piece: FileSlice, file_bytes: int) -> Mapping[str, float]:
-    """Whole megabytes, as Hudi counts (``FileSliceMetricUtils``)."""
+    """Return the slice's metrics in whole megabytes, as Hudi counts (``FileSliceMetricUtils``)."""
     logs = sum(log.size_bytes for log in piece.logs)
     base = piece.base.size_bytes if piece.base else 0
     read, written = (base + logs) // _MEGABYTE, (base or file_bytes) // _MEGABYTE
@@ -135,7 +136,10 @@ def _by_number(operations: _Operations, limits: PlanLimits) -> _Operations:
 
 
 def _outgrown(operations: _Operations, limits: PlanLimits) -> _Operations:
-    """Choose slices whose log files are many or large, and then those with half as many: they would follow soon."""
+    """Choose slices with many or large log files.
+
+    If there are any, add those with half as many: they would be due soon.
+    """
     if not any(_has_many(each, limits.least_log_files) or _has_large(each) for each in operations):
         return ()
     chosen = (each for each in operations if _has_many(each, -(-limits.least_log_files // 2)) or _has_large(each))
@@ -162,19 +166,22 @@ def _of_newest_days(operations: _Operations, limits: PlanLimits) -> _Operations:
 
 
 def _since_days(operations: _Operations, limits: PlanLimits) -> _Operations:
-    """Partitions of the last days."""
+    """Choose the partitions of the last days."""
     first = limits.today - timedelta(days=limits.days)
     return sorted((each for each in operations if _day(each) >= first), key=_day, reverse=True)
 
 
 def _before_days(operations: _Operations, limits: PlanLimits) -> _Operations:
-    """The partitions that `_since_days` leaves."""
+    """Choose the partitions that `_since_days` leaves out."""
     first = limits.today - timedelta(days=limits.days)
     return sorted((each for each in operations if _day(each) < first), key=_day, reverse=True)
 
 
 def _day(operation: CompactionOperation) -> date:
-    """Of a partition path ``2025/11/20``, also with ``name=`` before its parts, or ``2025-11-20``; else long ago."""
+    """Parse the date in a partition path (``2025/11/20``, ``2025-11-20``, either with ``name=`` before a part).
+
+    Return `date.min` if there is none.
+    """
     values = [part.rpartition("=")[2] for part in operation.partition_path.split("/")]
     for form, count in (("%Y/%m/%d", 3), ("%Y-%m-%d", 1)):
         try:

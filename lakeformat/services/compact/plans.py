@@ -1,4 +1,4 @@
-"""Compaction plans against the table as it stands: what is pending, and which files a run merges."""
+"""Compaction plans compared with the current table: which are pending, and which files a run merges."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["check_late_files", "pending_compactions", "slice_to_merge"]
 
 
 def pending_compactions(store: TimelineStore, timeline: Timeline) -> dict[str, tuple[Instant, CompactionPlan]]:
-    """Instant time -> instant and plan of every compaction that is planned or runs, oldest first.
+    """Return instant time -> instant and plan of every pending compaction, requested or inflight, oldest first.
 
     Raises:
         CorruptTableError: a plan cannot be read.
     """
-    found = {}
+    pending = {}
     for instant in timeline.pending:
         if instant.action is Action.COMPACTION and (plan := store.compaction_plan(instant)) is not None:
-            found[instant.time] = instant, plan
-    return found
+            pending[instant.time] = instant, plan
+    return pending
 
 
 def slice_to_merge(
@@ -37,30 +37,30 @@ def slice_to_merge(
     *,
     by_name: bool,
 ) -> FileSlice | None:
-    """The files that the base file of this operation is made of; None if the group was replaced or written anew since.
+    """Return the files to merge for an operation; None if its file group was replaced or has a newer base file.
 
-    Where a log file's name tells its slice, one of the old slice that the plan does not know counts, too: its commit
-    began before the plan was made and was over later, and would be lost with its slice.
+    If log files are named after their slice, log files of the old slice that the plan does not name are added: their
+    commit began before the plan was made and completed later. They would be lost with the old slice.
 
     Args:
-        live: the newest slice of each file group, those of pending compactions with the slice before.
-        replaced: file groups that commits have replaced as a whole.
-        instant_time: of the plan.
-        by_name: whether names of log files tell their slice: timeline layout 1.
+        live: the newest slice of each file group; for groups of pending compactions, the slice before.
+        replaced: file groups that commits have replaced.
+        instant_time: instant time of the plan.
+        by_name: whether log files are named after their slice (timeline layout 1).
 
     Raises:
-        CorruptTableError: a file of the plan is missing, or is not the newest of its group.
+        CorruptTableError: a file of the plan is missing or not the newest of its group.
     """
     piece = live.get(operation.group)
     if operation.group in replaced or (piece and piece.base and piece.base.name.instant_time > instant_time):
         return None
     if piece is None or (str(piece.base.name) if piece.base else "") != operation.base_name:
         raise CorruptTableError(_lacks(instant_time, operation, operation.base_name or operation.log_names[0]))
-    there = {str(log.name): log for log in piece.logs}
-    missing = next((name for name in operation.log_names if name not in there), None)
+    log_of = {str(log.name): log for log in piece.logs}
+    missing = next((name for name in operation.log_names if name not in log_of), None)
     if missing is not None:
         raise CorruptTableError(_lacks(instant_time, operation, missing))
-    logs = [there[name] for name in operation.log_names]
+    logs = [log_of[name] for name in operation.log_names]
     if by_name:
         known = set(operation.log_names)
         logs += [log for log in piece.logs if str(log.name) not in known and log.name.instant_time < instant_time]
@@ -86,11 +86,11 @@ def check_late_files(
     *,
     by_name: bool,
 ) -> None:
-    """Refuse to publish base files that would hide what others have added to the old slices meanwhile.
+    """Refuse to publish base files that would hide files that others have added to the old slices since.
 
     Args:
-        merged: the slices that were merged.
-        others: commits completed since the run began.
+        merged: the merged slices, by file group.
+        others: time and metadata of the commits completed since the run began.
         by_name: see `slice_to_merge`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One file slice becomes a base file (Hudi: ``HoodieCompactor.compact``).
+"""Merging one file slice into a base file (Hudi: ``HoodieCompactor.compact``).
 
 Rows keep commit time, sequence number and key; the file name is new.
 Memory: one version of each record in the slice's log files, and two row groups; slices side by side share a buffer.
@@ -26,7 +26,7 @@ from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.engine import Engine
 from lakeformat.transaction.written import Written
-from lakeformat.write.make.handles import ahead
+from lakeformat.write.make.handles import decode_ahead
 from lakeformat.write.rows.arrow_pool import reused_memory
 
 __all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "compact_slice", "side_by_side"]
@@ -34,10 +34,10 @@ __all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_here", "co
 
 @dataclass(frozen=True, slots=True)
 class SliceToCompact:
-    """A slice as its plan names it. Picklable.
+    """File slice of a plan, with what is needed to merge it. Picklable.
 
     Attributes:
-        number: of the slice in its plan; names its file while that waits to be published.
+        number: position of the slice in its plan; part of the staged file's name.
     """
 
     number: int
@@ -47,12 +47,12 @@ class SliceToCompact:
 
 @dataclass(frozen=True)
 class CompactSettings:
-    """What all slices of one run share. Picklable.
+    """Settings shared by all slices of one run. Picklable.
 
     Attributes:
-        folder: where files wait to be published.
-        names_base: stats name the base file before.
-        buffer_bytes: for log records, per core.
+        folder: folder in which the new files wait to be published.
+        names_base: whether the write stats name the base file before.
+        buffer_bytes: bytes for log records, per core.
     """
 
     instant_time: str
@@ -63,18 +63,18 @@ class CompactSettings:
     write_token: str = "0-0-0"
 
 
-#: Slices to their new base files, in the settings' folder; in whatever process.
+#: Compacts slices, in this or other processes, and returns their new base files in the settings' folder.
 Compactor: TypeAlias = Callable[[Engine, Sequence[SliceToCompact], CompactSettings], Sequence[Written]]
 
 
 def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettings, *, threads: bool) -> Written:
-    """The slice's base file, in the settings' folder.
+    """Write the slice's new base file to the settings' folder.
 
     Args:
-        threads: decode columns side by side.
+        threads: whether to decode columns in parallel.
 
     Raises:
-        CorruptTableError, UnsupportedTableError: a file is missing, damaged or of a kind not known; names the file.
+        CorruptTableError, UnsupportedTableError: a file is missing, damaged or of an unknown kind; names the file.
     """
     piece, group = one.piece, one.piece.group
     name = BaseFileName(group.file_id, settings.write_token, settings.instant_time)
@@ -90,7 +90,7 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
         nothing = pa.array([], pa.string())
         with BaseFileWriter(sink, group.partition_path, name, settings.files, known) as writer:
             stored = merged.stored(ROW_GROUP_ROWS, most, threads=threads)
-            for batch in ahead(stored) if threads else stored:
+            for batch in decode_ahead(stored) if threads else stored:
                 writer.write(pa.Table.from_batches([batch]), new_keys=nothing if inherited else None)
             for batch in merged.added(ROW_GROUP_ROWS, most):
                 writer.write(pa.Table.from_batches([batch]))
@@ -113,14 +113,18 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
 
 
 def _inherited(storage: Storage, piece: FileSlice, merged: MergedSlice) -> KeyFacts | None:
-    """Filter and range of the slice's base file, if they only need the keys of the logs alone."""
+    """Return filter and key range of the old base file if only the logs' keys must be added to them; else None."""
     if piece.base is None or merged.footer is None:
         return None
     return inherited_facts(storage, key_footer(piece.base, merged.footer), merged.log_records)
 
 
 def side_by_side(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int:
-    """How many slices can be compacted at once, so that any of them together fit into the buffer; one at least."""
+    """Return how many slices can be compacted at once.
+
+    Any so many of the slices fit into the buffer together, except that the result is at least 1. It is at most the
+    number of cores or slices.
+    """
     taken = 0
     for count, size in enumerate(sorted(log_bytes, reverse=True)[:cores]):
         taken += size * LOGS_IN_MEMORY
@@ -130,7 +134,7 @@ def side_by_side(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int
 
 
 def compact_here(engine: Engine, slices: Sequence[SliceToCompact], settings: CompactSettings) -> list[Written]:
-    """The new base files of all slices, as many at once as there are cores and memory; large slices first."""
+    """Write the new base files of all slices, largest first, as many at once as cores and memory allow."""
     cores = max(1, pa.cpu_count())
     order = sorted(slices, key=lambda one: -one.piece.size_bytes)
     logs = [sum(log.size_bytes for log in one.piece.logs) for one in order]

@@ -1,7 +1,7 @@
-"""Compaction with its effects: schedule, run, cancel (Hudi: ``HoodieCompactor``, ``ScheduleCompactionActionExecutor``).
+"""Scheduling, running and cancelling compactions (Hudi: ``HoodieCompactor``, ``ScheduleCompactionActionExecutor``).
 
-The lock is held to plan and to publish, not while files are rewritten: others write meanwhile, to the slices that the
-plan has opened. So a plan, once it is on the timeline, stays there whatever becomes of its run.
+The lock is held to plan and to publish, not while files are rewritten. Meanwhile others write to the slices that the
+plan has opened. A plan therefore stays on the timeline when its run fails.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["CompactSession", "compact"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _NAME: Final = "compaction"
-#: The slices that a run merges.
+#: The slices that a run merges, by file group.
 _Merged: TypeAlias = Mapping[FileGroupId, FileSlice]
 
 
@@ -73,26 +73,26 @@ class CompactSession:
     # --- planning -------------------------------------------------------------------------------------
 
     def plan(self, snapshot: Snapshot) -> CompactionPlan | None:
-        """What the options mean for the table as it stands; None if there is nothing to compact."""
+        """Return the plan that the options give for this snapshot; None if there is nothing to compact."""
         now = self.engine.clock.now_ms() // 1000
         limits = PlanLimits.of_options(self.options, datetime.fromtimestamp(now, snapshot.config.zone).date())
         return plan_compaction(_slices(snapshot), closed_groups(self.engine.store, snapshot.timeline), limits)
 
     def schedule(self) -> str | None:
-        """Put a plan on the timeline, for whoever runs it. Returns its instant time; None if there is nothing to do.
+        """Put a plan on the timeline for a later run. Return its instant time; None if there is nothing to do.
 
         Raises:
-            WriteConflictError: a write is running whose log files the plan could not know.
+            WriteConflictError: a write is running whose log files the plan could not include.
         """
         with self.transaction.locked():
-            begun = self._scheduled(self.engine.snapshot())
+            begun = self._put_plan(self.engine.snapshot())
             if begun is None:
                 return None
             commit, _ = begun
             self.planned.leave(commit)
         return commit.time
 
-    def _scheduled(self, snapshot: Snapshot) -> tuple[OpenCommit, CompactionPlan] | None:
+    def _put_plan(self, snapshot: Snapshot) -> tuple[OpenCommit, CompactionPlan] | None:
         plan = self.plan(snapshot)
         if plan is None:
             return None
@@ -104,17 +104,20 @@ class CompactSession:
         return commit, plan
 
     def _check_no_writer(self, timeline: Timeline, before: str | None) -> None:
-        """Where names of log files tell their slice, those of a write that runs would be lost with the old one.
+        """Refuse while a write may append to the slices to merge, if log files are named after their slice.
+
+        In that layout the log files of a running write would be lost with the old slice.
 
         Args:
-            before: writes that began later know the plan; None for all.
+            before: check only writes that began before this instant time (later ones know the plan); None for all.
 
         Raises:
-            WriteConflictError: names the write.
+            WriteConflictError: a write is pending; names it.
         """
         if not self._by_name:
             return
-        clusterings = frozenset(self.engine.store.pending_clustering(timeline).values())  # These open file groups.
+        # Clusterings write new file groups.
+        clusterings = frozenset(self.engine.store.pending_clustering(timeline).values())
         for instant in timeline.pending_writes:
             appends = instant.action in COMMIT_ACTIONS and instant.time not in clusterings
             if appends and (before is None or instant.time < before):
@@ -126,20 +129,21 @@ class CompactSession:
     # --- running --------------------------------------------------------------------------------------
 
     def run(self, instant_time: str | None = None, *, plans: bool = False) -> WriteResult:
-        """Carry out a plan, ours or another writer's; the oldest that can be by default.
+        """Run a pending plan, made by this or another writer; by default the oldest that can be run.
 
         Args:
-            plans: make a plan if none waits.
+            plans: make a plan if none is pending.
 
         Raises:
             InvalidInputError: no such plan is pending.
-            WriteConflictError: it runs already, or others have added to what it merges; the plan stays.
+            WriteConflictError: the plan runs already, or others have written to the slices that it merges; the plan
+                stays.
             CorruptTableError: a file of the plan is missing.
         """
         with ExitStack() as life:
             with self.transaction.report.step("plan") as counted, self.transaction.locked():
                 snapshot = self.engine.snapshot()
-                found = self._claim_one(snapshot, instant_time) or (self._begun(snapshot) if plans else None)
+                found = self._claim_one(snapshot, instant_time) or (self._begin_new_plan(snapshot) if plans else None)
                 if found is not None:
                     commit, merged = found
                     life.enter_context(alive(self.engine.storage, commit.time))
@@ -150,23 +154,23 @@ class CompactSession:
             with self.planned.undone_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, merged, snapshot)
 
-    def _begun(self, snapshot: Snapshot) -> tuple[OpenCommit, _Merged] | None:
-        begun = self._scheduled(snapshot)
+    def _begin_new_plan(self, snapshot: Snapshot) -> tuple[OpenCommit, _Merged] | None:
+        begun = self._put_plan(snapshot)
         if begun is None:
             return None
         commit, plan = begun
-        merged = self._merged(plan, snapshot, commit.time)
+        merged = self._slices_of_plan(plan, snapshot, commit.time)
         return self.planned.started(commit, keeps_plan=True), merged
 
     def _claim_one(self, snapshot: Snapshot, instant_time: str | None) -> tuple[OpenCommit, _Merged] | None:
         def check(instant: Instant, plan: CompactionPlan) -> _Merged:
             self._check_no_writer(snapshot.timeline, instant.time)
-            return self._merged(plan, snapshot, instant.time)
+            return self._slices_of_plan(plan, snapshot, instant.time)
 
         pending = pending_compactions(self.engine.store, snapshot.timeline)
         return self.planned.claim_one(pending, instant_time, snapshot.timeline, check)
 
-    def _merged(self, plan: CompactionPlan, snapshot: Snapshot, time: str) -> _Merged:
+    def _slices_of_plan(self, plan: CompactionPlan, snapshot: Snapshot, time: str) -> _Merged:
         live = {piece.group: piece for piece in _slices(snapshot)}
         replaced = _replaced(self.engine, snapshot.timeline)
         pieces = (slice_to_merge(one, live, replaced, time, by_name=self._by_name) for one in plan.operations)
@@ -196,7 +200,7 @@ class CompactSession:
             with transaction.report.step("place") as counted:
                 placed = session.place(commit, written)
                 counted["files"] = len(placed)
-            # A write that began before us may have changed the columns meanwhile.
+            # A write that began before this one may have changed the columns meanwhile.
             now = self.engine.snapshot()
 
             def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
@@ -217,11 +221,11 @@ class CompactSession:
     # --- cancelling -----------------------------------------------------------------------------------
 
     def cancel(self, instant_time: str) -> None:
-        """Take a plan off the timeline.
+        """Remove a plan from the timeline.
 
         Raises:
-            InvalidInputError: no such plan is pending.
-            WriteConflictError: it is running, or log files have been written for a slice that it has opened.
+            InvalidInputError: no plan of this time is pending.
+            WriteConflictError: the plan is running, or log files have been written to a slice that it has opened.
         """
         store, storage = self.engine.store, self.engine.storage
         with self.transaction.locked(keeping=instant_time):
@@ -241,10 +245,10 @@ class CompactSession:
 
 
 def compact(session: Callable[[], CompactSession]) -> WriteResult:
-    """Run the plans that wait, then plan and run what is left. Returns the result of the last run.
+    """Run the pending plans, then plan and run what is left. Return the result of the last run that did something.
 
     Args:
-        session: makes one for each run.
+        session: called to make the session of each run.
     """
     done = None
     while not (result := session().run()).skipped:
@@ -254,7 +258,7 @@ def compact(session: Callable[[], CompactSession]) -> WriteResult:
 
 
 def _slices(snapshot: Snapshot) -> Iterator[FileSlice]:
-    """The slices that have log files, and all others as far as plans may name them."""
+    """Yield the slices with log files, and all others that a plan may name."""
     live = snapshot.live
     if isinstance(live, ListedSlices):
         yield from live.slices
@@ -269,10 +273,10 @@ def _replaced(engine: Engine, timeline: Timeline) -> frozenset[FileGroupId]:
 
 
 def _visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
-    """The instants whose blocks count in the slices before a plan: those that had completed when it was made.
+    """Return the instants whose blocks belong to the slices before a plan: those completed when the plan was made.
 
     Args:
-        plan_time: None where names of log files tell their slice, so that all that stands in them counts.
+        plan_time: None if log files are named after their slice: then all blocks in them belong.
     """
     seen = timeline.visible(None)
     if plan_time is None:
@@ -282,6 +286,6 @@ def _visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
 
 
 def _log_of(engine: Engine, instant_time: str) -> str | None:
-    """A log file of the slice that a plan of this time has opened."""
+    """Return the path of a log file in the slice that a plan of this time has opened; None if there is none."""
     logs = (log.path for log in list_files(engine.storage).logs if log.name.instant_time == instant_time)
     return next(logs, None)

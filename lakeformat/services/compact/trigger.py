@@ -1,4 +1,4 @@
-"""When a compaction is due (Hudi: ``ScheduleCompactionActionExecutor.needCompact``). Pure."""
+"""The rule for when a compaction is due (Hudi: ``ScheduleCompactionActionExecutor.needCompact``). Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
 
-from lakeformat.config.compaction_options import INLINE_COMMITS, INLINE_SECONDS, TRIGGER
+from lakeformat.config.compaction_options import COMPACTION_COMMITS, INLINE_SECONDS, TRIGGER
 from lakeformat.config.resolve import Options
 from lakeformat.model.instant import Action, State, format_instant_time
 from lakeformat.timeline.timeline import Timeline
@@ -17,12 +17,12 @@ __all__ = ["Trigger", "is_due"]
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What makes a compaction due.
+    """Options that make a compaction due.
 
     Attributes:
-        strategy: Hudi's name.
-        commits: deltacommits since the last compaction.
-        seconds: since the last compaction, or else the first deltacommit.
+        strategy: Hudi's name of the rule.
+        commits: number of deltacommits since the last compaction.
+        seconds: seconds since the last compaction, or since the first deltacommit if there was none.
     """
 
     strategy: str
@@ -31,15 +31,15 @@ class Trigger:
 
     @classmethod
     def of_options(cls, options: Options) -> Trigger:
-        """What the options say."""
-        return cls(options[TRIGGER], options[INLINE_COMMITS], options[INLINE_SECONDS])
+        """Return the trigger that the options set."""
+        return cls(options[TRIGGER], options[COMPACTION_COMMITS], options[INLINE_SECONDS])
 
 
 def is_due(trigger: Trigger, timeline: Timeline, now_ms: int, zone: tzinfo | None) -> bool:
-    """Whether a compaction is due now.
+    """Tell whether a compaction is due now.
 
     Args:
-        zone: the timeline's.
+        zone: time zone of the timeline.
     """
     compacted = max((one.time for one in timeline.commits if one.action is Action.COMMIT), default=None)
     plans = (one.time for one in timeline.pending if one.action is Action.COMPACTION)

@@ -1,1 +1,1 @@
-"""Dedupe: of rows with one record key in one partition the newest stays."""
+"""Dedupe: keeping only the newest of the rows that share a record key in one partition."""

@@ -1,4 +1,4 @@
-"""Which rows of a key stay. Pure: rows are gathered by `run`."""
+"""The choice of the row to keep of each key. Pure: `run` reads the rows."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["doubled_keys", "kept_rows", "ranking_fields"]
 
 
 def doubled_keys(keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the keys that come more than once, each once."""
+    """Return the keys that occur more than once, each once."""
     counts = pa.table({"key": keys}).group_by("key").aggregate([("key", "count")])
     return counts.filter(pc.greater(counts.column("key_count"), 1)).column("key")
 
 
 def ranking_fields(ordering_fields: Sequence[str], *, by_event_time: bool) -> tuple[str, ...]:
-    """Return the fields that say which row of a key is the newest, the first one first.
+    """Return the fields that decide which row of a key is the newest, most important first.
 
     Args:
-        by_event_time: the table's rule lets the greatest ordering value win; else the latest commit wins.
+        by_event_time: whether the table's merge mode lets the greatest ordering value win; else the latest commit wins.
     """
     return (*ordering_fields, COMMIT_TIME) if by_event_time else (COMMIT_TIME, *ordering_fields)
 
@@ -34,10 +34,10 @@ def ranking_fields(ordering_fields: Sequence[str], *, by_event_time: bool) -> tu
 def kept_rows(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return, for each row, whether it is the newest of its key.
 
-    Null is older than everything; of rows that are equal in all fields the last one is the newest.
+    Null is older than every value. If rows are equal in all fields, the last one is the newest.
 
     Args:
-        rows: with the record key and the fields; fields of structs by path.
+        rows: rows with the record key and the fields; fields of structs by path.
         fields: see `ranking_fields`.
     """
     kept = np.ones(rows.num_rows, bool)

@@ -1,10 +1,10 @@
-"""Dedupe with its effects: file groups that hold a surplus row are written anew without it, as one commit.
+"""Removal of duplicate rows: one commit rewrites the file groups that hold surplus rows without these rows.
 
-The commit is a clustering's (it replaces file groups, and every row that stays is as it was), so the same locks, the
-same undo and the same conflicts apply. Rows are looked for before the lock is taken; if others have written to these
-file groups meanwhile, nothing is published.
+The commit is a clustering: it replaces file groups, and the remaining rows stay unchanged. So a clustering's locks,
+undo and conflict checks apply. Duplicates are searched before the lock is taken. If others have written to the file
+groups since, nothing is published.
 
-Memory: the keys of one partition, the rows of the keys that come more than once, and a row group.
+Memory: the keys of one partition, the rows of duplicate keys, and a row group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["DUPLICATES", "DedupeResult", "DedupeSession"]
 
 Ints = npt.NDArray[np.int64]
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: A row for each row of a key that comes more than once.
+#: Schema of the report: one row for each row of a key that occurs more than once.
 DUPLICATES: Final = pa.schema(
     [
         pa.field("partition_path", pa.string()),
@@ -59,11 +59,11 @@ DUPLICATES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DedupeResult(OneLine):
-    """Rows that are gone, or would be.
+    """Rows that a dedupe removed, or would remove.
 
     Attributes:
-        instant_time: of the commit; "" if nothing was to do, and of a dry run.
-        duplicates: every row of the keys that came more than once: partition, key, commit, file, and whether it stays.
+        instant_time: instant time of the commit; "" if there was nothing to do, and for a dry run.
+        duplicates: one row for each row of a duplicate key: partition, key, commit, file, and whether the row stays.
     """
 
     instant_time: str
@@ -71,12 +71,12 @@ class DedupeResult(OneLine):
 
     @property
     def keys(self) -> int:
-        """How many keys came more than once."""
+        """Return how many keys occur more than once."""
         return int(pc.sum(self.duplicates.column("kept"), min_count=0).as_py())
 
     @property
     def rows(self) -> int:
-        """How many rows are gone, or would be."""
+        """Return how many rows were removed, or would be."""
         return int(self.duplicates.num_rows) - self.keys
 
     def __str__(self) -> str:
@@ -87,12 +87,12 @@ class DedupeResult(OneLine):
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a look at the table found.
+class _Duplicates:
+    """Result of a search for duplicates.
 
     Attributes:
-        slices: those with surplus rows.
-        surplus: file group -> positions of these rows, as `GroupSource.batches` counts them.
+        slices: file slices with surplus rows.
+        surplus: file group -> positions of its surplus rows in the order of `GroupSource.batches`.
     """
 
     duplicates: pa.Table = field(default_factory=DUPLICATES.empty_table)
@@ -101,17 +101,17 @@ class _Found:
 
 
 class DedupeSession:
-    """Looks for rows with one key in one partition, and removes all but the newest."""
+    """Finds rows with the same key in the same partition, and removes all except the newest."""
 
     def __init__(self, engine: Engine, options: Options) -> None:
         self.engine, self.options = engine, options
 
     def dry_run(self) -> DedupeResult:
-        """List the rows."""
+        """Return the duplicates without changing anything."""
         return DedupeResult("", self._find().duplicates)
 
     def run(self) -> DedupeResult:
-        """List the rows, and remove the surplus ones."""
+        """Remove the surplus rows. Return all duplicates."""
         found = self._find()
         if not found.slices:
             return DedupeResult("", found.duplicates)
@@ -122,13 +122,13 @@ class DedupeSession:
         _LOG.info("%s: %s", self.engine.storage.location, result)
         return result
 
-    def _find(self) -> _Found:
+    def _find(self) -> _Duplicates:
         snapshot, location = self.engine.writable(), self.engine.storage.location
         config = snapshot.config
         if not config.record_fields:
             raise InvalidInputError(f"{location} has no record key: each of its rows has a key of its own")
         if not snapshot.slices:
-            return _Found()
+            return _Duplicates()
         fields = ranking_fields(config.ordering_fields, by_event_time=config.merge_mode == MergeMode.EVENT_TIME)
         schema = snapshot.columns(location)
         tables: list[pa.Table] = [DUPLICATES.empty_table()]
@@ -145,19 +145,22 @@ class DedupeSession:
         if slices and rows_are_bound(self.options, snapshot):
             raise UnsupportedTableError(
                 f"{location} is a table of buckets, whose file groups cannot be replaced; delete() the keys and "
-                f"upsert() the rows that are right: {_shown(pa.concat_tables(tables))}"
+                f"upsert() the rows that are right: {_key_text(pa.concat_tables(tables))}"
             )
-        return _Found(pa.concat_tables(tables), tuple(slices), surplus)
+        return _Duplicates(pa.concat_tables(tables), tuple(slices), surplus)
 
 
-def _shown(duplicates: pa.Table) -> str:
-    """Name up to three keys."""
+def _key_text(duplicates: pa.Table) -> str:
+    """Return text that names up to three keys."""
     keys = pc.unique(duplicates.column("record_key")).to_pylist()
     return ", ".join(map(repr, keys[:3])) + (f" and {len(keys) - 3:,} more" if len(keys) > 3 else "")
 
 
 def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
-    """Yield, of each slice with doubled keys, their rows as `DUPLICATES`, and the positions of those that go."""
+    """Yield each slice with duplicate keys, with its rows of these keys and the positions of surplus rows.
+
+    The rows have the schema `DUPLICATES`.
+    """
     keys = [pa.chunked_array([b.column(0) for b in source.keys(one)], pa.string()) for one in source.slices]
     doubled = doubled_keys(pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()))
     if not len(doubled):
@@ -170,7 +173,7 @@ def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileS
     kept = kept_rows(pa.concat_tables([rows for _, rows, _ in found]), fields)
     start = 0
     for one, rows, at in found:
-        mine = kept[start : start + rows.num_rows]
+        keeps = kept[start : start + rows.num_rows]
         start += rows.num_rows
         files = one.piece.files
         listed = pa.table(
@@ -179,17 +182,17 @@ def _surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileS
                 rows.column(RECORD_KEY),
                 rows.column(COMMIT_TIME),
                 pa.repeat(files[0].path, rows.num_rows),
-                pa.array(mine),
+                pa.array(keeps),
             ],
             schema=DUPLICATES,
         )
-        yield one.piece, listed, at[~mine]
+        yield one.piece, listed, at[~keeps]
 
 
 def _rows_of(
     source: GroupSource, one: SliceToCluster, doubled: pa.ChunkedArray, fields: Sequence[str]
 ) -> tuple[pa.Table, Ints]:
-    """Key, commit time and ordering fields of a slice's rows of some keys, and the positions of these rows."""
+    """Return key, commit time and ordering fields of a slice's rows with the given keys, and their positions."""
     names = list(dict.fromkeys([RECORD_KEY, COMMIT_TIME, *(_top(source.schema, field) for field in fields)]))
     tables: list[pa.Table] = []
     at: list[Ints] = []
@@ -212,17 +215,17 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 class _DedupeCommit(ClusterSession):
-    """A clustering of the file groups that hold surplus rows, which leaves these out."""
+    """A clustering of the file groups with surplus rows that leaves these rows out."""
 
-    def __init__(self, engine: Engine, options: Options, found: _Found) -> None:
-        super().__init__(engine, options, self._without, Hooks().of_verb(DEDUPE))
+    def __init__(self, engine: Engine, options: Options, found: _Duplicates) -> None:
+        super().__init__(engine, options, self._rewrite_without_surplus, Hooks().of_verb(DEDUPE))
         self._found = found
 
     def plan(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
-        """Plan the file groups that were found, if they are what they were.
+        """Plan the file groups with surplus rows.
 
         Raises:
-            WriteConflictError: others have written to them, or are about to rewrite them.
+            WriteConflictError: others have written to them, or a pending plan names them.
         """
         location = self.engine.storage.location
         live = {piece.group: piece for piece in snapshot.each_slice()}
@@ -237,7 +240,9 @@ class _DedupeCommit(ClusterSession):
         groups = tuple(clustering_group([piece], request.limits, location) for piece in self._found.slices)
         return ClusteringPlan(groups, EXECUTION_CLASS)
 
-    def _without(self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings) -> list[Written]:
+    def _rewrite_without_surplus(
+        self, engine: Engine, groups: Sequence[Group], settings: RewriteSettings
+    ) -> list[Written]:
         self.session.transaction.report.rows["deleted"] = sum(map(len, self._found.surplus.values()))
         written: list[Written] = []
         for number, group in enumerate(groups):
@@ -245,17 +250,17 @@ class _DedupeCommit(ClusterSession):
             surplus = self._found.surplus[group.slices[0].piece.group]
             rows = source.rows - len(surplus)
             maker = FileMaker(engine.storage, settings, group.partition_path, str(number), frozenset())
-            written += maker.stream(_kept(source, surplus), rows, max(rows, 1))
+            written += maker.stream(_remaining_rows(source, surplus), rows, max(rows, 1))
         return written
 
 
-def _kept(source: GroupSource, surplus: Ints) -> Iterator[pa.Table]:
-    """Yield a slice's rows without those at some positions."""
+def _remaining_rows(source: GroupSource, surplus: Ints) -> Iterator[pa.Table]:
+    """Yield a slice's rows except those at the surplus positions."""
     start = 0
     for batch in source.batches(source.slices[0], threads=False, encoded=frozenset()):
-        here = surplus[(surplus >= start) & (surplus < start + batch.num_rows)] - start
+        positions = surplus[(surplus >= start) & (surplus < start + batch.num_rows)] - start
         start += batch.num_rows
         mask = np.ones(batch.num_rows, bool)
-        mask[here] = False
+        mask[positions] = False
         if mask.any():
-            yield pa.Table.from_batches([batch.filter(pa.array(mask)) if len(here) else batch])
+            yield pa.Table.from_batches([batch.filter(pa.array(mask)) if len(positions) else batch])

@@ -1,4 +1,4 @@
-"""What lies around the data: timeline, archive, markers, metadata table, folders that are no partitions."""
+"""Checks of everything except data files: timeline, archive, markers, metadata table, folders without partitions."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = [
 
 _METADATA: Final = f"{HOODIE}/metadata"
 _MARKERS: Final = f"{HOODIE}/.temp"
-#: A deltacommit of a metadata table, whose layout is that of the table or an older one.
+#: File name of a deltacommit of a metadata table, in the timeline layout of either version.
 _APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
-#: Of the deltacommits by which it was made from a listing.
-_MADE: Final = "0000"
+#: Prefix of the times of deltacommits that initialised the metadata table from a listing.
+_INITIAL: Final = "0000"
 _BACK: Final = "restore it from a copy"
-#: Archived commits that are held against those of the timeline.
+#: How many archived commits are compared with those of the timeline.
 _NEWEST: Final = 100
-#: What recovery sees to, whoever began it.
+#: Actions that recovery rolls back or finishes, whichever program began them.
 _RECOVERED: Final = COMMIT_ACTIONS | {Action.ROLLBACK, Action.SAVEPOINT}
-#: What other verbs finish.
+#: Actions that other verbs finish.
 _FINISHED_BY: Final = {
     Action.CLEAN: "clean() finishes it",
     Action.RESTORE: "restore() to the same instant finishes it",
@@ -51,7 +51,7 @@ _FINISHED_BY: Final = {
 
 
 def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
-    """Completed instants that cannot be read."""
+    """Yield completed instants that cannot be read."""
     for instant in timeline.instants:
         if instant.state is not State.COMPLETED:
             continue
@@ -67,9 +67,14 @@ def instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
 
 
 def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[tuple[Instant, CommitMetadata]]]:
-    """What of the archive cannot be read, the times of the commits in it, as far as they can, and the newest ones."""
+    """Check the archive.
+
+    Returns:
+        Findings of what cannot be read; the times of the archived commits that could be read; instant and metadata of
+        the newest archived commits.
+    """
     folder = store.config().archive_folder
-    found: list[Finding] = []
+    findings: list[Finding] = []
     times: frozenset[str] = frozenset()
     newest: list[tuple[Instant, CommitMetadata]] = []
     try:
@@ -79,29 +84,29 @@ def archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[t
         since = min(sorted(times)[-_NEWEST:], default="")
         newest += (each for each in archived.commits(commits) if each[0].time >= since)
         if store.layout.tells_completion and (damage := version_damage(store.storage, folder)):
-            cure = f"{_BACK}, or let archive() write it anew: it {damage}"
-            found.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
-    except (LakeformatError, OSError) as error:  # What Parquet says of damaged pages, too.
+            cure = f"{_BACK}, or let archive() write it again: it {damage}"
+            findings.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
+    except (LakeformatError, OSError) as error:  # Parquet raises OSError for damaged pages.
         cure = f"{_BACK} ({error}); until then older history cannot be read"
-        found.append(Finding(Kind.TORN_ARCHIVE, folder, cure))
+        findings.append(Finding(Kind.TORN_ARCHIVE, folder, cure))
     for entry in store.storage.list(folder):
         if LOG_NAME.fullmatch(entry.name):
             lost = entry.size_bytes - _whole_blocks(store.storage, entry)
             if lost or not entry.size_bytes:
-                cure = f"{_BACK}; readers pass over what is no block, and the instants in it"
-                found.append(Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost))
-    return found, times, newest
+                cure = f"{_BACK}; readers skip bytes that are not a block, and the instants in them"
+                findings.append(Finding(Kind.TORN_ARCHIVE, entry.path, cure, size_bytes=lost))
+    return findings, times, newest
 
 
 def _whole_blocks(storage: Storage, entry: FileInfo) -> int:
-    """Bytes of a file of layout 1's archive that are blocks."""
+    """Return how many bytes of an archive file of timeline layout 1 are whole blocks."""
     with storage.open_input(entry.path) as source, suppress(CorruptTableError):
         return sum(block.size_bytes for block in blocks_of(source, entry.path, entry.size_bytes))
-    return entry.size_bytes  # What cannot be decoded has been told of already.
+    return entry.size_bytes  # `archive` has reported already that the file cannot be decoded.
 
 
 def markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
-    """Markers of instants that are over: their writer died after it had published, or was rolled back."""
+    """Yield marker folders of instants that are over: their writer died after publishing, or was rolled back."""
     pending = {instant.time for instant in timeline.pending}
     newest = timeline.last_time or ""
     for entry in storage.list(_MARKERS):
@@ -110,7 +115,7 @@ def markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
 
 
 def dead_instants(engine: Engine, timeline: Timeline) -> Iterator[Finding]:
-    """Pending instants whose writers are dead; plans wait for somebody, and are none."""
+    """Yield pending instants whose writers are dead. Plans that wait to be run are not reported."""
     for instant in timeline.pending:
         if not _is_plan(engine.store, instant) and _is_dead(engine, instant):
             is_ours = claims.read_claim(engine.storage, instant.time) is not None
@@ -127,10 +132,10 @@ def _is_plan(store: TimelineStore, instant: Instant) -> bool:
     if instant.action is not Action.REPLACE_COMMIT or instant.state is not State.REQUESTED:
         return False
     try:
-        said = store.requested_replace(instant)
+        request = store.requested_replace(instant)
     except CorruptTableError:
         return False
-    return said is not None and said.plan is not None
+    return request is not None and request.plan is not None
 
 
 def _is_dead(engine: Engine, instant: Instant) -> bool:
@@ -141,25 +146,25 @@ def _is_dead(engine: Engine, instant: Instant) -> bool:
 
 
 def metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
-    """A metadata table of Hudi's that has not been told of commits: its readers list files by it."""
+    """Yield a finding if Hudi's metadata table lacks commits. Hudi's readers list files from that table."""
     if not store.config().has_metadata_table:
         return
     listed = [*store.storage.list(f"{_METADATA}/.hoodie"), *store.storage.list(f"{_METADATA}/.hoodie/timeline")]
     applied = {match[1] for entry in listed if (match := _APPLIED.fullmatch(entry.name))}
-    first = min((time for time in applied if not time.startswith(_MADE)), default="~")
+    first = min((time for time in applied if not time.startswith(_INITIAL)), default="~")
     lacking = [i.time for i in timeline.commits if first <= i.time and i.time not in applied]
     if lacking:
         some = f"it lacks {len(lacking)} commits, {lacking[0]} for one"
-        cure = f"lakeformat repair --yes drops it, Hudi makes it anew ({some})"
+        cure = f"lakeformat repair --yes drops it, Hudi makes it again ({some})"
         yield Finding(Kind.METADATA_TABLE, _METADATA, cure, mends=True)
 
 
 def foreign_folders(storage: Storage) -> Iterator[Finding]:
-    """Folders inside partitions: nobody reads what lies there. Links are not followed."""
-    yield from _foreign(storage, "")
+    """Yield folders inside partitions: no reader looks into them. Links are not followed."""
+    yield from _foreign_folders_of(storage, "")
 
 
-def _foreign(storage: Storage, folder: str) -> Iterator[Finding]:
+def _foreign_folders_of(storage: Storage, folder: str) -> Iterator[Finding]:
     entries = storage.list(folder)
     is_partition = any(entry.name.startswith(PARTITION_MARKER) for entry in entries)
     for entry in entries:
@@ -167,7 +172,7 @@ def _foreign(storage: Storage, folder: str) -> Iterator[Finding]:
             continue
         if is_partition:
             below = sum(each.size_bytes for each in storage.list(entry.path) if not each.is_folder)
-            cure = "nobody reads it: move it out of the table, or load its rows"
+            cure = "no reader looks into it: move it out of the table, or load its rows"
             yield Finding(Kind.FOREIGN_FOLDER, entry.path, cure, size_bytes=below)
         else:
-            yield from _foreign(storage, entry.path)
+            yield from _foreign_folders_of(storage, entry.path)

@@ -1,6 +1,6 @@
-"""What stands in the live files: keys, filters, key ranges, statistics, blocks of log files.
+"""Checks of the contents of live files: keys, filters, key ranges, statistics, blocks of log files.
 
-Memory: the keys of one partition, of the rest of a file one batch.
+Memory: the keys of one partition; of everything else, one batch of a file.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = ["check_partition", "parquet_facts"]
 _ROWS: Final = 1 << 16
 _BYTES: Final = 64 << 20
 _BACK: Final = "restore it from a copy, or restore() to an earlier instant"
-_REWRITE: Final = "cluster() the partition: its files are written anew, and with them what they say of themselves"
-#: Types whose statistics mean the same to every writer.
+_REWRITE: Final = "cluster() the partition: it writes its files again, with right filters, key ranges and statistics"
+#: Types whose statistics have the same meaning for all writers.
 _COMPARED: Final = (pa.int32(), pa.int64(), pa.string(), pa.date32())
 
 
 def check_partition(
     storage: Storage, snapshot: Snapshot, path: str, slices: Sequence[FileSlice], rows_of: dict[str, int]
 ) -> Iterator[Finding]:
-    """Everything inside one partition.
+    """Yield the findings inside the files of one partition.
 
     Args:
-        rows_of: told how many rows each base file has.
+        rows_of: filled with base file path -> number of rows.
     """
     has_keys = not snapshot.config.has_virtual_keys
     found: list[tuple[FileSlice, pa.ChunkedArray]] = []
@@ -61,7 +61,7 @@ def check_partition(
             continue
         if parts:
             found.append((piece, pa.chunked_array(parts)))
-    yield from _twice(found)
+    yield from _find_duplicates(found)
 
 
 def _merged(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> Iterator[pa.RecordBatch]:
@@ -80,31 +80,31 @@ def _check_base(
         bloom = footer.bloom(storage) if has_keys else None
         if has_keys and footer.filter_bytes and bloom is None:
             yield Finding(Kind.NO_FILTER, base.path, _REWRITE, size_bytes=footer.filter_bytes)
-        seen, elsewhere, denied = KeyRange(), 0, 0
-        lies: dict[str, int] = {}
+        seen, misplaced, denied = KeyRange(), 0, 0
+        wrong_statistics: dict[str, int] = {}
         for group in range(parquet.metadata.num_row_groups):
             for batch in row_batches(parquet, base.path, _ROWS, columns=names, row_groups=[group]):
-                _compare(parquet, group, batch, lies)
+                _compare(parquet, group, batch, wrong_statistics)
                 if not has_keys:
                     continue
                 column = batch.column(RECORD_KEY)
                 keys.append(column)
                 seen.add(column)
-                elsewhere += _count(pc.not_equal(batch.column(PARTITION_PATH), base.partition_path))
+                misplaced += _count_true(pc.not_equal(batch.column(PARTITION_PATH), base.partition_path))
                 denied += _denied(bloom, column)
-    if elsewhere:
+    if misplaced:
         cure = "delete these keys and upsert the rows again"
-        yield Finding(Kind.WRONG_PARTITION, base.path, cure, elsewhere, base.size_bytes)
+        yield Finding(Kind.WRONG_PARTITION, base.path, cure, misplaced, base.size_bytes)
     if denied:
         yield Finding(Kind.FILTER_DENIES, base.path, _REWRITE, denied, footer.filter_bytes)
     if has_keys and _is_outside(parquet_facts(footer.metadata), seen):
         yield Finding(Kind.KEY_RANGE, base.path, _REWRITE, size_bytes=base.size_bytes)
-    for name, rows in sorted(lies.items()):
-        cure = f"read column {name} with lakeformat.read.skipping=false until cluster() has written the file anew"
+    for name, rows in sorted(wrong_statistics.items()):
+        cure = f"read column {name} with lakeformat.read.skipping=false until cluster() has written the file again"
         yield Finding(Kind.STATISTICS, base.path, cure, rows, base.size_bytes)
 
 
-def _count(flags: pa.Array) -> int:
+def _count_true(flags: pa.Array) -> int:
     return int(pc.sum(flags).as_py() or 0)
 
 
@@ -114,18 +114,19 @@ def _denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
     try:
         chains = hash_chain_blocks(keys, bloom.hashes)
         return sum(int(np.count_nonzero(~bloom.might_contain(chain))) for _, chain in chains)
-    except InvalidInputError:  # Empty keys: no filter was ever asked for one.
+    except InvalidInputError:  # An empty key: no reader looks up empty keys in a filter.
         return 0
 
 
 def parquet_facts(metadata: Any) -> tuple[bytes | None, bytes | None]:
-    """Least and greatest key as the footer says."""
-    found = (metadata.metadata or {}) if metadata is not None else {}
-    return found.get(MIN_KEY), found.get(MAX_KEY)
+    """Return the least and the greatest key that the footer records; None for each that is missing."""
+    entries = (metadata.metadata or {}) if metadata is not None else {}
+    return entries.get(MIN_KEY), entries.get(MAX_KEY)
 
 
-def _is_outside(told: tuple[bytes | None, bytes | None], seen: KeyRange) -> bool:
-    low, high = told
+def _is_outside(stated: tuple[bytes | None, bytes | None], seen: KeyRange) -> bool:
+    """Tell whether a key that was seen lies outside the range that the footer states."""
+    low, high = stated
     if low is None or high is None or seen.minimum is None or seen.maximum is None:
         return False
     wider = KeyRange(low.decode("utf-8", "replace"), high.decode("utf-8", "replace"))
@@ -134,22 +135,22 @@ def _is_outside(told: tuple[bytes | None, bytes | None], seen: KeyRange) -> bool
     return (wider.minimum, wider.maximum) != (least, greatest)
 
 
-def _compare(parquet: OpenParquet, group: int, batch: pa.RecordBatch, lies: dict[str, int]) -> None:
-    """Count the values that the row group's statistics leave out, by column."""
+def _compare(parquet: OpenParquet, group: int, batch: pa.RecordBatch, wrong_statistics: dict[str, int]) -> None:
+    """Add to `lies` the number of values outside the row group's statistics, by column."""
     row_group, read = parquet.metadata.row_group(group), set(batch.schema.names)
     for at in range(row_group.num_columns):
         chunk = row_group.column(at)
         name = chunk.path_in_schema
         if name not in read or batch.schema.field(name).type not in _COMPARED:
             continue
-        told = chunk.statistics
-        if told is None or not told.has_min_max:
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_min_max:
             continue
         column = batch.column(name)
-        low, high = (pa.scalar(value, column.type) for value in (told.min, told.max))
-        outside = _count(pc.or_(pc.less(column, low), pc.greater(column, high)))
+        low, high = (pa.scalar(value, column.type) for value in (statistics.min, statistics.max))
+        outside = _count_true(pc.or_(pc.less(column, low), pc.greater(column, high)))
         if outside:
-            lies[name] = lies.get(name, 0) + outside
+            wrong_statistics[name] = wrong_statistics.get(name, 0) + outside
 
 
 def _check_log(storage: Storage, log: LogFile) -> Iterator[Finding]:
@@ -160,8 +161,8 @@ def _check_log(storage: Storage, log: LogFile) -> Iterator[Finding]:
         yield Finding(Kind.TORN_LOG, log.path, cure, size_bytes=log.size_bytes - whole)
 
 
-def _twice(found: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Finding]:
-    """Yield keys that come again, in one file group or in two: `insert` allows them."""
+def _find_duplicates(found: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Finding]:
+    """Yield keys that occur more than once, in one file group or in two. `insert` allows such keys."""
     if not found:
         return
     keys = pa.chunked_array([chunk for _, column in found for chunk in column.chunks], pa.string())
@@ -175,11 +176,11 @@ def _twice(found: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Findi
     for pair in pairs.sort_by([("owner_min", "ascending"), ("owner_max", "ascending")]).to_pylist():
         first, last = found[pair["owner_min"]][0], found[pair["owner_max"]][0]
         extra = pair["owner_count_sum"] - pair["key_count"]
-        here = first.files[0].path
+        path = first.files[0].path
         others = f" and {pair['key_count'] - 1:,} more" if pair["key_count"] > 1 else ""
         named = f"{pair['key_min']!r}{others}: lakeformat dedupe, or dedupe(), lists the rows and keeps the newest"
         if first is last:
-            yield Finding(Kind.KEY_TWICE, here, f"key {named}", extra, first.size_bytes)
+            yield Finding(Kind.KEY_TWICE, path, f"key {named}", extra, first.size_bytes)
         else:
             cure = f"the other one is {last.files[0].path}; key {named}"
-            yield Finding(Kind.KEY_IN_TWO_GROUPS, here, cure, extra, first.size_bytes)
+            yield Finding(Kind.KEY_IN_TWO_GROUPS, path, cure, extra, first.size_bytes)

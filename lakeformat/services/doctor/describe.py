@@ -1,4 +1,4 @@
-"""What a table is, and what it is due for, as one value."""
+"""Description of a table and of the services it needs, as one value."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Description", "describe"]
 
-#: From these shares on something is worth doing.
+#: Advice is given above these shares: small files of all files, log bytes of live bytes, dead bytes per live byte.
 _MANY_SMALL, _MUCH_LOGGED, _MUCH_DEAD = 0.5, 0.3, 2.0
 _FEW_FILES = 8
-#: Footers that are read to count rows.
+#: How many footers are read at most to count rows.
 _FOOTERS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Description(OneLine):
-    """A table as it stands.
+    """Description of a table at its newest commit.
 
     Attributes:
         kind: ``copy-on-write`` or ``merge-on-read``.
-        record_key, partition_by, ordering: columns.
-        instant_time: of the newest commit; None in an empty table.
-        commits: on the active timeline.
-        rows: that a reader gets; None where only reading would tell, as with log files.
-        files, size_bytes: base and log files that a reader opens.
-        all_files, all_bytes: those of all versions that lie in the folders.
-        cleanable_bytes: what `clean` would delete now; looked up only if older versions take much space, else 0.
-        small_files: live base files below ``small_limit`` bytes.
-        log_bytes: of the live files, what is in log files.
-        last_clean, last_archived, last_compaction, last_clustering: instant times; None if there was none. The newest
-            instant that has been archived.
-        pending: actions that are under way or waiting, with their instant times.
-        advice: what to do next, a line each.
+        record_key, partition_by, ordering: column names.
+        instant_time: instant time of the newest commit; None if the table is empty.
+        commits: number of commits on the active timeline.
+        rows: number of rows that a reader gets; None if only reading could count them, as with log files.
+        files, size_bytes: number and bytes of the base and log files that a reader opens.
+        all_files, all_bytes: number and bytes of the files of all versions in the folders.
+        cleanable_bytes: bytes that `clean` would delete now; computed only if older versions take much space, else 0.
+        small_files: number of live base files below ``small_limit`` bytes.
+        log_bytes: bytes of the live log files.
+        last_clean, last_archived, last_compaction, last_clustering: instant times; None if there was none.
+            ``last_archived`` is the newest archived instant.
+        pending: pending actions with their instant times, running or waiting to be run.
+        advice: what to do next, one line each.
     """
 
     location: str
@@ -80,32 +80,32 @@ class Description(OneLine):
 
     @property
     def log_share(self) -> float:
-        """Of the live bytes, 0 to 1."""
+        """Return the share of log files in the live bytes, 0 to 1."""
         return self.log_bytes / self.size_bytes if self.size_bytes else 0.0
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to do next."""
-        said = []
+        """Return what to do next, one line each."""
+        lines = []
         if self.log_share > _MUCH_LOGGED:
-            said.append(f"compact(): {self.log_share:.0%} of the bytes are in log files, which reads merge")
+            lines.append(f"compact(): {self.log_share:.0%} of the bytes are in log files, which reads merge")
         if self.files > _FEW_FILES and self.small_files > _MANY_SMALL * self.files:
-            said.append(f"cluster(): {self.small_files:,} of {self.files:,} files are small")
+            lines.append(f"cluster(): {self.small_files:,} of {self.files:,} files are small")
         if self.cleanable_bytes:
-            said.append(f"clean(): {_bytes(self.cleanable_bytes)} are of older versions that need not be kept")
-        said += [f"{each}: check() tells whether its writer lives" for each in self.pending if "plan" not in each]
-        said += [f"{each} waits: run or cancel it" for each in self.pending if "plan" in each]
-        return tuple(said)
+            lines.append(f"clean(): {_bytes(self.cleanable_bytes)} are of older versions that need not be kept")
+        lines += [f"{each}: check() tells whether its writer lives" for each in self.pending if "plan" not in each]
+        lines += [f"{each} waits: run or cancel it" for each in self.pending if "plan" in each]
+        return tuple(lines)
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<16}{text}" for name, text in self._lines().items())
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the same lines as a table."""
+        """Return the lines of `str` as an HTML table, for notebooks."""
         return html_pairs(self._lines())
 
     def _lines(self) -> dict[str, str]:
-        kept = ", ".join(save.instant_time for save in self.savepoints)
+        saved = ", ".join(save.instant_time for save in self.savepoints)
         small = f"{self.small_files:,} below {_bytes(self.small_limit)}"
         return {
             "table": f"{self.name}, version {self.version}, {self.kind}",
@@ -122,13 +122,13 @@ class Description(OneLine):
             "last compaction": self.last_compaction or "never",
             "last clustering": self.last_clustering or "never",
             "pending": "; ".join(self.pending) or "nothing",
-            "savepoints": kept or "none",
+            "savepoints": saved or "none",
             "to do": "; ".join(self.advice) or "nothing",
         }
 
 
 def describe(engine: Engine, options: Options) -> Description:
-    """Look at the table; of data files a few footers are read at most. Memory: an object a file."""
+    """Describe the table. Reads at most a few footers of data files. Memory: one object per file."""
     store, location = engine.store, engine.storage.location
     config = store.config()
     snapshot = engine.snapshot(config=config)
@@ -163,19 +163,19 @@ def describe(engine: Engine, options: Options) -> Description:
         last_archived=archived[len(archived) - 1].as_py() if len(archived) else None,
         last_compaction=_last_commit(engine, timeline, config, compacted=True),
         last_clustering=_last_commit(engine, timeline, config, compacted=False),
-        pending=tuple(_named(instant, plans) for instant in timeline.pending),
+        pending=tuple(_pending_text(instant, plans) for instant in timeline.pending),
         savepoints=read_savepoints(engine, timeline),
     )
 
 
 def _rows(engine: Engine, snapshot: Snapshot) -> int | None:
-    """Count the rows by the file index, and by the footers of at most `_FOOTERS` files that it does not know."""
+    """Return the row count from the file index and from the footers of at most `_FOOTERS` other files; else None."""
     unknown = known_files(snapshot)["rows"].null_count
     if unknown > _FOOTERS:
         return None
     try:
         return known_rows(engine.storage, snapshot)
-    except LakeformatError:  # What is wrong with a file, check says.
+    except LakeformatError:  # `check` reports what is wrong with a file.
         return None
 
 
@@ -184,7 +184,7 @@ def _cleanable(engine: Engine, options: Options, live_bytes: int, all_bytes: int
         return 0
     try:
         return CleanSession(engine, options).dry_run(retention_of(options)).size_bytes
-    except LakeformatError:  # Check names what is wrong.
+    except LakeformatError:  # `check` reports what is wrong.
         return 0
 
 
@@ -199,19 +199,19 @@ def _last(timeline: Timeline, action: Action) -> str | None:
 
 
 def _last_commit(engine: Engine, timeline: Timeline, config: TableConfig, *, compacted: bool) -> str | None:
-    """The newest compaction, or clustering, of the active timeline."""
+    """Return the time of the newest compaction, or clustering, on the active timeline; None if there is none."""
     for instant in reversed(timeline.commits):
         if instant.action is (Action.COMMIT if compacted else Action.REPLACE_COMMIT):
-            said = engine.store.commit(instant)
-            is_one = config.table_type is TableType.MERGE_ON_READ and said.compacted
-            is_clustering = said.operation == "CLUSTER" and said.extra.get(VERB_KEY) != DEDUPE
-            if is_one if compacted else is_clustering:
+            metadata = engine.store.commit(instant)
+            is_compaction = config.table_type is TableType.MERGE_ON_READ and metadata.compacted
+            is_clustering = metadata.operation == "CLUSTER" and metadata.extra.get(VERB_KEY) != DEDUPE
+            if is_compaction if compacted else is_clustering:
                 return instant.time
     return None
 
 
-def _named(instant: Instant, plans: frozenset[str]) -> str:
-    """As `Description.pending` has it; what waits for somebody to run it is a plan."""
+def _pending_text(instant: Instant, plans: frozenset[str]) -> str:
+    """Return an instant's text for `Description.pending`. A plan that waits to be run is called a plan."""
     if instant.state is State.REQUESTED and (instant.action in COMPLETES_AS or instant.time in plans):
         what = Action.CLUSTERING if instant.action is Action.REPLACE_COMMIT else instant.action
         return f"{what.value} plan {instant.time}"

@@ -1,4 +1,4 @@
-"""What a check finds, as values."""
+"""Value types for what a check finds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ __all__ = ["Finding", "Findings", "Kind"]
 
 
 class Kind(Enum):
-    """What is wrong. The value says it to people; ``check --json`` prints the name in small letters, which stays."""
+    """Kind of a finding.
+
+    The value is the text shown to people. ``check --json`` prints the member's name in lower case; the names are
+    stable.
+    """
 
     KEY_IN_TWO_GROUPS = "key occurs in two file groups"
     KEY_TWICE = "key occurs twice in one file group"
@@ -43,20 +47,20 @@ class Kind(Enum):
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether it is a key that comes twice, which inserts allow: no file is damaged."""
+        """Tell whether the finding is a duplicate key. Inserts allow duplicates, so no file is damaged."""
         return self in {Kind.KEY_TWICE, Kind.KEY_IN_TWO_GROUPS}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One problem of a table.
 
     Attributes:
-        path: of the file or folder, relative to the table.
-        rows: how many rows it touches; 0 if none, or nobody knows.
-        size_bytes: of the file, or of what is damaged of it.
-        cure: what to do.
-        mends: `repair` does it.
+        path: path of the file or folder, relative to the table.
+        rows: number of rows affected; 0 if none are, or the number is unknown.
+        size_bytes: size of the file, or of its damaged part.
+        cure: what to do about it.
+        mends: whether `repair` mends it.
     """
 
     kind: Kind
@@ -69,10 +73,10 @@ class Finding:
 
 @dataclass(frozen=True, repr=False)
 class Findings(OneLine):
-    """What was found, in order; false if nothing was.
+    """Findings in order. Falsy if there are none.
 
     Attributes:
-        did: what `repair` did to it, or would; "" for a check.
+        did: what `repair` did to the findings, or would do; "" for a check.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -89,15 +93,15 @@ class Findings(OneLine):
 
     @property
     def is_damage(self) -> bool:
-        """Whether something else was found than keys that come twice."""
+        """Tell whether there is a finding other than a duplicate key."""
         return any(not each.kind.is_duplicate for each in self.findings)
 
     def of(self, kind: Kind) -> tuple[Finding, ...]:
-        """Those of a kind."""
+        """Return the findings of one kind."""
         return tuple(each for each in self.findings if each.kind is kind)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: a line a finding."""
+        """Return an HTML table for notebooks, one row per finding."""
         rows = [(each.kind.value, each.path, each.rows, each.size_bytes, each.cure) for each in self.findings]
         head = str(self).splitlines()[0]
         return html_rows(("what", "where", "rows", "bytes", "cure"), rows, caption=head)

@@ -1,4 +1,4 @@
-"""Files against commits. Pure: what lies in the folders and what commits say is gathered by `run`."""
+"""Comparison of data files with commits. Pure: `run` lists the folders and reads the commits."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BACK = "restore it from a copy, or restore() to an earlier instant"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a table.
+    """Facts about a table that the checks compare.
 
     Attributes:
-        commits: what each completed commit of the active timeline says, oldest first.
-        slices: the live ones.
+        commits: instant and metadata of each completed commit of the active timeline, oldest first.
+        slices: the live file slices.
         saved: paths that savepoints name.
         archived: times of the commits in the archive.
-        archive: its folder.
-        is_copy_on_write: no file takes rows from log files.
+        archive: the archive's folder.
+        is_copy_on_write: whether the table is copy-on-write, so that no base file has rows merged from log files.
     """
 
     timeline: Timeline
@@ -41,17 +41,18 @@ class Facts:
     is_copy_on_write: bool
 
     def stats(self) -> Iterator[tuple[Instant, WriteStat]]:
-        """Of every file that the active commits wrote."""
+        """Yield instant and write stat of every file that the active commits wrote."""
         for instant, metadata in self.commits:
             for stat in metadata.all_stats():
                 yield instant, stat
 
 
 def orphans(facts: Facts) -> Iterator[Finding]:
-    """Data files of instants that are known, and did not make them.
+    """Yield data files whose instant is known, but whose instant did not write them.
 
-    Of an instant older than the timeline nobody knows; one that is pending, or later than all, may be writing. Log
-    files of layout 1 are named by slices, not by their writers.
+    Files of an instant older than the timeline are skipped: nothing is known about that instant. Files of a pending
+    instant, or of one later than the newest, are skipped: their writer may be running. Log files of timeline layout 1
+    are skipped: they carry the instant of their slice, not of their writer.
     """
     timeline = facts.timeline
     named = {stat.path for _, stat in facts.stats()}
@@ -70,11 +71,11 @@ def orphans(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def incomplete(facts: Facts, stands: Callable[[str], bool]) -> Iterator[Finding]:
-    """Files of the newest slices that are not there, or not of the size that their commit says.
+def incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Finding]:
+    """Yield files of the newest slices that are missing, or whose size differs from the commit's.
 
     Args:
-        stands: whether a file is there after all, in a folder that is not listed.
+        exists: tells whether a path exists, even in a folder that the listing skips.
     """
     live = {each.group: each for each in facts.slices}
     promised: dict[FileGroupId, tuple[str, str, int]] = {}
@@ -88,7 +89,7 @@ def incomplete(facts: Facts, stands: Callable[[str], bool]) -> Iterator[Finding]
             continue
         base = live[group].base if group in live else None
         if base is None or base.name.instant_time < time:
-            if stands(path):
+            if exists(path):
                 unmarked.add(group.partition_path)
             else:
                 yield Finding(Kind.MISSING, path, _BACK, size_bytes=size_bytes)
@@ -113,10 +114,10 @@ def _incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -> Ite
 
 
 def miscounted(facts: Facts) -> Iterator[Finding]:
-    """Counts of a commit that cannot all be true, whatever the files hold.
+    """Yield files whose counts in the commit contradict each other, whatever the files hold.
 
-    A file has as many rows as were inserted, updated and carried over from the file before; what was asked to be
-    deleted may not have stood there (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``, ``HoodieAppendHandle``).
+    A file has as many rows as were inserted, updated and carried over from the file before. A deleted key may not have
+    been in that file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``, ``HoodieAppendHandle``).
     """
     wrote: dict[tuple[FileGroupId, str], int] = {}
     for instant, stat in facts.stats():
@@ -132,33 +133,33 @@ def miscounted(facts: Facts) -> Iterator[Finding]:
                 least = max(least, before + stat.num_inserts - stat.num_deletes)
                 most = before + stat.num_inserts
         if not least <= stat.num_writes <= most or min(stat.num_inserts, stat.num_updates, stat.num_deletes) < 0:
-            told = f"{stat.num_writes:,} rows, {stat.num_inserts:,} inserted, {stat.num_updates:,} updated"
-            cure = f"history() shows them ({told}, {stat.num_deletes:,} deleted); rows are read as they are"
+            counts = f"{stat.num_writes:,} rows, {stat.num_inserts:,} inserted, {stat.num_updates:,} updated"
+            cure = f"history() shows them ({counts}, {stat.num_deletes:,} deleted); rows are read as they are"
             yield Finding(Kind.OTHER_COUNTS, stat.path, f"{cure}: bring commit {instant.time} back from a copy")
 
 
 def gaps(facts: Facts) -> Iterator[Finding]:
-    """Instants that commits start from, and that should be on the timeline but are not."""
+    """Yield instants that commits name as the one before, and that should be on the timeline but are not."""
     timeline = facts.timeline
-    told: set[str] = set()
+    seen: set[str] = set()
     for instant, stat in facts.stats():
         before = stat.prev_commit
-        if before is None or before in told or not stat.is_base or not before.isdigit():
+        if before is None or before in seen or not stat.is_base or not before.isdigit():
             continue
         if not timeline.is_committed(before) and timeline.find(before) is None:
-            told.add(before)
+            seen.add(before)
             cure = f"commit {instant.time} rests on it: bring it back from a copy, or restore() to one before"
             yield Finding(Kind.TIMELINE_GAP, f"{timeline.layout.folder}/{before}", cure)
 
 
 def forgotten(facts: Facts) -> Iterator[Finding]:
-    """Commits before the timeline that made files, or that commits start from, and that no archive holds."""
-    began = facts.timeline.oldest_write
+    """Yield instants older than the timeline that the archive does not hold: those that live files or commits name."""
+    oldest = facts.timeline.oldest_write
     made = {file.name.instant_time for file in facts.listing.bases}
     before = {stat.prev_commit for _, stat in facts.stats() if stat.is_base}
     known = facts.archived | facts.timeline.commit_times
     for time in sorted(each for each in made | before if each and each.isdigit()):
-        if began is not None and time < began and time not in known:
+        if oldest is not None and time < oldest and time not in known:
             cure = (
                 f"the archive does not hold commit {time}: bring it back from a copy; rows are right, history lacks it"
             )
@@ -166,10 +167,10 @@ def forgotten(facts: Facts) -> Iterator[Finding]:
 
 
 def saved_and_gone(saved: Mapping[str, Iterable[str]], listing: Listing) -> Iterator[Finding]:
-    """Base files that savepoints name and that are not there.
+    """Yield base files that savepoints name but that do not exist.
 
     Args:
-        saved: instant time -> paths.
+        saved: instant time of the savepoint -> paths.
     """
     there = {file.path for file in listing.bases}
     for time, paths in saved.items():
@@ -179,10 +180,10 @@ def saved_and_gone(saved: Mapping[str, Iterable[str]], listing: Listing) -> Iter
 
 
 def written_otherwise(facts: Facts, rows_of: Mapping[str, int]) -> Iterator[Finding]:
-    """Live base files whose rows are not as many as their commit says.
+    """Yield live base files whose row count differs from their commit's.
 
     Args:
-        rows_of: path -> rows, as the footers say.
+        rows_of: path -> number of rows in the file's footer.
     """
     for _, stat in facts.stats():
         rows = rows_of.get(join_path(stat.partition_path, stat.path.rpartition("/")[2]))

@@ -1,4 +1,4 @@
-"""Rows that two writers at the same time have lost: which commit hides which file, and the keys in it."""
+"""Finds rows that two concurrent writers have lost: which commit hides which file, and the keys in the file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from lakeformat.transaction.lost_writes import LostWrite, lost_writes
 __all__ = ["hidden_writes", "lost_of_table"]
 
 _ROWS: Final = 1 << 16
-#: Keys that a finding names.
-_NAMED: Final = 5
+#: How many keys a finding names at most.
+_MAX_KEYS: Final = 5
 
 
 def lost_of_table(
     store: TimelineStore, timeline: Timeline, commits: Sequence[tuple[Instant, CommitMetadata]]
 ) -> list[LostWrite]:
-    """Find the lost files of commits on the timeline, or of those that hide them.
+    """Find the lost files where the losing or the hiding commit is on the timeline.
 
     Args:
-        commits: those of the timeline, and the newest archived ones.
+        commits: the commits of the timeline and the newest archived ones.
     """
     sources = plan_sources(store, timeline, timeline.commit_times)
     found = lost_writes(commits, sources, by_name=not timeline.layout.tells_completion)
@@ -42,10 +42,10 @@ def lost_of_table(
 
 
 def hidden_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage | None) -> Iterator[Finding]:
-    """Say of each lost file which commit's rows to write again.
+    """Yield a finding for each lost file that names the commit whose rows must be written again.
 
     Args:
-        storage: opened to name the keys; None names none.
+        storage: used to read the keys in the files; None names no keys.
     """
     bases = {file.path: file for file in listing.bases}
     there = bases.keys() | {file.path for file in listing.logs}
@@ -65,7 +65,7 @@ def hidden_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage 
 
 
 def _keys(storage: Storage, base: BaseFile, instant_time: str) -> str:
-    """Name some keys of the rows that the commit has written to its file; "" if that cannot be read."""
+    """Return text that names some keys that the commit wrote to its file; "" if the file cannot be read."""
     named: list[str] = []
     try:
         with open_base(storage, base) as source, open_parquet(source, base.path) as parquet:
@@ -73,10 +73,10 @@ def _keys(storage: Storage, base: BaseFile, instant_time: str) -> str:
                 return ""
             for batch in row_batches(parquet, base.path, _ROWS, columns=[RECORD_KEY, COMMIT_TIME]):
                 written = batch.filter(pc.equal(batch.column(COMMIT_TIME), instant_time))
-                named += written.column(RECORD_KEY).slice(0, _NAMED + 1 - len(named)).to_pylist()
-                if len(named) > _NAMED:
+                named += written.column(RECORD_KEY).slice(0, _MAX_KEYS + 1 - len(named)).to_pylist()
+                if len(named) > _MAX_KEYS:
                     break
     except CorruptTableError:
         return ""
-    more = ", ..." if len(named) > _NAMED else ""
-    return f"; keys {', '.join(map(repr, named[:_NAMED]))}{more}" if named else ""
+    more = ", ..." if len(named) > _MAX_KEYS else ""
+    return f"; keys {', '.join(map(repr, named[:_MAX_KEYS]))}{more}" if named else ""

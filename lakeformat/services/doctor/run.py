@@ -1,8 +1,8 @@
-"""Checks a whole table, and mends what can be proved to be wrong.
+"""Checks of a whole table, and repairs of what is proved to be wrong.
 
-A check reads every live file once and changes nothing; others may write meanwhile, and what they change is not looked
-at twice. A repair works under the lock, checks again there what it is about to do, and keeps what it takes away in
-``.hoodie/.lakeformat/removed`` until it is told not to. Each of its steps may be run again.
+A check reads every live file once and changes nothing. Others may write meanwhile; a file that they change is not read
+twice. A repair works under the lock and repeats the checks there before it changes anything. It moves removed files to
+``.hoodie/.lakeformat/removed`` unless ``keep`` is False. Each of its steps can be repeated safely.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from lakeformat.transaction.rollback import recover
 __all__ = ["REMOVED", "DoctorSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Where a repair keeps what it takes away, by the time of the repair.
+#: Folder to which repairs move what they remove, one subfolder per repair, named by its time.
 REMOVED: Final = own_path("removed")
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """What a look at the table found, before its files are opened."""
+class _TableState:
+    """Result of listing and comparing a table, before its data files are opened."""
 
     config: TableConfig
     timeline: Timeline
@@ -52,33 +52,33 @@ class _Looked:
 
 
 class DoctorSession:
-    """Checks and mends one table, of any version and kind that can be read."""
+    """Checks and repairs of one table, of any version and kind that can be read."""
 
     def __init__(self, engine: Engine, options: Options) -> None:
         self.engine, self.options = engine, options
         self.store, self.storage = engine.store, engine.storage
 
     def check(self, *, contents: bool = True) -> Findings:
-        """Everything that is wrong.
+        """Return everything that is wrong with the table.
 
         Args:
-            contents: whether the rows of all live files are read.
+            contents: whether to read the rows of all live files.
         """
-        looked = self._look()
-        found = list(looked.found)
-        if looked.facts is not None:
-            found += races.hidden_writes(looked.lost, looked.facts.listing, self.storage if contents else None)
-        if looked.facts is not None and contents:
-            found += self._contents(looked, looked.facts)
-            found += self._lying(found)
+        state = self._inspect()
+        found = list(state.found)
+        if state.facts is not None:
+            found += races.hidden_writes(state.lost, state.facts.listing, self.storage if contents else None)
+        if state.facts is not None and contents:
+            found += self._contents(state, state.facts)
+            found += self._index_errors(found)
         return Findings(tuple(found))
 
     def repair(self, *, dry_run: bool, keep: bool) -> Findings:
-        """Mend what can be mended without a guess.
+        """Repair what can be repaired without a guess.
 
         Args:
-            dry_run: only tell what would be done.
-            keep: put files aside; else delete them, and what earlier repairs have put aside.
+            dry_run: only return what would be done.
+            keep: move files aside; if False, delete them, and also what earlier repairs moved aside.
         """
         if dry_run:
             return Findings(self._mendable(), "would mend")
@@ -98,11 +98,11 @@ class DoctorSession:
         return Findings(mended, "mended")
 
     def _mendable(self) -> tuple[Finding, ...]:
-        found = self._look().found
-        return tuple(each for each in (*found, *self._lying(found)) if each.mends)
+        found = self._inspect().found
+        return tuple(each for each in (*found, *self._index_errors(found)) if each.mends)
 
-    def _lying(self, found: Sequence[Finding]) -> Iterator[Finding]:
-        """What else is wrong with an index that looked right."""
+    def _index_errors(self, found: Sequence[Finding]) -> Iterator[Finding]:
+        """Yield what is wrong with a file index that no other check found fault with."""
         if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in found):
             yield from index.lying_index(self.engine)
 
@@ -124,15 +124,15 @@ class DoctorSession:
 
     # --- looking --------------------------------------------------------------------------------------
 
-    def _look(self) -> _Looked:
-        """All that is found without opening data files."""
+    def _inspect(self) -> _TableState:
+        """Run all checks that need no data file to be opened."""
         config = self.store.config()
         config.check_readable(self.storage.location)
         timeline = self.store.load()
         torn, archived, newest = around.archive(self.store)
         found = [*around.instants(self.store, timeline), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in found):
-            return _Looked(config, timeline, tuple(found))  # Whose files are whose nobody can tell.
+            return _TableState(config, timeline, tuple(found))  # Files cannot be assigned to commits then.
         facts = self._facts(config, timeline, archived)
         saved = self._saved(timeline)
         found += plan.incomplete(facts, lambda path: self.storage.info(path) is not None)
@@ -148,7 +148,7 @@ class DoctorSession:
         found += index.other_files(self.engine, frozenset(each.base for each in facts.slices if each.base))
         found += around.metadata_table(self.store, timeline)
         found += around.foreign_folders(self.storage)
-        return _Looked(config, timeline, tuple(found), facts, tuple(lost))
+        return _TableState(config, timeline, tuple(found), facts, tuple(lost))
 
     def _saved(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
         done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
@@ -160,7 +160,7 @@ class DoctorSession:
         }
 
     def _facts(self, config: TableConfig, timeline: Timeline, archived: frozenset[str]) -> plan.Facts:
-        """As `list_snapshot`, without its refusals. Memory: an object a file."""
+        """Collect the table's facts as `list_snapshot` does, but without its refusals. Memory: one object per file."""
         commits = [(instant, self.store.commit(instant)) for instant in timeline.commits]
         replaced = frozenset(
             FileGroupId(path, file_id) for _, said in commits for path, ids in said.replaced.items() for file_id in ids
@@ -176,17 +176,17 @@ class DoctorSession:
         is_cow = config.table_type is TableType.COPY_ON_WRITE
         return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder, is_cow)
 
-    def _contents(self, looked: _Looked, facts: plan.Facts) -> Iterator[Finding]:
-        timeline = looked.timeline
+    def _contents(self, state: _TableState, facts: plan.Facts) -> Iterator[Finding]:
+        timeline = state.timeline
         bases = tuple(each.base for each in facts.slices if each.base is not None)
         try:
-            schema = table_schema(self.store, looked.config, timeline.commits, bases)
+            schema = table_schema(self.store, state.config, timeline.commits, bases)
         except CorruptTableError as error:
             yield Finding(Kind.DAMAGED, bases[-1].path if bases else "", str(error))
             return
         newest = timeline.commits[-1].time if timeline.commits else None
-        snapshot = Snapshot(looked.config, timeline, newest, schema, ListedSlices(tuple(facts.slices)))
-        missing = {each.path for each in looked.found if each.kind is Kind.MISSING}
+        snapshot = Snapshot(state.config, timeline, newest, schema, ListedSlices(tuple(facts.slices)))
+        missing = {each.path for each in state.found if each.kind is Kind.MISSING}
         by_partition: dict[str, list[FileSlice]] = {}
         for piece in facts.slices:
             if not any(file.path in missing for file in piece.files):

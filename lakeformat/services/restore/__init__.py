@@ -1,1 +1,1 @@
-"""Going back: restore to an instant, rollback of the last commit."""
+"""Undoing commits: restore to an instant, rollback of the last commit."""

@@ -1,4 +1,4 @@
-"""What is looked at before anybody goes back: the state that would be had, and whether all of it is there."""
+"""Checks before a restore or rollback: the resulting state, and whether all of its files exist."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["clustering_plans", "state_at", "state_before"]
 
 
 def clustering_plans(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
-    """Times of pending clustering plans."""
+    """Return the times of pending clustering plans."""
     return frozenset(store.pending_clustering(timeline).values())
 
 
 def state_at(engine: Engine, config: TableConfig, timeline: Timeline, target: Instant, *, doing: str) -> Snapshot:
-    """The table as it would be without all that came after a commit.
+    """Return the snapshot without all writes that came after a commit.
 
-    Two listings of the table; memory: an object a file.
+    Lists the table twice. Memory: one object per file.
 
     Raises:
-        InstantNotAvailableError: files of that state have been cleaned away, or commits after it archived.
+        InstantNotAvailableError: files of that state have been cleaned, or commits after it have been archived.
     """
     store, location = engine.store, engine.storage.location
     archived = store.archived().completed_in(target.completed_at)
@@ -45,10 +45,10 @@ def state_at(engine: Engine, config: TableConfig, timeline: Timeline, target: In
 def state_before(
     engine: Engine, config: TableConfig, timeline: Timeline, undone: Sequence[Instant], *, doing: str
 ) -> Snapshot:
-    """The table as it would be without some writes; errors as of `state_at`."""
+    """Return the snapshot without some writes. Errors as in `state_at`."""
     store, location = engine.store, engine.storage.location
-    told = [(instant, store.commit(instant)) for instant in undone if instant.state is State.COMPLETED]
-    missing = missing_before(told, list_files(engine.storage), location)
+    metadatas = [(instant, store.commit(instant)) for instant in undone if instant.state is State.COMPLETED]
+    missing = missing_before(metadatas, list_files(engine.storage), location)
     if missing is not None:
         raise InstantNotAvailableError(f"cannot {doing}: {missing}; choose a later instant")
     left = timeline.without(frozenset(instant.time for instant in undone))

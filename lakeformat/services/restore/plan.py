@@ -1,4 +1,4 @@
-"""What going back undoes, and what must be there for it. Pure: facts are gathered by `run`."""
+"""The choice of instants that a restore or rollback undoes. Pure: `run` gathers the facts."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = ["after", "check_not_saved", "last_commit", "target_of"]
 
 
-def target_of(timeline: Timeline, asked: str, location: str, *, doing: str) -> Instant:
-    """The completed commit of an instant time.
+def target_of(timeline: Timeline, instant_time: str, location: str, *, doing: str) -> Instant:
+    """Return the completed commit of an instant time.
 
     Raises:
-        InstantNotAvailableError: there is none on the active timeline.
+        InstantNotAvailableError: no such commit is on the active timeline.
     """
     for commit in timeline.commits:
-        if commit.time == asked:
+        if commit.time == instant_time:
             return commit
-    pending = timeline.find(asked)
+    pending = timeline.find(instant_time)
     first = timeline.commits[0].time if timeline.commits else None
     if pending is not None:
         why = "has not completed"
-    elif first is not None and asked < first:
+    elif first is not None and instant_time < first:
         why = f"is older than {first}, the oldest commit that is not archived (hoodie.keep.min.commits)"
     else:
-        why = "is no commit; history() lists them"
-    raise InstantNotAvailableError(f"{location}: cannot {doing}: instant {asked} {why}")
+        why = "is not a commit; history() lists them"
+    raise InstantNotAvailableError(f"{location}: cannot {doing}: instant {instant_time} {why}")
 
 
 def after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tuple[Instant, ...]:
-    """What a restore undoes, in its order: pending clustering first, then the newest first.
+    """Return the instants that a restore undoes: pending clusterings first, then the newest first.
 
-    Completed writes count by when they completed (in timeline layout 1 that is their time), pending ones by when they
-    began (Hudi: ``RestorePlanActionExecutor``).
+    Completed writes are ordered by completion time (in timeline layout 1, by instant time), pending ones by instant
+    time (Hudi: ``RestorePlanActionExecutor``).
 
     Args:
         plans: times of pending clustering plans.
@@ -60,12 +60,16 @@ def after(timeline: Timeline, target: Instant, plans: Iterable[str] = ()) -> tup
 
 
 def last_commit(timeline: Timeline) -> Instant | None:
-    """The commit that completed last; None in an empty table."""
+    """Return the commit that completed last; None in an empty table."""
     return max(timeline.commits, key=lambda i: (i.completed_at, i.time), default=None)
 
 
 def check_not_saved(timeline: Timeline, undone: Iterable[Instant], location: str) -> None:
-    """Refuse to undo a commit that a savepoint holds. Raises `InvalidInputError`."""
+    """Refuse to undo a commit that a savepoint holds.
+
+    Raises:
+        InvalidInputError: a savepoint holds one of the commits.
+    """
     saved = {i.time for i in timeline.of_action(Action.SAVEPOINT)}
     for instant in undone:
         if instant.time in saved:

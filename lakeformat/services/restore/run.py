@@ -1,7 +1,7 @@
-"""Going back, with its effects (Hudi: ``BaseHoodieWriteClient.restoreToInstant``, ``rollback``).
+"""Restores and rollbacks (Hudi: ``BaseHoodieWriteClient.restoreToInstant``, ``rollback``).
 
-All checks come first: Hudi's own fail half-way and leave a table that nobody can write to. What is done then, and how
-it is finished after a crash, stands in `lakeformat.transaction.undo`.
+All checks come first. Hudi's own restore and rollback can fail half-way and leave a table that no process can write to.
+`lakeformat.transaction.undo` has the steps that follow and says how they are finished after a crash.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from lakeformat.transaction.undo import Undoing, files_of, kept_logs
 __all__ = ["RestoreResult", "RestoreSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Pending ones of these may delete files, or bring rows back.
+#: Pending instants of these actions may delete files or bring rows back.
 _IN_THE_WAY: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE, Action.INDEXING})
 _PLANS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RestoreResult(OneLine):
-    """What was undone.
+    """Result of a restore or rollback.
 
     Attributes:
-        instant_time: of the restore or rollback; "" if nothing was to do, and of a dry run.
-        target: the commit that the table has gone back to; None if it is empty now.
-        undone: the instants that are gone, in the order in which they went; of a dry run those that would go.
+        instant_time: instant time of the restore or rollback; "" if there was nothing to do, and for a dry run.
+        target: the commit whose state the table has now; None if the table is empty now.
+        undone: the undone instants, in order; for a dry run, those that would be undone.
     """
 
     instant_time: str
@@ -54,20 +54,20 @@ class RestoreResult(OneLine):
 
     def __str__(self) -> str:
         if not self.undone:
-            return f"the table stands at {self.target}: nothing to undo"
+            return f"the table is at {self.target}: nothing to undo"
         did = "undone" if self.instant_time else "dry run: would undo"
         return f"{did} {len(self.undone)}, back to {self.target or 'an empty table'}: {', '.join(self.undone)}"
 
 
 class RestoreSession:
-    """Goes back in one table, of any version and kind that can be read. The lock is held throughout."""
+    """Restores and rollbacks of one table, of any version and kind that can be read. The lock is held throughout."""
 
     def __init__(self, engine: Engine, options: Options) -> None:
         self.engine, self.options = engine, options
         self.store, self.storage = engine.store, engine.storage
 
     def plan_restore(self, to: str) -> RestoreResult:
-        """Say what `restore` would undo, and refuse what cannot be gone back to. Nothing is locked or changed."""
+        """Return what `restore` would undo, and raise what it would raise. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
         target = target_of(timeline, to, self.storage.location, doing="restore")
         undone = after(timeline, target, clustering_plans(self.store, timeline))
@@ -79,15 +79,15 @@ class RestoreSession:
         return RestoreResult("", to, tuple(i.time for i in undone))
 
     def plan_rollback(self, instant_time: str | None) -> RestoreResult:
-        """Say what `rollback` would undo, and refuse what it would refuse. Nothing is locked or changed."""
+        """Return what `rollback` would undo, and raise what it would raise. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
-        victim = self._victim(timeline, instant_time)
-        check_not_saved(timeline, (victim,), self.storage.location)
-        before = state_before(self.engine, config, timeline, (victim,), doing=f"roll {victim.time} back")
-        return RestoreResult("", before.instant_time, (victim.time,))
+        commit = self._commit_to_undo(timeline, instant_time)
+        check_not_saved(timeline, (commit,), self.storage.location)
+        before = state_before(self.engine, config, timeline, (commit,), doing=f"roll {commit.time} back")
+        return RestoreResult("", before.instant_time, (commit.time,))
 
     def restore(self, to: str) -> RestoreResult:
-        """Undo everything after a commit."""
+        """Undo everything that came after a commit."""
         with self._locked(restoring=to) as config:
             timeline = self.store.load()
             target = target_of(timeline, to, self.storage.location, doing="restore")
@@ -107,31 +107,31 @@ class RestoreSession:
             )  # fmt: skip
             with alive(self.storage, restore.time):
                 Undoing(self.store, config, self.engine.clock).restore(restore, plan)
-        return self._told(RestoreResult(restore.time, to, tuple(i.time for i in undone)))
+        return self._log_result(RestoreResult(restore.time, to, tuple(i.time for i in undone)))
 
     def rollback(self, instant_time: str | None) -> RestoreResult:
         """Undo the commit that completed last."""
         with self._locked() as config:
             timeline = self.store.load()
-            victim = self._victim(timeline, instant_time)
-            self._check(timeline, (victim,), clustering_plans(self.store, timeline))
-            self._check_plans_after(timeline, victim)
-            before = state_before(self.engine, config, timeline, (victim,), doing=f"roll {victim.time} back")
+            commit = self._commit_to_undo(timeline, instant_time)
+            self._check(timeline, (commit,), clustering_plans(self.store, timeline))
+            self._check_plans_after(timeline, commit)
+            before = state_before(self.engine, config, timeline, (commit,), doing=f"roll {commit.time} back")
             files = files_of(
-                victim, self.store.commit(victim), list_files(self.storage), self._kept_logs(timeline, (victim,))
+                commit, self.store.commit(commit), list_files(self.storage), self._kept_logs(timeline, (commit,))
             )
             self._drop_metadata_table()
             undoing = Undoing(self.store, config, self.engine.clock)
-            rollback = undoing.begin(victim, files)
+            rollback = undoing.begin(commit, files)
             try:
                 with alive(self.storage, rollback.time):
                     undoing.roll_back(rollback)
             except Exception:
-                with suppress(LakeformatError):  # Else the next writer does the same.
+                with suppress(LakeformatError):  # If this fails, the next writer gives it up.
                     if not undoing.has_begun(rollback):
                         undoing.give_up(rollback)
                 raise
-        return self._told(RestoreResult(rollback.time, before.instant_time, (victim.time,)))
+        return self._log_result(RestoreResult(rollback.time, before.instant_time, (commit.time,)))
 
     def _config(self) -> TableConfig:
         config = self.store.config()
@@ -145,12 +145,13 @@ class RestoreSession:
             recover(self.store, config, self.engine.clock, restoring=restoring)
             yield config
 
-    def _victim(self, timeline: Timeline, instant_time: str | None) -> Instant:
+    def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
+        """Return the commit that completed last. Raise if there is none, or if it is not the named one."""
         location, last = self.storage.location, last_commit(timeline)
         if last is None:
             raise InstantNotAvailableError(f"{location} has no commit on its timeline: there is nothing to roll back")
         if instant_time is None or instant_time == last.time:
-            self._check_not_the_last_left(timeline, last)
+            self._check_is_not_only_commit(timeline, last)
             return last
         target_of(timeline, instant_time, location, doing="roll back")
         raise InvalidInputError(
@@ -159,8 +160,11 @@ class RestoreSession:
 
     # --- checks ---------------------------------------------------------------------------------------
 
-    def _check_not_the_last_left(self, timeline: Timeline, victim: Instant) -> None:
-        """Files of archived commits count only while the timeline has a commit (Hudi: ``isBeforeTimelineStarts``)."""
+    def _check_is_not_only_commit(self, timeline: Timeline, victim: Instant) -> None:
+        """Refuse to undo the only commit on the timeline if there are archived commits.
+
+        Files of archived commits count only while the timeline has a commit (Hudi: ``isBeforeTimelineStarts``).
+        """
         if len(timeline.commits) == 1 and self.store.archived().completed_in(""):
             raise InstantNotAvailableError(
                 f"{self.storage.location}: cannot roll {victim.time} back: all commits before it are archived, and "
@@ -169,7 +173,7 @@ class RestoreSession:
             )
 
     def _check(self, timeline: Timeline, undone: Sequence[Instant], plans: frozenset[str]) -> None:
-        """Nobody writes or deletes, and no savepoint is in the way."""
+        """Check that no process writes or deletes, and that no savepoint holds one of the commits."""
         check_not_saved(timeline, undone, self.storage.location)
         for instant in timeline.pending:
             if instant.action in _IN_THE_WAY:
@@ -179,14 +183,14 @@ class RestoreSession:
                 )
         for instant in timeline.pending_writes:
             if instant.state is State.REQUESTED and (instant.time in plans or instant.action in _PLANS):
-                continue  # A plan that nobody runs.
+                continue  # A plan that is not running.
             raise WriteConflictError(
                 f"{self.store.path(instant)} is being written in {self.storage.location}; wait for it, or stop its "
                 "writer, then run this again"
             )
 
     def _check_plans_after(self, timeline: Timeline, victim: Instant) -> None:
-        """No plan rests on the files of the commit. A restore undoes such plans, too."""
+        """Check that no pending plan uses files of the commit. A restore undoes such plans."""
         for instant in timeline.pending_writes:
             if instant.time > victim.time:
                 raise WriteConflictError(
@@ -195,14 +199,17 @@ class RestoreSession:
                 )
 
     def _check_savepoint(self, timeline: Timeline, target: Instant) -> None:
-        """Every base file that a savepoint of the target names is there (Hudi's cleaner may have taken some)."""
+        """Check that every base file that a savepoint of the target names exists.
+
+        Hudi's cleaner may have deleted some.
+        """
         for instant in timeline.of_action(Action.SAVEPOINT):
             if instant.time != target.time or instant.state is not State.COMPLETED:
                 continue
-            there = {(file.partition_path, str(file.name)) for file in list_files(self.storage).bases}
+            present = {(file.partition_path, str(file.name)) for file in list_files(self.storage).bases}
             for partition, names in self.store.savepoint(instant).files.items():
                 for name in names:
-                    if BaseFileName.match(name) and (partition, name) not in there:
+                    if BaseFileName.match(name) and (partition, name) not in present:
                         raise InstantNotAvailableError(
                             f"{self.storage.location}: cannot restore to savepoint {target.time}: its file {name} of "
                             f"{partition!r} has been deleted; bring it back from a copy, or choose another instant"
@@ -212,7 +219,7 @@ class RestoreSession:
         return kept_logs(self.store, timeline, frozenset(instant.time for instant in undone))
 
     def _check_logs(self, timeline: Timeline, undone: Sequence[Instant]) -> None:
-        """No log file holds rows of a commit that stays beside those of one that goes: refused before anything."""
+        """Check, before anything is undone, that no log file mixes rows of undone and of remaining commits."""
         kept, listing = self._kept_logs(timeline, undone), list_files(self.storage)
         for instant in undone:
             files_of(instant, self.store.commit(instant) if instant.state is State.COMPLETED else None, listing, kept)
@@ -223,6 +230,6 @@ class RestoreSession:
         if drop_metadata_table(self.store, self.engine.clock):
             _LOG.warning("dropped the metadata table of %s: it would list files that go", self.storage.location)
 
-    def _told(self, result: RestoreResult) -> RestoreResult:
+    def _log_result(self, result: RestoreResult) -> RestoreResult:
         _LOG.info("%s: %s", self.storage.location, result)
         return result

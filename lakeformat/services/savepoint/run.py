@@ -1,4 +1,4 @@
-"""Savepoints with their effects (Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``)."""
+"""Savepoints (Hudi: ``SavepointActionExecutor``, ``SavepointHelpers``)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LOG: Final = logging.getLogger("lakeformat.services")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Savepoint(OneLine):
-    """A commit that is kept until the savepoint is deleted.
+    """A commit whose files are kept until the savepoint is deleted.
 
     Attributes:
-        instant_time: of the commit.
-        saved_at_ms: when the savepoint was made, in milliseconds since the epoch.
+        instant_time: instant time of the commit.
+        saved_at_ms: time at which the savepoint was made, in milliseconds since the epoch.
         files: paths of the files that are kept.
     """
 
@@ -44,19 +44,19 @@ class Savepoint(OneLine):
     files: tuple[str, ...]
 
     def __str__(self) -> str:
-        said = "".join(f", {text}" for text in (self.user, self.comment) if text)
-        return f"savepoint {self.instant_time}: {len(self.files):,} files{said}"
+        notes = "".join(f", {text}" for text in (self.user, self.comment) if text)
+        return f"savepoint {self.instant_time}: {len(self.files):,} files{notes}"
 
 
 def read_savepoints(engine: Engine, timeline: Timeline) -> tuple[Savepoint, ...]:
-    """The completed ones, oldest first."""
+    """Return the completed savepoints, oldest first."""
     done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
     return tuple(_savepoint(instant.time, engine.store.savepoint(instant)) for instant in done)
 
 
-def _savepoint(time: str, said: SavepointMetadata) -> Savepoint:
-    files = (join_path(path, name) for path, names in said.files.items() for name in names)
-    return Savepoint(time, said.comments, said.saved_by, said.saved_at_ms, tuple(sorted(files)))
+def _savepoint(time: str, metadata: SavepointMetadata) -> Savepoint:
+    files = (join_path(path, name) for path, names in metadata.files.items() for name in names)
+    return Savepoint(time, metadata.comments, metadata.saved_by, metadata.saved_at_ms, tuple(sorted(files)))
 
 
 class SavepointSession:
@@ -66,10 +66,10 @@ class SavepointSession:
         self.engine, self.options, self.store = engine, options, engine.store
 
     def make(self, instant_time: str | None, comment: str, user: str) -> Savepoint:
-        """Keep a commit, the last one by default.
+        """Make a savepoint of a commit, by default of the newest.
 
-        The files are listed under the lock, under which cleans are planned, too; a clean that is running may be about
-        to delete them.
+        The files are listed under the lock under which cleans are also planned. A pending clean is refused, because it
+        may be about to delete the files.
         """
         with self._locked() as config:
             timeline = self.store.load()
@@ -95,12 +95,12 @@ class SavepointSession:
         return made
 
     def delete(self, instant_time: str) -> None:
-        """Let a commit go; the next cleans take its files."""
+        """Delete the savepoint of a commit. The next cleans may delete the commit's files."""
         with self._locked():
             found = [i for i in self.store.load().of_action(Action.SAVEPOINT) if i.time == instant_time]
             if not found:
                 raise InvalidInputError(f"{self.engine.storage.location} has no savepoint of {instant_time}")
-            for instant in found:  # The completed file first: what is left of a crash holds nothing back.
+            for instant in found:  # Delete the completed file first: files left by a crash then keep nothing.
                 if instant.state is State.COMPLETED:
                     self.engine.storage.delete(self.store.path(instant))
                 self.store.erase(instant.at(State.INFLIGHT))
@@ -122,13 +122,13 @@ class SavepointSession:
         return timeline.commits[-1]
 
     def _files(self, config: TableConfig, timeline: Timeline, target: Instant) -> Mapping[str, tuple[str, ...]]:
-        """Of each file group the slice that a snapshot at the commit reads, all of its files."""
+        """Return, by partition, the names of all files that a snapshot at the commit reads."""
         live = state_at(self.engine, config, timeline, target, doing="make a savepoint").live
         slices = live.slices if isinstance(live, ListedSlices) else ()
         bases = live.files if isinstance(live, ListedFiles) else ()
         later = {instant.time for instant in after(timeline, target)}
-        found: dict[str, list[str]] = {}
+        names_by_path: dict[str, list[str]] = {}
         for file in (*bases, *(file for piece in slices for file in piece.files)):
-            if file.name.instant_time not in later:  # As log files of slices are that were opened later.
-                found.setdefault(file.partition_path, []).append(str(file.name))
-        return {path: tuple(names) for path, names in found.items()}
+            if file.name.instant_time not in later:  # Skip log files of slices that later plans opened.
+                names_by_path.setdefault(file.partition_path, []).append(str(file.name))
+        return {path: tuple(names) for path, names in names_by_path.items()}

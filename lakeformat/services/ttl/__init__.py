@@ -1,1 +1,1 @@
-"""Partitions that expire."""
+"""Expiry of partitions."""

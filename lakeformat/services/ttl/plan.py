@@ -1,4 +1,4 @@
-"""Which partitions have expired: pure (Hudi: ``KeepByTimeStrategy``, ``KeepByCreationTimeStrategy``)."""
+"""The rule for which partitions have expired. Pure (Hudi: ``KeepByTimeStrategy``, ``KeepByCreationTimeStrategy``)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MILLIS: Final = 17
 
 
 def expires_at(instant_time: str, days: int) -> str:
-    """The last instant time at which a partition of this one still stays.
+    """Return the last instant time at which a partition of this age still stays.
+
+    Return "~", which is later than every instant time, if the time is not a date.
 
     >>> expires_at("20260101120000000", 2)
     '20260103120000000'
-
-    A time that is none of the calendar's never comes.
     """
     with suppress(ValueError, OverflowError):
         whole = instant_time.ljust(_MILLIS, "9")  # Hudi: fixInstantTimeCompatibility.
@@ -30,11 +30,11 @@ def expires_at(instant_time: str, days: int) -> str:
 
 
 def expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[str, ...]:
-    """Partitions that have expired, the oldest first, and no more than may go at once.
+    """Return the partitions that have expired, oldest first, at most ``expiry.most``.
 
     Args:
-        times: partition path -> the instant time that its age is counted from.
-        now: an instant time.
+        times: partition path -> the instant time from which its age is counted.
+        now: the current time as an instant time.
     """
     if expiry.days < 1:
         return ()

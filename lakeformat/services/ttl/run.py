@@ -1,7 +1,7 @@
-"""Expiry with its effects (Hudi: ``SparkPartitionTTLActionExecutor``): expired partitions go by a delete_partition.
+"""Expiry of partitions (Hudi: ``SparkPartitionTTLActionExecutor``): a delete_partition commit removes expired ones.
 
-They are looked for without the lock, and once more under it: one that was written to meanwhile stays. Their files go
-with the next cleans, so that ``as_of`` and savepoints keep what they keep.
+Expired partitions are searched without the lock and again under it. A partition that was written to meanwhile stays.
+Later cleans delete the files, so that ``as_of`` and savepoints still find what they keep.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ __all__ = ["ExpireResult", "ExpireSession", "ExpiredPartition"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
-#: Who made a partition's folder, in its marker.
+#: Key in a partition's marker: the instant time of the commit that made the folder.
 _CREATED: Final = "commitTime"
-#: From this version on a log file's name tells the commit that wrote it.
+#: From this table version on a log file is named after the commit that wrote it.
 _NAMED_BY_WRITER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredPartition:
-    """A partition that is older than it may become.
+    """Partition that has expired.
 
     Attributes:
         path: partition path.
-        since: the instant time that its age is counted from.
-        files: live ones.
-        size_bytes: of these.
+        since: the instant time from which its age is counted.
+        files: number of live files.
+        size_bytes: bytes of the live files.
     """
 
     path: str
@@ -56,12 +56,12 @@ class ExpiredPartition:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExpireResult(OneLine):
-    """Partitions that went, or would.
+    """Partitions that an expiry deleted, or would delete.
 
     Attributes:
-        instant_time: of the commit; "" if nothing was to do, and of a dry run.
-        partitions: oldest first.
-        skipped: why none went, "" otherwise.
+        instant_time: instant time of the commit; "" if there was nothing to do, and for a dry run.
+        partitions: the partitions, oldest first.
+        skipped: why no partition was deleted; "" otherwise.
     """
 
     instant_time: str
@@ -70,7 +70,7 @@ class ExpireResult(OneLine):
 
     @property
     def size_bytes(self) -> int:
-        """Of all partitions."""
+        """Return the bytes of all partitions."""
         return sum(each.size_bytes for each in self.partitions)
 
     def __str__(self) -> str:
@@ -85,12 +85,12 @@ class ExpireSession:
 
     def __init__(self, engine: Engine, options: Options, expiry: Expiry) -> None:
         self.engine, self.expiry = engine, expiry
-        # A batch id is the write's before, and would make this one look as if it had been done.
+        # The batch id belongs to the write before; with it this commit would be skipped as already done.
         self.options = options.with_values(**{BATCH_APP: None, BATCH_ID: None})
 
     def dry_run(self) -> ExpireResult:
-        """What `run` would delete now. Nothing is changed, and the lock is not taken."""
-        found, why = self._found(self.engine.snapshot())
+        """Return what `run` would delete now. Changes nothing and does not take the lock."""
+        found, why = self._find_expired(self.engine.snapshot())
         return ExpireResult("", found, "" if found else why)
 
     def run(self) -> ExpireResult:
@@ -101,25 +101,25 @@ class ExpireSession:
             WriteConflictError: another writer was in the way; a retry is safe.
         """
         snapshot = self.engine.snapshot()
-        found, why = self._found(snapshot)
+        found, why = self._find_expired(snapshot)
         if not found:
             return ExpireResult("", (), why)
         named = tuple(each.path for each in found)
         options = self.options.with_values(**{_OPERATION: "delete_partition", _PARTITIONS_TO_DELETE: named})
         job = plan_job(self.engine.store, snapshot, options, pa.schema([]), self.engine.ids)
-        still: tuple[ExpiredPartition, ...] = ()
+        remaining: tuple[ExpiredPartition, ...] = ()
         before = frozenset(named)
 
         def chosen(now: Snapshot) -> frozenset[str]:
-            nonlocal still
-            still = tuple(each for each in self._found(now)[0] if each.path in before)
-            return frozenset(each.path for each in still)
+            nonlocal remaining
+            remaining = tuple(each for each in self._find_expired(now)[0] if each.path in before)
+            return frozenset(each.path for each in remaining)
 
         result = WriteSession(self.engine, job).run_delete_partitions(chosen, 0)
-        return ExpireResult("" if result.skipped else result.instant_time, still, result.skipped)
+        return ExpireResult("" if result.skipped else result.instant_time, remaining, result.skipped)
 
-    def _found(self, snapshot: Snapshot) -> tuple[tuple[ExpiredPartition, ...], str]:
-        """Expired partitions, or why there are none."""
+    def _find_expired(self, snapshot: Snapshot) -> tuple[tuple[ExpiredPartition, ...], str]:
+        """Find the expired partitions. Return them and "", or none and the reason."""
         config = snapshot.config
         if not config.partition_fields:
             return (), "the table has no partitions"
@@ -128,33 +128,35 @@ class ExpireSession:
         now = format_instant_time(self.engine.clock.now_ms(), config.zone)
         closed = {group.partition_path for group in self.engine.store.pending_clustering(snapshot.timeline)}
         live = {each.path: each for each in _partitions(snapshot) if each.path not in closed}
-        aged = self._created if self.expiry.strategy is Strategy.CREATION else partial(self._written, snapshot, now)
-        times = {path: aged(each) for path, each in live.items()}
-        going = expired({path: time for path, time in times.items() if time}, self.expiry, now)
-        found = (live[path] for path in going)
+        age_from = partial(self._last_write_time, snapshot, now)
+        if self.expiry.strategy is Strategy.CREATION:
+            age_from = self._creation_time
+        times = {path: age_from(each) for path, each in live.items()}
+        expired_paths = expired({path: time for path, time in times.items() if time}, self.expiry, now)
+        found = (live[path] for path in expired_paths)
         done = tuple(ExpiredPartition(each.path, times[each.path], each.files, each.size_bytes) for each in found)
         return done, "" if done else "no partition has expired"
 
-    def _created(self, partition: ExpiredPartition) -> str:
-        """The instant time in a partition's marker; "" if it has none, and then it stays."""
+    def _creation_time(self, partition: ExpiredPartition) -> str:
+        """Return the instant time in a partition's marker; "" if it has none, so that the partition stays."""
         path = join_path(partition.path, PARTITION_MARKER)
         if self.engine.storage.info(path) is None:
             return ""
         return decode(self.engine.storage.read(path), name=path).get(_CREATED, "")
 
-    def _written(self, snapshot: Snapshot, now: str, partition: ExpiredPartition) -> str:
-        """The instant time of a partition's newest rows.
+    def _last_write_time(self, snapshot: Snapshot, now: str, partition: ExpiredPartition) -> str:
+        """Return the instant time of a partition's newest rows.
 
-        Hudi asks the base files alone, so that a partition goes whose rows are all in log files of yesterday. Up to
-        table version 6 log files are named after the base file: there their own age counts.
+        Hudi looks only at base files, so that it also deletes a partition whose newest rows are all in recent log
+        files. Up to table version 6 log files are named after the base file; there their modification time counts.
         """
         time = partition.since
         if snapshot.live.has_logs and now > expires_at(time, self.expiry.days):
             for piece in snapshot.slices.get(partition.path, ()):
-                time = max(time, *(self._appended(snapshot, piece)))
+                time = max(time, *(self._write_times(snapshot, piece)))
         return time
 
-    def _appended(self, snapshot: Snapshot, piece: FileSlice) -> Iterator[str]:
+    def _write_times(self, snapshot: Snapshot, piece: FileSlice) -> Iterator[str]:
         yield piece.base_instant
         for log in piece.logs:
             yield log.name.instant_time
@@ -163,7 +165,7 @@ class ExpireSession:
 
 
 def _partitions(snapshot: Snapshot) -> Iterator[ExpiredPartition]:
-    """All partitions that have live files, and the newest instant that a base file of theirs is named after."""
+    """Yield every partition that has live files, with the newest instant in the name of a base file."""
     tables = [each.files.select(["partition_path", "instant_time", "size_bytes"]) for each in snapshot.live.portions()]
     if not tables:
         return

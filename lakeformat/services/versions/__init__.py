@@ -1,1 +1,1 @@
-"""Moves a table between table versions, on request."""
+"""Upgrades and downgrades between table versions, on request."""

@@ -1,8 +1,8 @@
-"""Where each file of a timeline goes when its layout changes, as pure functions.
+"""The move of a timeline's files to another layout. Pure.
 
-Completion times of layout 1 are not written anywhere. Hudi's upgrade takes the files' modification times, which a copy
-of the table has lost; log files of older slices then move to newer ones. So a time is taken that lies before the next
-instant began, too.
+Layout 1 stores no completion times. Hudi's upgrade uses the files' modification times, which a copy of the table has
+lost; log files of older slices then move to newer ones. Therefore completion times are chosen that are also earlier
+than the next instant.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def moves(
     clusterings: Collection[str] = (),
     completed_at: Mapping[str, str] | None = None,
 ) -> tuple[Move, ...]:
-    """The files in the order in which they are to be written: completed ones after what they stem from.
+    """Return the files in the order in which they must be written: requested and inflight files before completed ones.
 
     Args:
-        instants: one a file.
+        instants: one instant per file.
         clusterings: times of the replacecommits that were planned as clusterings.
-        completed_at: see `completion_times`; only asked where the new layout tells.
+        completed_at: see `completion_times`; used only if the new layout stores completion times.
     """
-    found = [Move(one, _moved(one, to, clusterings, completed_at or {})) for one in instants]
+    found = [Move(one, _to_layout(one, to, clusterings, completed_at or {})) for one in instants]
     return tuple(sorted(found, key=lambda move: (move.old.time, move.old.state, move.old.action.value)))
 
 
-def _moved(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]) -> Instant:
+def _to_layout(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]) -> Instant:
     if one.state is State.COMPLETED:
         return replace(one, completion_time=ends[one.time] if to.tells_completion else None)
     is_clustering = one.action is Action.CLUSTERING or (one.action is Action.REPLACE_COMMIT and one.time in clusterings)
@@ -51,7 +51,7 @@ def _moved(one: Instant, to: TimelineLayout, clusterings: Collection[str], ends:
 
 
 def completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
-    """Instant time -> when it shall have completed: after it, and before the next one began.
+    """Return instant time -> completion time: after the instant, and before the next one began.
 
     Args:
         stamps: instant time of each completed instant -> modification time of its file, in the same form.
@@ -68,7 +68,7 @@ def completion_times(stamps: Mapping[str, str]) -> dict[str, str]:
 
 
 def _before(time: str) -> str:
-    """A millisecond earlier."""
+    """Return the time one millisecond earlier."""
     moment = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
     moment += timedelta(milliseconds=int(time[14:] or 0) - 1)
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"

@@ -1,7 +1,7 @@
-"""``hoodie.properties`` of a table that moves to another version, as a pure function.
+"""``hoodie.properties`` of a table that moves to another version. Pure.
 
-Source: Hudi's ``SixToEightUpgradeHandler``, ``EightToNineUpgradeHandler`` and their inverses, and what Hudi 1.2.0 made
-of tables. Two things are better than there: the types of a custom key generator and the payload class are always kept.
+Source: Hudi's ``SixToEightUpgradeHandler``, ``EightToNineUpgradeHandler`` and their inverses, and tables that Hudi
+1.2.0 has moved. Two things differ from Hudi: the types of a custom key generator and the payload class are always kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakeformat.model.version_properties import extractor_of, key_generator_of, 
 
 __all__ = ["moved_properties"]
 
-#: What is stored in another way in each version.
+#: Properties that differ between versions.
 _REWRITTEN: Final = frozenset(
     {
         names.PAYLOAD,
@@ -31,20 +31,20 @@ _REWRITTEN: Final = frozenset(
         names.PARTITION_FIELDS,
     }
 )
-#: Kept as they are where the table has them: folders do not move.
+#: Properties that stay unchanged if the table has them: folders do not move.
 _KEPT: Final = frozenset({names.INITIAL_VERSION, names.TIMELINE_PATH, names.HISTORY_PATH, names.ARCHIVE_FOLDER})
 
 
 def moved_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[str, str]:
-    """The properties of the same table in another version.
+    """Return the properties of the same table in another version.
 
     Args:
-        config: the table's now.
+        config: the table's present configuration.
         to: 6, 8 or 9.
-        keys: how its keys are made, types of a custom generator included.
+        keys: how its keys are generated, types of a custom generator included.
 
     Raises:
-        UnsupportedTableError: its rule for keys that come again is not known.
+        UnsupportedTableError: the table's merge mode or payload class is not known.
     """
     payload = config.get(names.PAYLOAD) or config.get(names.LEGACY_PAYLOAD)
     layout = layout_of_version(to)

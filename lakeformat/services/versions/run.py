@@ -1,10 +1,11 @@
-"""Moving a table to another version, with its effects (Hudi: ``UpgradeDowngrade``).
+"""Moving a table to another version (Hudi: ``UpgradeDowngrade``).
 
-The timeline is copied to where the other layout has it, where nobody looks yet; then one replacement of
-``hoodie.properties`` makes it the table's; then the old files go. Whoever dies on the way leaves the one or the other,
-and the next change of version clears up. All of it happens under the table's lock, and only while no instant is
-pending. Log files are named otherwise in the other layout: before it moves, a table that has some is compacted, which
-is a commit of its own. Memory: one file of the timeline; of an archive that moves, 500 commits.
+The timeline is copied to the other layout's place, where no reader looks yet. Then one replacement of
+``hoodie.properties`` makes the copy the table's timeline. Then the old files are deleted. If the process dies, the
+table has the old version or the new one, and the next change of version cleans up. Everything happens under the table's
+lock, and only while no instant is pending. The two layouts name log files differently. A table that has some is
+therefore compacted before it moves, which is a commit of its own. Memory: one file of the timeline; for an archive that
+moves, 500 commits.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ __all__ = ["VERSIONS", "VersionChange", "VersionSession"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Table versions that a table can be moved to.
 VERSIONS: Final = (6, 8, 9)
-#: Archived commits in memory, and in a block of layout 1's archive.
+#: Archived commits in memory at once, and per block of layout 1's archive.
 _AT_A_TIME: Final = 500
 _PER_BLOCK: Final = 10
 
 
-#: Looks at a table that others go on writing log files to, before it is left as it is.
+#: Attempts to move a table to which others keep appending log files.
 _TRIES: Final = 3
 
 
@@ -56,12 +57,12 @@ class _UncompactedError(WriteConflictError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VersionChange(OneLine):
-    """What became of a table's version.
+    """Result of a change of version.
 
     Attributes:
         before, after: table versions.
-        files: of the timeline, that were moved.
-        skipped: why nothing was done; "" if something was.
+        files: number of timeline files that were moved.
+        skipped: why nothing was done; "" otherwise.
     """
 
     before: int
@@ -80,7 +81,7 @@ class VersionSession:
     """Moves one table between table versions.
 
     Args:
-        compact: runs the compactions that wait, and merges all log files.
+        compact: runs the pending compactions and merges all log files.
     """
 
     def __init__(self, engine: Engine, options: Options, compact: Callable[[], object]) -> None:
@@ -88,12 +89,12 @@ class VersionSession:
         self.storage, self.store = engine.storage, engine.store
 
     def move(self, to: int, *, is_upgrade: bool) -> VersionChange:
-        """Move the table; nothing happens if it is of that version.
+        """Move the table to a version. Does nothing if the table has that version.
 
         Raises:
-            InvalidInputError: no such version, or one in the other direction.
-            WriteConflictError: an instant is pending, or others append log files all the time.
-            UnsupportedTableError: it cannot be carried over as it is.
+            InvalidInputError: the version does not exist, or lies in the other direction.
+            WriteConflictError: an instant is pending, or others keep appending log files.
+            UnsupportedTableError: the table cannot be moved to that version.
         """
         if to not in VERSIONS:
             raise InvalidInputError(f"table version {to!r} is not one of {', '.join(map(str, VERSIONS))}; name one")
@@ -102,14 +103,14 @@ class VersionSession:
             left -= 1
             with self.storage.lock(self.options.lock_seconds):
                 try:
-                    return self._moved(to, is_upgrade=is_upgrade)
+                    return self._move_locked(to, is_upgrade=is_upgrade)
                 except _UncompactedError:
                     if not left:
                         raise
             self._compact()
 
-    def _moved(self, to: int, *, is_upgrade: bool) -> VersionChange:
-        """Under the lock."""
+    def _move_locked(self, to: int, *, is_upgrade: bool) -> VersionChange:
+        """Move the table. Call under the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
         self._clear_up(config)
@@ -122,7 +123,7 @@ class VersionSession:
                 f"{self.storage.location} is of table version {before}: to {to} it is {verbs[0]}({to}), "
                 f"not {verbs[1]}({to})"
             )
-        moved_properties(config, to, key_settings(config, self.options))  # What refuses does so before all else.
+        moved_properties(config, to, key_settings(config, self.options))  # Raises before anything is changed.
         self._settle(config, to)
         values = moved_properties(self.store.config(), to, key_settings(config, self.options))
         files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
@@ -134,9 +135,9 @@ class VersionSession:
     # --- before ---------------------------------------------------------------------------------------
 
     def _settle(self, config: TableConfig, to: int) -> None:
-        """Undo what dead writers left, refuse what cannot be carried over, and let go of a metadata table."""
+        """Undo the work of dead writers, refuse what cannot be moved, and drop the metadata table."""
         recover(self.store, config, self.engine.clock)
-        # Compactions come last: the others are no use waiting for.
+        # Compactions come last, because only they can be finished here.
         pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
         if pending:
             kind = _UncompactedError if pending[0].action is Action.COMPACTION else WriteConflictError
@@ -148,7 +149,7 @@ class VersionSession:
             self._check_slices(self.engine.snapshot(config=config))
         if drop_metadata_table(self.store, self.engine.clock):
             _LOG.warning(
-                "dropped the metadata table of %s, which a change of version does not carry over: Hudi builds it anew "
+                "dropped the metadata table of %s, which a change of version does not carry over: Hudi builds it again "
                 "with hoodie.metadata.enable=true",
                 self.storage.location,
             )
@@ -165,7 +166,7 @@ class VersionSession:
     # --- the timeline ---------------------------------------------------------------------------------
 
     def _copy(self, config: TableConfig, moved: TableConfig) -> int:
-        """Write the timeline as the other layout has it. Returns how many files."""
+        """Write the timeline in the other layout. Return the number of files."""
         old, new = _layout(config), _layout(moved)
         found = [
             (one, entry)
@@ -174,7 +175,7 @@ class VersionSession:
         ]
         ends: dict[str, str] = {}
         if new.tells_completion:
-            self.storage.delete_folder(new.folder)  # Of another try, or of an earlier life.
+            self.storage.delete_folder(new.folder)  # Files of another attempt, or of an earlier move.
             done = ((one, entry) for one, entry in found if one.state is State.COMPLETED)
             ends = completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
         self._copy_archive(config, moved)
@@ -188,12 +189,13 @@ class VersionSession:
                 replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
                 data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
             elif move.old.action is Action.CLEAN and not data and not new.tells_completion:
-                data = self.storage.read(old.path(move.old.at(State.REQUESTED)))  # Hudi 0.15 archives the plan of both.
+                # Hudi 0.15 archives the plan from both files.
+                data = self.storage.read(old.path(move.old.at(State.REQUESTED)))
             self.storage.create(new.path(move.new), data)
         return len(planned)
 
     def _copy_archive(self, config: TableConfig, moved: TableConfig) -> None:
-        """Carry over the commits that have left the timeline, but for those that stand there from an earlier life."""
+        """Copy the archived commits to the new layout's archive, except those there already from an earlier move."""
         old, new = (each.archive_folder for each in (config, moved))
         logs_to_history = config.layout_version == 1
         read, other = (
@@ -214,13 +216,16 @@ class VersionSession:
         return LeavingInstant(instant.time, instant.completed_at, instant.action.value, data, b"", name)
 
     def _clusterings(self, instants: list[Instant]) -> frozenset[str]:
-        """Times of the replacecommits that have a plan."""
-        asked = (i for i in instants if i.action is Action.REPLACE_COMMIT and i.state is State.REQUESTED)
-        found = ((i.time, self.store.requested_replace(i)) for i in asked)
-        return frozenset(time for time, said in found if said is not None and said.plan is not None)
+        """Return the times of the replacecommits that have a clustering plan."""
+        requested = (i for i in instants if i.action is Action.REPLACE_COMMIT and i.state is State.REQUESTED)
+        requests = ((i.time, self.store.requested_replace(i)) for i in requested)
+        return frozenset(time for time, request in requests if request is not None and request.plan is not None)
 
     def _clear_up(self, config: TableConfig) -> None:
-        """Remove the files of the layout that the table does not have. Readers that still look there see `MOVED`."""
+        """Remove the timeline files of the layout that the table does not have.
+
+        Readers that still look there find `MOVED`.
+        """
         other = LAYOUT_1 if config.layout_version == 2 else LAYOUT_2
         if other.folder == config.timeline_folder:
             return

@@ -1,1 +1,1 @@
-"""The file index: what is known of every live file, beside Hudi's own files."""
+"""The file index: stored statistics of every live file, which Hudi's own files do not depend on."""

@@ -1,4 +1,4 @@
-"""Carrying the index over an archiving of ours: who takes commits off the timeline knows that none was missed."""
+"""Update of the file index when lakeformat archives commits: the archiving process knows that no commit was missed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LOG: Final = logging.getLogger("lakeformat.file_index")
 
 
 def provable(store: TimelineStore, before: Timeline) -> Manifest | None:
-    """The newest snapshot of the index that is proved complete now; None without one, or if it cannot be read.
+    """Return the newest snapshot of the index that is proved complete now; None if there is none or reading fails.
 
     Args:
-        before: loaded with the mark of the archive.
+        before: the timeline before the archiving, loaded with the mark of the archive.
     """
     try:
         entries = [(IndexName.parse(entry.name), entry) for entry in store.storage.list(FOLDER)]
@@ -44,10 +44,11 @@ def provable(store: TimelineStore, before: Timeline) -> Manifest | None:
 def carried_over(
     store: TimelineStore, config: TableConfig, manifest: Manifest | None, archived: Sequence[Instant]
 ) -> bool:
-    """Say of a snapshot of the index that it stands without the commits that have been archived. Raises nothing.
+    """Write a snapshot of the index again without the commits that have been archived. Return whether it was written.
 
-    Call it under the lock under which it was proved and they were archived. Unless it covers them all, and more, the
-    next write makes the index anew.
+    Call it under the lock under which the snapshot was proved and the commits were archived. If the snapshot does not
+    cover all of them and at least one more, nothing is written, and the next write makes the index again. Storage
+    errors are logged, not raised.
     """
     gone = frozenset(instant.time for instant in archived if instant.action in COMMIT_ACTIONS)
     if manifest is None or not gone < manifest.covered.commits:

@@ -1,8 +1,8 @@
-"""Files and their column bounds as one Arrow table: the form that deltas and shards are stored in.
+"""Files and their column bounds as one Arrow table: the form in which deltas and shards are stored.
 
-Beside `FILE_COLUMNS` there are three columns for each indexed column, ``min/<path>``, ``max/<path>`` (of the table's
-type when they were written) and ``nulls/<path>`` (int64), and ``nans/<path>`` (int64) for one of floats; null means
-unknown. Files written before NaN was counted have no such column, and whoever does not know it passes it over.
+Besides `FILE_COLUMNS` the table has three columns for each indexed column: ``min/<path>`` and ``max/<path>`` (of the
+table's type when they were written) and ``nulls/<path>`` (int64). A float column also has ``nans/<path>`` (int64). Null
+means unknown. Files written before NaN was counted have no ``nans/`` column, and older releases ignore it.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ __all__ = [
 
 LOW, HIGH, NULLS, NANS = "min/", "max/", "nulls/", "nans/"
 KINDS: Final = (LOW, HIGH, NULLS, NANS)
-#: Stands between partition path and file id, in neither of which it can.
+#: Separates partition path and file id, which cannot contain it.
 _SEPARATOR: Final = "\x00"
 
 
 def bounds_schema(table: pa.Schema) -> pa.Schema:
-    """Columns that bounds may be of, with the types readers see: the meta columns and the table's."""
+    """Return the columns that may have bounds, with the types readers see: the meta columns and the table's."""
     return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *read_schema(table)])
 
 
 def file_table(
     files: Sequence[tuple[BaseFile, FileStats | None]], columns: Sequence[str], schema: pa.Schema
 ) -> pa.Table:
-    """Files with what their writer told of them, sorted by partition path and file id.
+    """Return a table of files with their known statistics, sorted by partition path and file id.
 
     Args:
         columns: paths of the indexed columns.
-        schema: of `bounds_schema`.
+        schema: the result of `bounds_schema`.
     """
     facts = [stats or FileStats(()) for _, stats in files]
     known = pa.array([stats is not None for _, stats in files], pa.bool_())
@@ -80,7 +80,7 @@ def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array
 
 
 def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table:
-    """The table with three more columns for each path, four for one of floats."""
+    """Add the columns of the bounds to a table: three for each path, four for a float column."""
     more: dict[str, pa.Array] = {}
     for path, of in bounds.items():
         more |= {f"{kind}{path}": part for kind, part in zip(KINDS, _parts(of), strict=True) if part is not None}
@@ -89,15 +89,15 @@ def with_bounds(table: pa.Table, bounds: Mapping[str, ColumnBounds]) -> pa.Table
 
 
 def indexed_paths(names: Iterable[str]) -> list[str]:
-    """Paths that a table with these columns has bounds of."""
+    """Return the paths of which a table with these columns has bounds."""
     return [name.removeprefix(NULLS) for name in names if name.startswith(NULLS)]
 
 
 def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dict[str, ColumnBounds]:
-    """Bounds of some columns, of the types the schema has now; what does not convert exactly is unknown.
+    """Return the bounds of some columns in the types that the schema has now; inexact conversions give unknown bounds.
 
     Args:
-        columns: paths; those the table has not, or the schema not as a leaf, are left out.
+        columns: paths. A path is left out if the table has no bounds of it, or if the schema has no such leaf.
     """
     found: dict[str, ColumnBounds] = {}
     known = set(table.column_names)
@@ -117,7 +117,7 @@ def bounds_of(table: pa.Table, columns: Iterable[str], schema: pa.Schema) -> dic
 
 
 def _nan_counts(table: pa.Table, path: str, nulls: pa.Array) -> pa.Array:
-    """NaN counts of a column of floats: none where it held whole numbers still, unknown where nobody counted."""
+    """Return the NaN counts of a float column: 0 if it was stored as integers then, null if they were not counted."""
     if table.schema.get_field_index(f"{NANS}{path}") >= 0:
         return table.column(f"{NANS}{path}").combine_chunks().cast(pa.int64())
     was_float = pa.types.is_floating(table.schema.field(f"{LOW}{path}").type)
@@ -138,11 +138,11 @@ def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | None:
 
 
 def together(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[str] | None = None) -> pa.Table:
-    """Files of several tables under each other; bounds that one of them lacks are unknown there.
+    """Concatenate tables of files. Bounds that a table lacks are unknown for its files.
 
     Args:
-        schema: bounds get its types.
-        paths: whose bounds are kept; by default all that any table has.
+        schema: gives the types of the bounds.
+        paths: column paths whose bounds are kept; by default all that any table has.
     """
     if paths is None:
         paths = list(dict.fromkeys(path for table in tables for path in indexed_paths(table.column_names)))
@@ -161,7 +161,7 @@ def _unknown(count: int, of: pa.DataType) -> ColumnBounds:
 
 
 def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
-    """The type of a leaf; None if the schema has no such leaf (any more)."""
+    """Return the type of a leaf column; None if the schema has no such leaf."""
     try:
         of = resolve(path, schema)[1]
     except InvalidInputError:
@@ -170,26 +170,26 @@ def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
 
 
 def key_of(group: FileGroupId) -> str:
-    """A file group as one text; texts sort as partition path and file id do."""
+    """Return a file group as one text. The texts sort by partition path and file id."""
     return f"{group.partition_path}{_SEPARATOR}{group.file_id}"
 
 
 def group_keys(files: pa.Table) -> pa.Array:
-    """`key_of` each file."""
+    """Return `key_of` of the file group of each file."""
     ids = pc.struct_field(pc.extract_regex(files.column("name"), r"^(?P<id>[^_]+)_"), 0)
     return pc.binary_join_element_wise(files.column("partition_path"), ids, _SEPARATOR).combine_chunks()
 
 
 def in_order(files: pa.Table) -> pa.Table:
-    """Sorted by partition path and file id."""
+    """Sort files by partition path and file id."""
     return files.take(pc.sort_indices(group_keys(files)))
 
 
 def newest(files: pa.Table, hidden: pa.Array) -> pa.Table:
-    """The newest version of each file group, sorted; of equal ones the last.
+    """Return the newest version of each file group, sorted. If several versions have one instant, take the last row.
 
     Args:
-        hidden: keys of groups that are replaced.
+        hidden: keys of file groups that are replaced, and left out.
     """
     keys = group_keys(files)
     kept = pc.invert(pc.is_in(keys, value_set=hidden.cast(keys.type)))
@@ -206,9 +206,10 @@ def newest(files: pa.Table, hidden: pa.Array) -> pa.Table:
 
 
 def add_up(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds], pa.Array]:
-    """Bounds of all files together, and their rows: what `may_match` asks of a whole shard.
+    """Return the bounds of all files together and their number of rows, which `may_match` tests for a whole shard.
 
-    A bound is unknown if it is for any file that may hold a value, a count if it is for any.
+    A minimum or maximum is unknown if it is unknown for any file that may hold a value; a count is unknown if it is
+    unknown for any file.
     """
     rows = files.column("rows").combine_chunks()
     found: dict[str, ColumnBounds] = {}
@@ -218,7 +219,7 @@ def add_up(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds],
         ends = pc.min_max(of.minimum)["min"], pc.min_max(of.maximum)["max"]
         if pc.any(unknown).as_py():
             ends = pa.scalar(None, of.minimum.type), pa.scalar(None, of.minimum.type)
-        low, high = (pa.repeat(end, 1) for end in ends)  # Python has no value of some dates and timestamps.
+        low, high = (pa.repeat(end, 1) for end in ends)  # Python cannot hold some dates and timestamps.
         nans = None if of.nan_count is None else _sum(of.nan_count)
         found[path] = ColumnBounds(low, high, _sum(of.null_count), nans)
     return found, _sum(rows)

@@ -1,8 +1,8 @@
-"""Keeping the index: after each commit a delta, now and then a new snapshot, and the old ones cleaned.
+"""Upkeep of the file index: a delta after each commit, sometimes a new snapshot, and removal of old snapshots.
 
-All of it happens after the commit is visible and must never fail a write: what goes wrong is logged, and the next
-write makes a new snapshot. Memory: the shards that changed, one list of their files; the first snapshot of a table
-without an index, all its files.
+The upkeep runs after the commit is visible and must never fail a write. Errors are logged, and the next write makes a
+new snapshot. Memory: one list of the files of the changed shards; for the first snapshot of a table without an index,
+one list of all its files.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = ["IndexWriter", "write_manifest", "write_shard"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 
-#: What nobody has told of yet is read from this many footers, no more.
+#: Most footers that are read for files without statistics.
 _FOOTERS: Final = 256
-#: Readers that have begun keep the files they know of for this long, or until so many snapshots have followed.
+#: Old snapshots are kept for running readers for this long, or until this many snapshots have followed.
 _GRACE_MS: Final = 3600 * 1000
 _MOST_KEPT: Final = 8
 
@@ -69,13 +69,13 @@ _SHARDS: Final = pa.schema(
 
 @dataclass(frozen=True)
 class IndexWriter:
-    """Tells the index of one commit.
+    """The update of the index after one commit.
 
     Attributes:
         columns: paths of the columns whose bounds are kept.
         schema: the table's columns after the commit.
-        commits: after so many there is a new snapshot; a reader opens fewer deltas.
-        shard_files: files of a shard, at most.
+        commits: a new snapshot is made after this many commits; a reader opens fewer deltas.
+        shard_files: most files of a shard.
     """
 
     store: TimelineStore
@@ -96,43 +96,43 @@ class IndexWriter:
         files: Sequence[tuple[BaseFile, FileStats | None]],
         replaced: frozenset[FileGroupId],
     ) -> None:
-        """Write what a completed commit changed.
+        """Write the changes of a completed commit to the index.
 
-        The caller lets no error of this become the write's: the commit is visible.
+        The caller must not let an error of this method fail the write, because the commit is visible.
 
         Args:
-            base: the table before, as the write saw it.
+            base: the table before the commit, as the write read it.
             instant: the commit.
-            files: what it wrote.
-            replaced: the groups it hides.
+            files: the files that it wrote, each with its statistics if they are known.
+            replaced: the file groups that it hides.
         """
         table = file_table(files, self.columns, bounds_schema(self.schema))
         live = base.live
         if isinstance(live, IndexedFiles) and live.is_whole:
             since = base.timeline.commit_times - live.manifest.covered.commits
             if len(since) + 1 < self.commits:
-                self._tell(instant, table, replaced)
+                self._write_delta(instant, table, replaced)
                 return
         try:
-            self._renew(base, instant, table, replaced)
-        except Exception as error:  # What fails may fail for good: the index must not stand still for it.
+            self._write_snapshot(base, instant, table, replaced)
+        except Exception as error:  # It may fail each time; a delta still brings the index up to date.
             _LOG.warning("no new snapshot of the file index of %s could be made: %s", self._storage.location, error)
-            self._tell(instant, table, replaced)
+            self._write_delta(instant, table, replaced)
 
-    def _tell(self, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
+    def _write_delta(self, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
         write_file(self._storage, "delta", instant.time, table, {"replaced": _as_lists(replaced)})
 
     # --- snapshots ------------------------------------------------------------------------------------
 
-    def _renew(self, base: Snapshot, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
-        """A new snapshot of the index, of all commits that the base lacks, and this one."""
+    def _write_snapshot(self, base: Snapshot, instant: Instant, table: pa.Table, replaced: frozenset[FileGroupId]) -> None:
+        """Write a new snapshot of the index, with this commit and all others that the base lacks."""
         entries = self._storage.list(FOLDER)
         timeline = self.store.load(base.config.archive_folder)
         missing = to_replay(covered_by(base.timeline), timeline, None, lambda: rolled_back(self.store, timeline))
         if not base.timeline.commits:
             missing = timeline.commits if timeline.commits == (instant,) else None
         if missing is None or instant not in missing:
-            return  # Somebody took commits away while we wrote; there is nothing to build on.
+            return  # Another process undid commits meanwhile, so the base cannot be carried on.
         others = [other for other in missing if other != instant]
         known = base.timeline.commit_times
         changes = changes_of(self.store, timeline, known, others, deltas_in(entries), self.schema)
@@ -143,12 +143,12 @@ class IndexWriter:
         self._clean(entries, manifest)
 
     def _fold(self, base: Snapshot, timeline: Timeline, changes: Changes) -> str:
-        """Write the shards that changed, then the manifest. Returns its path."""
+        """Write the shards that changed, then the manifest. Return the manifest's path."""
         schema, live = bounds_schema(self.schema), base.live
         if isinstance(live, IndexedFiles) and live.is_whole:
             before = live.changes
             everything = Changes((*before.files, *changes.files), pa.concat_arrays([before.replaced, changes.replaced]))
-            parts = IndexedFiles(self._storage, live.manifest, everything, schema, _nobody).parts
+            parts = IndexedFiles(self._storage, live.manifest, everything, schema, _refuse_listing).parts
             old = live.manifest.shards
         else:
             listed = together([portion.files for portion in live.portions()], schema)
@@ -157,35 +157,35 @@ class IndexWriter:
         shards = []
         for part in parts:
             if old is not None and part.path and not part.changed:
-                shards.append(_row_kept(old.slice(part.at, 1), schema))
+                shards.append(_convert_row(old.slice(part.at, 1), schema))
                 continue
             files = part.read(self._storage, schema, None)
-            files = self._filled(files.replace_schema_metadata(None), schema)
+            files = self._fill_statistics(files.replace_schema_metadata(None), schema)
             cuts = range(0, files.num_rows, self.shard_files)
             shards += [write_shard(self._storage, files.slice(start, self.shard_files), schema) for start in cuts]
         return write_manifest(self._storage, shards, covered_by(timeline))
 
-    def _filled(self, files: pa.Table, schema: pa.Schema) -> pa.Table:
-        """Statistics from footers where nobody has told them, if they are few."""
+    def _fill_statistics(self, files: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Add statistics from footers to the files that have none, if these are few."""
         unknown = pc.is_null(files.column("rows"))
         count = pc.sum(unknown).as_py() or 0
         if not 0 < count <= _FOOTERS:
             return files
         missing = file_objects(files.filter(unknown))
         with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
-            told = [
-                (file, footer) for file, footer in zip(missing, pool.map(self._footer, missing), strict=True) if footer
+            with_footer = [
+                (file, footer) for file, footer in zip(missing, pool.map(self._read_footer, missing), strict=True) if footer
             ]
-        footers = [footer for _, footer in told]
+        footers = [footer for _, footer in with_footer]
         bounds, rows, owner = row_group_bounds(footers, self.columns, schema)
-        folded, rows = fold_files(bounds, rows, owner, len(told))
-        found = file_columns([file for file, _ in told])
+        folded, rows = fold_files(bounds, rows, owner, len(with_footer))
+        found = file_columns([file for file, _ in with_footer])
         groups = pa.array([footer.num_row_groups for footer in footers], pa.int32())
         for name, values in (("rows", rows), ("row_groups", groups)):
             found = found.set_column(FILE_COLUMNS.get_field_index(name), FILE_COLUMNS.field(name), values)
         return newest(together([files, with_bounds(found, folded)], schema), pa.array([], pa.string()))
 
-    def _footer(self, file: BaseFile) -> pq.FileMetaData | None:
+    def _read_footer(self, file: BaseFile) -> pq.FileMetaData | None:
         try:
             with self._storage.open_input(file.path) as source:
                 return pq.ParquetFile(source).metadata
@@ -196,9 +196,10 @@ class IndexWriter:
     # --- cleaning -------------------------------------------------------------------------------------
 
     def _clean(self, entries: Sequence[FileInfo], newest_manifest: str) -> None:
-        """Remove what no reader can be using any more: snapshots followed by another for an hour, and their files.
+        """Remove files that no reader needs: snapshots that another one followed an hour ago, and their files.
 
-        Of very many in an hour the newest stay; a reader who misses a file of the others lists the folders.
+        If there are very many snapshots within the hour, only the newest are kept; a reader that misses a file of the
+        others lists the folders.
 
         Args:
             entries: the index's folder before the newest snapshot was written.
@@ -227,20 +228,20 @@ class IndexWriter:
             if path in kept:
                 covered.append(manifest.covered.commits)
 
-        def is_told(time: str) -> bool:
-            """Whether no kept snapshot asks for the delta of a commit; of one that it misses the commit tells."""
+        def is_unneeded(time: str) -> bool:
+            """Tell whether no kept snapshot needs the delta of a commit. If one does, the commit itself replaces it."""
             return bool(covered) and all(time in commits or time < min(commits) for commits in covered)
 
         unused: set[str] = set()
         for entry, name in named:
             is_old = now - entry.modified_ms > _GRACE_MS
-            if is_told(name.instant_time) if name.kind == "delta" else is_old or entry.path in gone:
+            if is_unneeded(name.instant_time) if name.kind == "delta" else is_old or entry.path in gone:
                 unused.add(entry.path)
         remove_files(self._storage, unused - used)
 
 
 def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Write files, sorted by partition path and file id, as a shard. Returns its row of the manifest."""
+    """Write files, sorted by partition path and file id, as a shard. Return the shard's row of the manifest."""
     file = write_file(storage, "shard", "", files, {})
     keys = group_keys(files.slice(0, 1))[0].as_py(), group_keys(files.slice(files.num_rows - 1))[0].as_py()
     bounds, rows = add_up(files, schema)
@@ -250,19 +251,19 @@ def write_shard(storage: Storage, files: pa.Table, schema: pa.Schema) -> pa.Tabl
 
 
 def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: Covered) -> str:
-    """Write the manifest of these shards: from then on readers go by it. Returns its path."""
+    """Write the manifest of these shards, which readers use from then on. Return its path."""
     whole = pa.concat_tables([_SHARDS.empty_table(), *shards], promote_options="permissive")
     facts = {"commits": sorted(covered.commits), "pending": sorted(covered.pending), "archive": covered.archive}
     return write_file(storage, "manifest", max(covered.commits), whole, facts).path
 
 
-def _row_kept(row: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A shard's row of an older manifest, its bounds of the types the schema has now."""
+def _convert_row(row: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert a shard's row of an older manifest: its bounds get the types that the schema has now."""
     plain = row.select([name for name in row.column_names if "/" not in name])
     return with_bounds(plain, bounds_of(row, indexed_paths(row.column_names), schema))
 
 
-def _nobody() -> Any:
+def _refuse_listing() -> Any:
     raise AssertionError("a snapshot of the index is being written")
 
 

@@ -1,7 +1,7 @@
-"""The live files of a table, as the index knows them: a manifest's shards, and what commits changed since.
+"""The live files of a table by the file index: the shards of a manifest, and the changes of later commits.
 
-Memory: of the shards that are opened, the columns that are asked for; the files of the replayed commits. A list of
-all files costs some 100 bytes each, objects some 400.
+Memory: the requested columns of the opened shards, and the files of the replayed commits. A list of all files costs
+some 100 bytes per file, objects some 400.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _READERS: Final = 4
 
 
 class IndexDamagedError(CorruptTableError):
-    """A shard cannot be read; the table is listed instead."""
+    """An unreadable shard. The table is listed instead."""
 
 
 class ShardPart:
     """One shard with the changes that fall into its range of file groups.
 
     Attributes:
-        path: of the shard's file; empty if there is none and all files are changes.
-        at: its row in the manifest.
+        path: path of the shard's file; "" if there is none and all files are changes.
+        at: row of the shard in the manifest; -1 if there is none.
     """
 
     def __init__(self, path: str, at: int, added: pa.Table, hidden: pa.Array) -> None:
@@ -51,11 +51,11 @@ class ShardPart:
 
     @property
     def changed(self) -> bool:
-        """Whether a commit changed any of its files since it was written, or may have."""
+        """Tell whether a later commit changed, or may have changed, files of the shard."""
         return bool(self.added.num_rows or len(self.hidden))
 
     def read(self, storage: Storage, schema: pa.Schema, paths: Sequence[str] | None) -> pa.Table:
-        """Its live files, sorted, with bounds of these paths (None: of all that are known).
+        """Return the live files of the shard, sorted, with bounds of these column paths (None for all known ones).
 
         Raises:
             IndexDamagedError: the shard cannot be read.
@@ -80,11 +80,11 @@ class ShardPart:
 
 
 class IndexedFiles:
-    """See `LiveFiles`. A shard that cannot be read makes it list the folders, once.
+    """`LiveFiles` by the file index. If a shard cannot be read, the folders are listed, once.
 
     Args:
-        schema: of `bounds_schema`.
-        listed: the same files by listing.
+        schema: the result of `bounds_schema`.
+        listed: returns the same files by listing.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class IndexedFiles:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no shard was found damaged so far."""
+        """Tell whether no shard was found damaged so far."""
         return self._listed is None
 
     @cached_property
     def parts(self) -> tuple[ShardPart, ...]:
-        """The shards in order, each with its share of the changes."""
+        """Return the shards in order, each with its share of the changes."""
         shards = self.manifest.shards
         tables = [table for table in self.changes.files if table.num_rows]
         added = together(tables, self.schema) if tables else FILE_COLUMNS.empty_table()
@@ -132,17 +132,17 @@ class IndexedFiles:
 
     @property
     def count(self) -> int:
-        """See `LiveFiles`."""
+        """Return the number of files."""
         return self._answer(lambda own: own._totals[0], lambda other: other.count)
 
     @property
     def has_logs(self) -> bool:
-        """See `LiveFiles`: tables that may have are listed."""
+        """Return False: tables that may have log files are listed."""
         return False
 
     @property
     def size_bytes(self) -> int:
-        """See `LiveFiles`."""
+        """Return the bytes of all files."""
         return self._answer(lambda own: own._totals[1], lambda other: other.size_bytes)
 
     @cached_property
@@ -150,13 +150,13 @@ class IndexedFiles:
         counts, sizes = (self.manifest.shards.column(name).to_pylist() for name in ("files", "size_bytes"))
         files = size_bytes = 0
         for part, table in self._read([part for part in self.parts if part.changed], ()):
-            counts, sizes = _without(counts, part.at), _without(sizes, part.at)
+            counts, sizes = _with_zero_at(counts, part.at), _with_zero_at(sizes, part.at)
             files += table.num_rows
             size_bytes += pc.sum(table.column("size_bytes")).as_py() or 0
         return files + sum(counts), size_bytes + sum(sizes)
 
     def partitions(self) -> Sequence[str]:
-        """See `LiveFiles`."""
+        """Return the partition paths that have files, sorted."""
         return self._answer(IndexedFiles._partitions, lambda other: other.partitions())
 
     def _partitions(self) -> Sequence[str]:
@@ -166,10 +166,10 @@ class IndexedFiles:
         return tuple(sorted(found))
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
-        """See `LiveFiles`."""
-        return self._answer(lambda own: own._of(partition_path), lambda other: other.of_partition(partition_path))
+        """Return the base files of one partition, by file id."""
+        return self._answer(lambda own: own._files_of(partition_path), lambda other: other.of_partition(partition_path))
 
-    def _of(self, partition_path: str) -> tuple[BaseFile, ...]:
+    def _files_of(self, partition_path: str) -> tuple[BaseFile, ...]:
         return tuple(file for table in self._tables_of(partition_path, ()) for file in file_objects(table))
 
     def _tables_of(self, partition_path: str, columns: Sequence[str]) -> list[pa.Table]:
@@ -180,7 +180,7 @@ class IndexedFiles:
         return [table.filter(pc.equal(table.column("partition_path"), partition_path)) for table in tables]
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """See `LiveFiles`."""
+        """Return the bounds of a column in each file of `of_partition`; None if they are not known."""
 
         def ask(own: IndexedFiles) -> ColumnBounds | None:
             tables = own._tables_of(partition_path, (column,))
@@ -189,17 +189,17 @@ class IndexedFiles:
         return self._answer(ask, lambda other: other.bounds_in(partition_path, column))
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
-        """See `LiveFiles`. All shards that are wanted are opened before the first is handed out."""
+        """Yield all files, a portion per shard; see `LiveFiles`. All needed shards are read before the first yield."""
         found = self._answer(
             lambda own: [
                 Portion(table.select(FILE_COLUMNS.names), bounds_of(table, columns, own.schema))
-                for _, table in own._read(own._wanted(predicate), columns)
+                for _, table in own._read(own._may_match(predicate), columns)
             ],
             lambda other: list(other.portions(columns, predicate)),
         )
         yield from found
 
-    def _wanted(self, predicate: Predicate | None) -> list[ShardPart]:
+    def _may_match(self, predicate: Predicate | None) -> list[ShardPart]:
         if predicate is None:
             return list(self.parts)
         shards = self.manifest.shards
@@ -220,7 +220,7 @@ class IndexedFiles:
 
 
 def _owners(starts: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
-    """The shard each key falls into: the last one that begins at or before it, else the first."""
+    """Return the shard of each key: the last shard that begins at or before the key, else the first."""
     if not len(keys):
         return np.empty(0, np.int64)
     order = np.asarray(pc.sort_indices(pa.concat_arrays([starts.cast(pa.string()), keys.cast(pa.string())])))
@@ -231,9 +231,9 @@ def _owners(starts: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _folders(keys: pa.ChunkedArray) -> pa.Array:
-    """Partition paths of group keys."""
+    """Return the partition paths of file group keys."""
     return pc.list_element(pc.split_pattern(keys.combine_chunks(), "\x00", max_splits=1), 0)
 
 
-def _without(values: Sequence[int], at: int) -> list[int]:
+def _with_zero_at(values: Sequence[int], at: int) -> list[int]:
     return [0 if place == at else value for place, value in enumerate(values)]

@@ -1,4 +1,4 @@
-"""A snapshot of the table: from the file index where it can be proved complete, else by listing."""
+"""Loading a snapshot of the table: from the file index if that is proved complete, else by listing."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ def load_snapshot(
     timeline: Timeline | None = None,
     use_index: bool = True,
 ) -> Snapshot:
-    """The table now, or as it was at instant time ``as_of``.
+    """Load the table as it is now, or as it was at instant time ``as_of``.
 
     Args:
-        unseen: times of instants that count as pending, whatever has become of them.
-        wanted: times of the commits whose rows are wanted, None for all: files of others may have been cleaned away.
-        timeline: as `Engine.timeline` has loaded it; None loads it here.
-        use_index: whether the file index may be asked instead of listing every folder. With it a file that is
-            missing or cut short is found when it is opened.
+        unseen: times of instants that count as pending, even if they have completed.
+        wanted: times of the commits whose rows are needed, None for all. Files of other commits may have been cleaned.
+        timeline: a timeline from `Engine.timeline`; None loads it here.
+        use_index: whether the file index may replace the listing of every folder. With the index, a file that is
+            missing or cut short is noticed only when it is opened.
 
     Raises:
         TableNotFoundError, UnsupportedTableError, CorruptTableError: see `TableConfig.check_readable`.
-        InstantNotAvailableError: the instant is older than what the cleaner has left.
+        InstantNotAvailableError: the cleaner has removed files of the instant.
     """
     config = config or store.config()
     config.check_readable(store.storage.location)
     try:
-        return _loaded(store, config, as_of, unseen, wanted, use_index, timeline)
-    except (FileNotFoundError, CorruptTableError) as error:  # A file may be missing for a restore has taken it away.
+        return _load(store, config, as_of, unseen, wanted, use_index, timeline)
+    except (FileNotFoundError, CorruptTableError) as error:  # A restore may have deleted a file.
         if timeline is not None:
             raise
         _LOG.info("%s: archived, moved or undone while the timeline was read, which is read again", error)
-        return _loaded(store, store.config(), as_of, unseen, wanted, use_index)
+        return _load(store, store.config(), as_of, unseen, wanted, use_index)
 
 
-def _loaded(
+def _load(
     store: TimelineStore,
     config: TableConfig,
     as_of: str | None,
@@ -74,18 +74,18 @@ def _loaded(
     use_index: bool,
     timeline: Timeline | None = None,
 ) -> Snapshot:
-    # Before anything else is looked at: see `list_snapshot`.
+    # Load the timeline before any listing: see `list_snapshot`.
     loaded = timeline or store.load(config.archive_folder if use_index else None)
     whole = loaded.without(unseen)
     if as_of is not None:
         check_horizon(store, whole, as_of)
-    ends_in_past = wanted is not None and bool(unseen)  # Listing tells by name what has been cleaned away.
+    ends_in_past = wanted is not None and bool(unseen)  # Only a listing can name the cleaned files.
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
-    found = _indexed(store, config, whole, as_of) if use_index else None
+    found = _load_indexed(store, config, whole, as_of) if use_index else None
     return found or list_snapshot(store, config, whole, as_of, travelling=bool(unseen), wanted=wanted)
 
 
-def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:
+def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:
     try:
         entries = store.storage.list(FOLDER)
     except StorageError as error:
@@ -95,7 +95,7 @@ def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: 
         return None
     timeline = whole if as_of is None else whole.as_of(as_of)
     if timeline.commits and LATEST_SCHEMA in store.commit(timeline.commits[-1]).extra:
-        return None  # Bounds go by names, and columns of such a table by ids.
+        return None  # The index keeps bounds by column name, but such a table identifies its columns by ids.
     chosen = _choose(store, entries, whole, as_of)
     if chosen is None:
         return None
@@ -105,20 +105,20 @@ def _indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: 
     if schema is None or changes is None:
         return None
 
-    def listed() -> ListedFiles:
+    def list_live() -> ListedFiles:
         try:
             live = list_snapshot(store, config, whole, as_of).live
         except FileNotFoundError:
             live = list_snapshot(_WithArchived(store, whole), config, whole, as_of, travelling=True).live
-        assert isinstance(live, ListedFiles)  # noqa: S101  What listing gives.
+        assert isinstance(live, ListedFiles)  # noqa: S101  Listing a copy-on-write table returns this type.
         return live
 
-    live = IndexedFiles(store.storage, manifest, changes, bounds_schema(schema), listed)
+    live = IndexedFiles(store.storage, manifest, changes, bounds_schema(schema), list_live)
     return Snapshot(config, whole, timeline.commits[-1].time, schema, live)
 
 
 class _WithArchived(TimelineStore):
-    """Tells also the commits of a timeline loaded before that have been archived since."""
+    """A timeline store that also reads the commits of an earlier timeline that have been archived since."""
 
     def __init__(self, store: TimelineStore, whole: Timeline) -> None:
         super().__init__(store.storage)
@@ -127,7 +127,7 @@ class _WithArchived(TimelineStore):
         self._archived = {instant.time: metadata for instant, metadata in archive.commits(gone)}
 
     def commit(self, instant: Instant) -> CommitMetadata:
-        """See `TimelineStore.commit`. Raises `InstantNotAvailableError` if the commit has been taken back."""
+        """Read a commit as `TimelineStore.commit`. Raise `InstantNotAvailableError` if it has been undone."""
         if instant.time in self._archived:
             return self._archived[instant.time]
         try:
@@ -140,11 +140,11 @@ class _WithArchived(TimelineStore):
 
 
 def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
-    """Whether files of an instant may have been cleaned away: listing tells which, by name."""
+    """Tell whether files of an instant may have been cleaned away. Then a listing is needed, which can name them."""
     for clean in whole.of_action(Action.CLEAN):
         if clean.time > as_of:
-            said = store.clean(clean) if clean.state is State.COMPLETED else None
-            if said is None or not said.earliest_commit_to_retain or said.earliest_commit_to_retain > as_of:
+            metadata = store.clean(clean) if clean.state is State.COMPLETED else None
+            if metadata is None or not metadata.earliest_commit_to_retain or metadata.earliest_commit_to_retain > as_of:
                 return True
     return False
 
@@ -152,7 +152,7 @@ def _cleaned_since(store: TimelineStore, whole: Timeline, as_of: str) -> bool:
 def _choose(
     store: TimelineStore, entries: Sequence[FileInfo], whole: Timeline, as_of: str | None
 ) -> tuple[Manifest, tuple[Instant, ...]] | None:
-    """The newest snapshot of the index that can be carried on, and what it lacks."""
+    """Return the newest snapshot of the index that can be carried on, and the commits that it lacks."""
     names = [(entry, name) for entry in entries if (name := IndexName.parse(entry.name)) is not None]
     manifests = [(name.instant_time, entry.modified_ms, entry.path) for entry, name in names if name.kind == "manifest"]
     for instant_time, _, path in sorted(manifests, reverse=True):
@@ -167,16 +167,16 @@ def _choose(
 
 
 def _has_shards(manifest: Manifest, entries: Sequence[FileInfo]) -> bool:
-    """Whether all shards are there, whole by their size: then the next write need not make them anew."""
+    """Tell whether all shards exist with their full size, so that the next write need not write them again."""
     there = {(entry.path, entry.size_bytes) for entry in entries}
     wanted = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
     return there.issuperset(zip(*wanted, strict=True))
 
 
 def rolled_back(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
-    """Times of the commits that completed rollbacks on the timeline have undone for good.
+    """Return the times of the commits that completed rollbacks on the timeline have undone for good.
 
-    A plan, of a clustering or compaction, may run again after its run was rolled back.
+    Clusterings and compactions are not among them: their plan may run again after a rollback.
     """
     found = set()
     for rollback in timeline.of_action(Action.ROLLBACK):
@@ -187,7 +187,7 @@ def rolled_back(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
 
 
 def deltas_in(entries: Sequence[FileInfo]) -> Mapping[str, list[str]]:
-    """Instant time -> paths of its deltas."""
+    """Return the paths of the deltas by instant time."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         name = IndexName.parse(entry.name)
@@ -204,15 +204,18 @@ def changes_of(
     deltas: Mapping[str, Sequence[str]],
     schema: pa.Schema,
 ) -> Changes | None:
-    """What some commits changed, from their deltas, else from what they say themselves.
+    """Return the changes of the missing commits, from their deltas or, without one, from their metadata.
 
     Args:
-        timeline: cut at the wanted instant.
-        covered: commits that are not asked; groups they replaced stay hidden, whatever others write into them.
+        timeline: the timeline, cut at the wanted instant.
+        covered: times of the commits that the snapshot covers. File groups that they replaced stay hidden even if
+            other commits write into them.
+        missing: the commits to replay.
+        deltas: paths of the deltas by instant time.
         schema: the table's columns.
 
     Returns:
-        None if a commit does not tell.
+        the changes; None if the statistics of a commit do not give its files.
     """
     tables: list[pa.Table] = []
     replaced: set[FileGroupId] = set()

@@ -1,14 +1,15 @@
-"""What has become of the table since a snapshot of the index: a proof that we know all of it, and the changes.
+"""The changes of a table since a snapshot of the file index, and the proof that no change is missed.
 
-A snapshot of the index stands for a set of completed commits. It may be carried on to a later timeline if
+A snapshot of the index covers a set of completed commits. It may be carried on to a later timeline if
 
-- every commit it covers is still active: none was rolled back or restored away;
-- the archive is as it was: nothing that came since can have been archived unseen (Hudi's ``HoodieTimelineArchiver``
-  writes the archive before it takes instants off the timeline);
-- whatever was pending then is pending still, has completed (and is then replayed, old as its time may be), or was
-  rolled back by a rollback that is on the timeline.
+- every commit that it covers is still active: none was rolled back or undone by a restore;
+- the archive is unchanged, so no later commit can have been archived unseen (Hudi's ``HoodieTimelineArchiver`` writes
+  the archive before it takes instants off the timeline);
+- each write that was pending then is still pending, has completed (and is then replayed, even if its time is old), or
+  was rolled back by a rollback that is on the timeline.
 
-The commits that it does not cover are replayed, whoever made them. No proof, no index: the folders are listed.
+The commits that it does not cover are replayed, including those of other programs. Without this proof the index is not
+used, and the folders are listed.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ __all__ = ["Changes", "covered_by", "files_of", "replaced_keys", "to_replay"]
 
 @dataclass(frozen=True)
 class Changes:
-    """What commits did since: files they wrote, and keys of the groups that are replaced.
+    """The changes of commits: files that they wrote, and file groups that they replaced.
 
     Attributes:
-        files: one table a commit.
+        files: the files written, one table per commit.
+        replaced: `key_of` of each replaced file group.
     """
 
     files: tuple[pa.Table, ...]
@@ -42,12 +44,12 @@ class Changes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changed."""
+        """Tell whether nothing changed."""
         return not len(self.replaced) and not any(table.num_rows for table in self.files)
 
 
 def covered_by(timeline: Timeline) -> Covered:
-    """What a snapshot made at this timeline stands for."""
+    """Return the part of this timeline that a snapshot of the index made now covers."""
     pending = frozenset(instant.time for instant in timeline.pending if instant.action in WRITE_ACTIONS)
     return Covered(timeline.commit_times, pending, timeline.archive)
 
@@ -55,10 +57,11 @@ def covered_by(timeline: Timeline) -> Covered:
 def to_replay(
     covered: Covered, whole: Timeline, as_of: str | None, rolled_back: Callable[[], frozenset[str]]
 ) -> tuple[Instant, ...] | None:
-    """The commits that the snapshot lacks at an instant, oldest first; None if it cannot be carried on to there.
+    """Return the commits that the snapshot lacks at an instant, oldest first; None if it cannot be carried on to it.
 
     Args:
         whole: the timeline, not cut, loaded with the mark of its archive.
+        as_of: the instant; None for now.
         rolled_back: times of the commits that rollbacks on the timeline have undone.
     """
     cut = whole if as_of is None else whole.as_of(as_of)
@@ -74,10 +77,10 @@ def to_replay(
 
 
 def files_of(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> list[BaseFile] | None:
-    """The file versions a commit wrote; None if its statistics do not tell.
+    """Return the file versions that a commit wrote; None if its statistics do not give them.
 
     Args:
-        measure: bytes of a file that the commit gives no size of; None if it is not there.
+        measure: returns the bytes of a file whose size the commit does not give; None if the file is missing.
 
     Raises:
         CorruptTableError: a path leads out of the table.
@@ -98,5 +101,5 @@ def files_of(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> 
 
 
 def replaced_keys(groups: Iterable[FileGroupId]) -> pa.Array:
-    """`key_of` each group."""
+    """Return `key_of` of each file group, sorted."""
     return pa.array(sorted(map(key_of, groups)), pa.string())

@@ -1,4 +1,4 @@
-"""The index's files on storage: Parquet, named by their content, so that a name is a proof and is never used twice.
+"""The stored files of the file index: Parquet, named by a digest of their content, so that a name is used only once.
 
 ==============================  ===========================================================================
 ``delta-<instant>-<digest>``    the files one commit wrote, with their statistics; the groups it replaced
@@ -6,7 +6,7 @@
 ``manifest-<instant>-<digest>`` a snapshot: its shards with range, counts and bounds; the commits it covers
 ==============================  ===========================================================================
 
-A file that is torn, damaged or of another format is none: whoever asks for it gets None.
+The read functions return None for a file that is torn, damaged or of another format.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 
 FOLDER: Final = own_path("index")
-#: Raised when a later release could not be understood by this one.
+#: Increase it when this release could not understand the files of a later one.
 _FORMAT: Final = 1
 _FACTS: Final = b"lakeformat.index"
 _NAME: Final = re.compile(r"(delta|manifest|shard)-(?:(\d{14}|\d{17})-)?([0-9a-f]{32})\.parquet")
 _CACHED_BYTES: Final = 256 << 20
-#: What Arrow holds of a column beside its values: of small files that is nearly all.
+#: Memory of an Arrow column in addition to its values; it dominates for small files.
 _COLUMN_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class IndexName:
-    """A file of the index. ``instant_time`` is empty for shards."""
+    """The name of a file of the index. ``instant_time`` is "" for shards."""
 
     kind: str
     instant_time: str
@@ -63,18 +63,18 @@ class IndexName:
 
     @classmethod
     def parse(cls, name: str) -> IndexName | None:
-        """None for a name that is no file of the index."""
+        """Parse a file name. Return None if it is not a file of the index."""
         found = _NAME.fullmatch(name)
         return cls(found[1], found[2] or "", found[3]) if found else None
 
 
 @dataclass(frozen=True)
 class Covered:
-    """The timeline a snapshot of the index stands for.
+    """The timeline that a snapshot of the index covers.
 
     Attributes:
-        commits: times of completed commits, all that were active.
-        pending: times of what was pending and might have become a commit.
+        commits: times of all completed commits that were active.
+        pending: times of the pending instants that might become commits.
         archive: `Timeline.archive`.
     """
 
@@ -89,7 +89,7 @@ class Manifest:
 
     Attributes:
         shards: a row per shard, in order: ``path``, ``stored_bytes``, ``files``, ``size_bytes``, ``first`` and ``last``
-            (keys of file groups), ``rows``, and the bounds of all its files together.
+            (keys of file groups), ``rows``, and the bounds of all files of the shard together.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Manifest:
 
 
 class _Cache:
-    """Columns of files whose names prove their content. Bounded; safe for threads."""
+    """A cache of columns of files, whose names prove their content. Its size is bounded; it is safe for threads."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
@@ -120,7 +120,7 @@ class _Cache:
                 self._bytes -= _weight(self._entries.popitem(last=False)[1])
 
     def forget(self, location: str, paths: Collection[str]) -> None:
-        """Nobody will ask for these files again: they are gone."""
+        """Remove the columns of deleted files."""
         with self._guard:
             for key in [key for key in self._entries if key[0] == location and key[1] in paths]:
                 self._bytes -= _weight(self._entries.pop(key))
@@ -131,15 +131,15 @@ def _weight(value: pa.Table | pa.Array) -> int:
     return int(value.nbytes) + _COLUMN_BYTES * columns
 
 
-#: Location, file and column -> the column; the facts of a file as a table of no rows.
+#: (location, file, column) -> the column. With "" as the column: a whole small file, or a shard's schema without rows.
 _CACHE: Final = _Cache()
 
 
 def write_file(storage: Storage, kind: str, instant_time: str, table: pa.Table, facts: Mapping[str, Any]) -> FileInfo:
-    """Write one file of the index; what stands there already is the same.
+    """Write one file of the index. An existing file of the same name has the same content.
 
     Raises:
-        StorageError: it could not be written.
+        StorageError: the file could not be written.
     """
     sink = pa.BufferOutputStream()
     text = json.dumps({"format": _FORMAT, **facts}, separators=(",", ":"), sort_keys=True)
@@ -155,7 +155,7 @@ def write_file(storage: Storage, kind: str, instant_time: str, table: pa.Table, 
     return FileInfo(path, data.size, 0)
 
 
-def _parquet(storage: Storage, path: str) -> pq.ParquetFile | None:
+def _open_parquet(storage: Storage, path: str) -> pq.ParquetFile | None:
     name = IndexName.parse(path.rpartition("/")[2])
     try:
         data = storage.read(path)
@@ -179,18 +179,18 @@ def _facts(schema: pa.Schema) -> dict[str, Any] | None:
 
 
 def remove_files(storage: Storage, paths: Collection[str]) -> None:
-    """Delete files of the index that no snapshot asks for any more."""
+    """Delete files of the index that no snapshot needs any more."""
     for path in paths:
         storage.delete(path)
     _CACHE.forget(storage.location, paths)
 
 
-def _whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] | None:
-    """A small file, cached, and its facts."""
+def _read_whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] | None:
+    """Return a small file, which is cached, and its facts; None if it is damaged or missing."""
     key = (storage.location, path, "")
     table = _CACHE.get(key)
     if table is None:
-        parquet = _parquet(storage, path)
+        parquet = _open_parquet(storage, path)
         if parquet is None:
             return None
         table = parquet.read(use_threads=False)
@@ -200,8 +200,8 @@ def _whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] | Non
 
 
 def read_delta(storage: Storage, path: str) -> tuple[pa.Table, frozenset[FileGroupId]] | None:
-    """The files a commit wrote, and the groups it replaced."""
-    found = _whole(storage, path)
+    """Read the files that a commit wrote, and the file groups that it replaced; None if the delta is damaged."""
+    found = _read_whole(storage, path)
     if found is None:
         return None
     table, facts = found
@@ -210,8 +210,8 @@ def read_delta(storage: Storage, path: str) -> tuple[pa.Table, frozenset[FileGro
 
 
 def read_manifest(storage: Storage, path: str) -> Manifest | None:
-    """A snapshot of the index, without its shards."""
-    found = _whole(storage, path)
+    """Read a snapshot of the index, without the files of its shards; None if it is damaged."""
+    found = _read_whole(storage, path)
     if found is None:
         return None
     table, facts = found
@@ -220,16 +220,16 @@ def read_manifest(storage: Storage, path: str) -> Manifest | None:
 
 
 def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Table | None:
-    """Some columns of a shard, those it has; None if the shard is damaged or gone.
+    """Read those of the given columns that a shard has; None if the shard is damaged or missing.
 
-    Memory: the shard's bytes while it is read, the columns afterwards (in a cache of 256 MB a process).
+    Memory: the shard's bytes while it is read, then the columns (in a cache of 256 MB per process).
     """
     known = _CACHE.get((storage.location, path, ""))
     names = None if known is None else frozenset(known.column_names)
     held = {name: _CACHE.get((storage.location, path, name)) for name in columns if names is None or name in names}
     missing = [name for name, column in held.items() if column is None]
     if names is None or missing:
-        parquet = _shard(storage, path)
+        parquet = _open_shard(storage, path)
         if parquet is None:
             return None
         names = frozenset(parquet.schema_arrow.names)
@@ -242,17 +242,17 @@ def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Tabl
 
 
 def column_names(storage: Storage, path: str) -> Sequence[str] | None:
-    """What columns a shard has; None if it is damaged or gone."""
+    """Return the names of a shard's columns; None if it is damaged or missing."""
     known = _CACHE.get((storage.location, path, ""))
     if known is not None:
         return tuple(known.column_names)
-    parquet = _shard(storage, path)
+    parquet = _open_shard(storage, path)
     return None if parquet is None else tuple(parquet.schema_arrow.names)
 
 
-def _shard(storage: Storage, path: str) -> pq.ParquetFile | None:
-    """A shard opened; what columns it has is cached from then on."""
-    parquet = _parquet(storage, path)
+def _open_shard(storage: Storage, path: str) -> pq.ParquetFile | None:
+    """Open a shard, and cache its schema. Return None if it is damaged or missing."""
+    parquet = _open_parquet(storage, path)
     if parquet is None or _facts(parquet.schema_arrow) is None:
         return None
     _CACHE.put((storage.location, path, ""), parquet.schema_arrow.empty_table())

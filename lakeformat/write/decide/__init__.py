@@ -1,1 +1,1 @@
-"""What a write means, decided before anything is done: pure."""
+"""Step 1 of a write: plan the job, before anything is written to the timeline."""

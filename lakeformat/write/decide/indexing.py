@@ -1,4 +1,4 @@
-"""Which index a write uses, from its options, and where these leave it open, from the table's files."""
+"""The index of a write, from its options and, for ``AUTO``, from the table's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage
 from lakeformat.table_state.snapshot import Snapshot
 
-__all__ = ["check_index", "index_settings", "with_buckets_kept"]
+__all__ = ["check_index", "index_settings", "with_bucket_index"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _TYPE: Final = "hoodie.index.type"
@@ -29,23 +29,24 @@ _HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
 
 def index_settings(config: TableConfig, options: Options) -> IndexSettings:
-    """The index that the options name, and how it works."""
-    asked = options.write
+    """Return the index that the options name and how it works."""
+    write_options = options.write
     return IndexSettings(
-        asked.index,
-        asked.by_ranges,
-        asked.by_tree,
-        update_partition=asked.update_partition,
-        buckets=asked.buckets,
-        hash_fields=asked.hash_fields or config.record_fields,
+        write_options.index,
+        write_options.by_ranges,
+        write_options.by_tree,
+        update_partition=write_options.update_partition,
+        buckets=write_options.buckets,
+        hash_fields=write_options.hash_fields or config.record_fields,
     )
 
 
 def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> None:
-    """Refuse what an index cannot do.
+    """Refuse options that the index does not support.
 
     Raises:
-        InvalidOptionError: rows that would move by a user's rule, or a hash of what is no key field.
+        InvalidOptionError: if a global index would have to move rows whose partition a merger decides, or if a hash
+            field is not a record key field.
     """
     if index.is_global and index.update_partition and rule.merger and config.partition_fields:
         raise InvalidOptionError(
@@ -55,27 +56,27 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
     for name in index.hash_fields if index.has_buckets else ():
         if name not in config.record_fields:
             raise InvalidOptionError(
-                f"{_HASH_FIELD} names {name!r}, which is no record key field{nearest(name, config.record_fields)}; use "
-                f"{', '.join(config.record_fields)}"
+                f"{_HASH_FIELD} names {name!r}, which is not a record key field{nearest(name, config.record_fields)}; "
+                f"use {', '.join(config.record_fields)}"
             )
 
 
-def with_buckets_kept(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
-    """The options of a write that may open file groups, which in a table of buckets must be buckets, too.
+def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
+    """Return the options with the bucket index set if the table's files are buckets.
 
-    Another file would make every later write with the bucket index fail. AUTO becomes BUCKET if the keys tell the
-    number of buckets.
+    A file that is not a bucket would make every later write with the bucket index fail. If the index is AUTO and the
+    stored keys determine the number of buckets, AUTO becomes BUCKET.
 
     Raises:
-        InvalidOptionError: another index is asked for, or the number must be given.
+        InvalidOptionError: if the options name another index, or if the number of buckets must be given.
     """
     keys = snapshot.config.record_fields
-    asked = options.write
-    if asked.index == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
+    write_options = options.write
+    if write_options.index == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
         return options
-    asks_nothing = asked.index == "AUTO"
-    found = only_bucket_count(storage, snapshot, asked.hash_fields or keys) if asks_nothing else None
-    if found is None or (asked.buckets != found and options.given(_BUCKETS)):
+    is_auto = write_options.index == "AUTO"
+    found = only_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
+    if found is None or (write_options.buckets != found and options.given(_BUCKETS)):
         raise InvalidOptionError(
             f"the files of {storage.location} are buckets, and new ones must be, too; set {_TYPE}=BUCKET with the "
             f"{_BUCKETS} and {_HASH_FIELD} that it was written with"

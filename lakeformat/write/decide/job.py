@@ -1,4 +1,4 @@
-"""One write, decided: what the options, the table and the input's columns together mean. A picklable value."""
+"""Step 1 of a write: a `WriteJob` holds what the options, the table and the input's columns mean together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakeformat.table_state.snapshot import Snapshot
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.purpose import Purpose, purpose_of
-from lakeformat.write.decide.indexing import check_index, index_settings, with_buckets_kept
+from lakeformat.write.decide.indexing import check_index, index_settings, with_bucket_index
 from lakeformat.write.decide.merging import merge_rule
 from lakeformat.write.decide.table_settings import key_settings, probe_keys
 from lakeformat.write.rows.delete_marker import delete_marker
@@ -49,13 +49,13 @@ _RECONCILE: Final = "hoodie.datasource.write.reconcile.schema"
 
 @dataclass(frozen=True)
 class WriteJob:
-    """A planned write.
+    """A planned write. Picklable.
 
     Attributes:
-        combine: keep one row per key of the input.
+        combine: whether the input is reduced to one row per key.
         prepare: how input rows become prepared rows.
-        write_id: names the stage folder and the file ids; also the commit's token.
-        layout: how bulk_insert orders rows and files; None for as they come.
+        write_id: the name of the stage folder, the seed of the file ids and the commit's token.
+        layout: how bulk_insert orders rows and files; None keeps the input order.
     """
 
     operation: Operation
@@ -68,94 +68,101 @@ class WriteJob:
 
     @property
     def named_partitions(self) -> tuple[str, ...]:
-        """What ``delete_partition`` is told to delete; empty for the partitions of the rows."""
+        """Return the partitions that ``delete_partition`` names in the options. If empty, the partitions of the rows
+        are deleted.
+        """
         return self.options.write.partitions if self.operation is Operation.DELETE_PARTITION else ()
 
     @property
     def dup_policy(self) -> str:
-        """``drop`` or ``fail`` if an insert looks for keys that are there already, else ``none``."""
+        """Return ``drop`` or ``fail`` if an insert must look up keys that the table already holds, else ``none``."""
         return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
 
     @property
     def tags(self) -> bool:
-        """Whether rows are looked up in the table."""
+        """Tell whether the keys of the rows are looked up in the table."""
         return self.operation.tags or self.dup_policy != "none"
 
     @property
     def staged(self) -> bool:
-        """Whether rows must meet before files are written: to be looked up, combined, or brought to their bucket."""
+        """Tell whether the rows must be brought together before files are written: to tag, combine or bucket them."""
         return self.tags or self.combine or self.index_settings.has_buckets
 
     @property
     def joins(self) -> bool:
-        """Whether rows may join file groups that are there; the others only open new ones."""
+        """Tell whether rows may go into existing file groups. If not, the write only opens new ones."""
         if self.operation is Operation.BULK_INSERT:
             return self.index_settings.has_buckets  # A bucket has one file group at most.
         return self.operation.joins
 
     @property
     def index_settings(self) -> IndexSettings:
-        """Which index, and how it works."""
+        """Return which index the write uses and how the index works."""
         settings = index_settings(self.config, self.options)
-        # No merge follows that would find a guess out.
+        # No merge follows that would detect a false positive of the index, so the lookup must be exact.
         tells_gone = self.dup_policy != "none"
         exact = tells_gone or (self.config.takes_logs and not settings.has_buckets)
         return replace(settings, exact=exact, tells_gone=tells_gone)
 
     @property
     def rule(self) -> MergeRule:
-        """How rows with one key become one."""
+        """Return the rule that merges rows with the same key."""
         return self.prepare.rule
 
     @property
     def index(self) -> Index:
-        """Where keys are looked for."""
+        """Return the index that finds the file groups of keys."""
         return make_index(self.index_settings)
 
     @property
     def purpose(self) -> Purpose:
-        """As much of it as its transaction needs to know."""
+        """Return the part of the job that its transaction needs."""
         return purpose_of(self.operation, self.config, self.options, self.write_id)
 
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
-        """The table's schema after this write.
+        """Return the table's schema after this write.
 
         Raises:
-            SchemaMismatchError: the columns do not fit the table's present ones.
+            SchemaMismatchError: if the input's columns do not fit the table's present columns.
         """
         if self.operation.removes:
             return snapshot.schema if snapshot.schema is not None else self.prepare.schema
         if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
-            return _overwritten(snapshot.schema, self.prepare.schema)
+            return _replacement_schema(snapshot.schema, self.prepare.schema)
         fill = self.options.write.fill_missing or self.options[_RECONCILE]
         partial = self.rule.columns is not None
         return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill, partial=partial)
 
     def files(self, schema: pa.Schema) -> FileSettings:
-        """Settings of base files with this schema."""
-        purpose, asked = self.purpose, self.options.write
+        """Return the settings of base files with this schema."""
+        purpose, write_options = self.purpose, self.options.write
         return FileSettings(
             schema,
             to_avro(with_meta(schema), table_name=self.config.name),
-            asked.codec,
+            write_options.codec,
             not self.options.given(_CODEC),
             (RECORD_KEY, *self._key_copy(schema)),
-            asked.bloom_fpp,
-            asked.file_bytes,
+            write_options.bloom_fpp,
+            write_options.file_bytes,
             purpose.index.indexed(schema) if purpose.keeps_index else purpose.index.partition_columns(schema),
-            asked.row_group_rows,
-            asked.row_group_bytes,
+            write_options.row_group_rows,
+            write_options.row_group_bytes,
         )
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The column that holds the same texts as the record key, if there is one."""
+        """Return the name of the column that holds the same texts as the record key, or an empty tuple if there is
+        none.
+        """
         fields = self.prepare.keys.record_fields
         is_copy = len(fields) == 1 and fields[0] in schema.names and pa.types.is_string(schema.field(fields[0]).type)
         return fields if is_copy else ()
 
 
-def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
-    """Replacing all rows may bring any columns, if none keeps its name and changes its type."""
+def _replacement_schema(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
+    """Return the schema of a table whose rows are all replaced: the incoming one.
+
+    Raise if a column keeps its name but changes its type.
+    """
     stored = set(table.names)
     for field in incoming:
         if field.name in stored:
@@ -164,7 +171,10 @@ def _overwritten(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
 
 
 def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
-    """Properties that lost their partition fields would send every row into the root folder, a second time."""
+    """Refuse a table without partition fields that has files in a partition.
+
+    If ``hoodie.properties`` lost its partition fields, a write would store every row a second time, in the root folder.
+    """
     folder = next((path for path in snapshot.slices if path), None)
     if folder is not None:
         raise CorruptTableError(
@@ -174,13 +184,13 @@ def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
 
 
 def spelt_columns(keys: KeySettings) -> tuple[str, ...]:
-    """Columns whose values stand as text in keys and partition paths."""
+    """Return the columns whose values are stored as text in keys and partition paths."""
     simple = (f.name for f in keys.partition_fields if keys.kind_of(f) is PartitionKind.SIMPLE)
     return (*keys.record_fields, *simple)
 
 
 def _check_keyless(operation: Operation, options: Options, location: str) -> None:
-    """Refuse what needs a key, by Hudi's rules (``AutoRecordKeyGenerationUtils``)."""
+    """Refuse operations and options that need a record key, by Hudi's rules (``AutoRecordKeyGenerationUtils``)."""
     if operation.tags:
         advice = "use insert" if operation is Operation.UPSERT else "delete by a condition, or whole partitions"
         raise InvalidOptionError(
@@ -194,7 +204,7 @@ def _check_keyless(operation: Operation, options: Options, location: str) -> Non
 
 
 def chosen_operation(said: str | None, options: Options, *, has_key: bool, overwrite: bool) -> Operation:
-    """The operation meant, from the option and Spark's save mode."""
+    """Return the operation that the option and Spark's save mode select."""
     operation = Operation(said or ("upsert" if has_key else "insert"))
     if operation is Operation.BULK_INSERT and options.write.dup_policy != "none":
         raise InvalidOptionError(
@@ -210,20 +220,20 @@ def chosen_operation(said: str | None, options: Options, *, has_key: bool, overw
     return Operation.INSERT_OVERWRITE if options.write.dynamic else Operation.INSERT_OVERWRITE_TABLE
 
 
-def _drops(operation: Operation, options: Options) -> bool:
+def _drops_stored_keys(operation: Operation, options: Options) -> bool:
     return operation is Operation.INSERT and options.write.dup_policy == "drop"
 
 
-def _keys_of(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
-    """How keys are made, as the table's files have them."""
+def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
+    """Return the key settings that match the keys in the table's files."""
     if not snapshot.config.partition_fields:
         check_unpartitioned(snapshot, store.storage.location)
     keys = key_settings(snapshot.config, options)
     return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
 
 
-def _schema_of(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
-    """The columns that the input brings; none where it removes rows."""
+def _input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
+    """Return the schema that the input brings; it is empty if the operation removes rows."""
     schema = pa.schema([]) if operation.removes else incoming_schema(rows)
     if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
         check_key_types(snapshot.schema, rows, spelt_columns(keys))
@@ -234,7 +244,7 @@ def _schema_of(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: 
 
 
 def _check_operation(operation: Operation, config: TableConfig, options: Options, location: str) -> None:
-    """What the options alone tell against it."""
+    """Refuse an operation that the options or the table's config rule out."""
     if operation is Operation.DELETE_PARTITION and not config.partition_fields:
         raise InvalidOptionError(
             f"operation delete_partition, but {location} has no partitions; overwrite it with no rows to empty it"
@@ -253,49 +263,49 @@ def plan_job(
     *,
     overwrite: bool = False,
 ) -> WriteJob:
-    """Decide a write, refusing here whatever the schema and the settings alone can tell.
+    """Plan a write (step 1). Refuse here whatever the schema and the settings alone rule out.
 
     Args:
-        snapshot: the table as it stands.
+        snapshot: the table's present state.
         rows: the input's Arrow schema.
-        overwrite: Spark's save mode ``overwrite``.
+        overwrite: whether Spark's save mode is ``overwrite``.
 
     Raises:
-        InvalidOptionError, SchemaMismatchError, UnsupportedTableError: with the reason; nothing was written.
+        InvalidOptionError, SchemaMismatchError, UnsupportedTableError: with the reason. Nothing was written.
     """
     config = snapshot.config
     snapshot.check_writable(store.storage.location)
     check_bucket_layout(store.storage)
-    asked, has_key = options.write, bool(config.record_fields)
-    operation = chosen_operation(asked.operation, options, has_key=has_key, overwrite=overwrite)
-    combine = operation.tags or asked.combine or _drops(operation, options)
+    write_options, has_key = options.write, bool(config.record_fields)
+    operation = chosen_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
+    combine = operation.tags or write_options.combine or _drops_stored_keys(operation, options)
     _check_operation(operation, config, options, store.storage.location)
-    if operation is Operation.DELETE_PARTITION and asked.partitions:
-        # The partitions are named: of the rows, not even the columns count.
+    if operation is Operation.DELETE_PARTITION and write_options.partitions:
+        # The options name the partitions, so the input's rows and columns do not matter.
         nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
         return WriteJob(operation, config, options, nothing, combine=False, write_id=ids.token())
-    keys = _keys_of(store, snapshot, options)
+    keys = _table_keys(store, snapshot, options)
     if keys.generated:
         _check_keyless(operation, options, store.storage.location)
-    delete = operation.removes
+    removes = operation.removes
     has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)
-    schema = _schema_of(snapshot, operation, rows, keys)
-    rule = MergeRule() if delete else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
+    schema = _input_schema(snapshot, operation, rows, keys)
+    rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.tags)
     if rule.ordering:
         check_ordering(schema, rule.ordering)
-    marker = None if delete else delete_marker(options, config.merge_settings, schema, snapshot.schema)
-    if not delete and operation is not Operation.INSERT_OVERWRITE_TABLE:
-        options = with_buckets_kept(store.storage, snapshot, options)
+    marker = None if removes else delete_marker(options, config.merge_settings, schema, snapshot.schema)
+    if not removes and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        options = with_bucket_index(store.storage, snapshot, options)
     index = index_settings(config, options)
     check_index(index, config, rule)
-    looks = operation.tags or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
-    whole = index.is_global and looks
-    search_all = operation is Operation.DELETE and (whole or not has_partitions)
+    compares_keys = operation.tags or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
+    is_global = index.is_global and compares_keys
+    search_all = operation is Operation.DELETE and (is_global or not has_partitions)
     job = WriteJob(
         operation,
         config,
         options,
-        PrepareSettings(schema, keys, rule, search_all=search_all, marker=marker, whole=whole),
+        PrepareSettings(schema, keys, rule, search_all=search_all, marker=marker, whole=is_global),
         combine,
         ids.token(),
         plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,
@@ -305,7 +315,7 @@ def plan_job(
 
 
 def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, ids: Ids) -> WriteJob:
-    """A write that changes stored rows where they stand: it has no rows of its own and makes no keys."""
+    """Return the job of a write that changes stored rows in place. It has no input rows and makes no keys."""
     check_hooks(options, snapshot.schema or pa.schema([]))
     keys = KeySettings(KeyGeneratorKind.NON_PARTITIONED, snapshot.config.record_fields)
     prepare = PrepareSettings(pa.schema([]), keys, MergeRule())

@@ -1,4 +1,4 @@
-"""Which merge rule options ask for: by mode, payload class or the id of a merge strategy. Pure."""
+"""The merge mode that options select: by mode, payload class or the id of a merge strategy. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ __all__ = ["merge_mode", "payload_name"]
 
 
 def payload_name(payload: str | None) -> str:
-    """Return the full name of a payload class that may be given without its package."""
+    """Return the full name of a payload class; a name without a package gets Hudi's package."""
     return payload or "" if not payload or "." in payload else f"org.apache.hudi.common.model.{payload}"
 
 
 def merge_mode(config: TableConfig | None, options: Options) -> str:
-    """Return the rule for a key that comes again: what the table stores, else the options, else Hudi 1.x's default.
+    """Return the merge mode for rows with the same key.
+
+    The table's stored mode comes first, then the options. If neither names one, Hudi 1.x's default applies: event time
+    with an ordering column, else commit time.
 
     Raises:
-        UnsupportedTableError, InvalidOptionError: a payload class whose rule is not known.
+        UnsupportedTableError, InvalidOptionError: if the rule of a payload class is not known.
     """
     if config is not None and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
         return config.merge_mode
-    asked = options.merge
-    mode, payload = asked.mode, asked.payload
+    merge_options = options.merge
+    mode, payload = merge_options.mode, merge_options.payload
     if payload:
         full = payload_name(payload)
         if full not in MergeMode.OF_PAYLOAD:
@@ -35,10 +38,10 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
             )
         by_payload = MergeMode.OF_PAYLOAD[full]
         if mode and mode != by_payload:
-            key = asked.mode_option
+            key = merge_options.mode_option
             raise InvalidOptionError(f"options {key}={mode} and {PAYLOAD}={payload} contradict each other; give one")
         return by_payload
     if mode:
         return str(mode)
-    ordering = config.ordering_field if config is not None else asked.ordering
+    ordering = config.ordering_field if config is not None else merge_options.ordering
     return MergeMode.EVENT_TIME if ordering else MergeMode.COMMIT_TIME

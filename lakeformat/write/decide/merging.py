@@ -1,4 +1,4 @@
-"""Which merge rule a write follows: what the table stores, the options say, and the input has columns for."""
+"""The merge rule of a write, from the table's config, the options and the input's columns."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _MERGER: Final = "lakeformat.write.merger"
 def merge_rule(
     config: TableConfig, options: Options, keys: KeySettings, rows: pa.Schema, *, meets_stored: bool
 ) -> MergeRule:
-    """The rule of one write.
+    """Return the merge rule of one write.
 
     Args:
-        rows: the input's columns.
-        meets_stored: whether stored rows are looked up; without that, partial updates and mergers have no part.
+        rows: the input's schema.
+        meets_stored: whether the write looks up stored rows. If not, partial updates and mergers are not used.
 
     Raises:
-        InvalidOptionError: rules that contradict each other, or a merger that cannot be imported.
-        SchemaMismatchError: a column to update is not in the input.
+        InvalidOptionError: if rules contradict each other, or if a merger cannot be imported.
+        SchemaMismatchError: if a column to update is not in the input.
     """
     mode, ordering = merge_mode(config, options), config.ordering_field
     folds = mode == MergeMode.PARTIAL_UPDATE
@@ -50,11 +50,11 @@ def merge_rule(
             f"{_PARTIAL} writes nulls, and this table's {MergeMode.PAYLOAD_OF[mode]} keeps the stored value instead; "
             "leave the option out"
         )
-    return MergeRule(ordering, mode == MergeMode.EVENT_TIME, columns=_written(partial, rows, ordering))
+    return MergeRule(ordering, mode == MergeMode.EVENT_TIME, columns=_columns_to_write(partial, rows, ordering))
 
 
-def _written(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) -> frozenset[str]:
-    """The columns to write. The ordering column is one of them, or an older row could win later."""
+def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) -> frozenset[str]:
+    """Return the columns to write. They include the ordering column; without it an older row could win later."""
     known = frozenset(rows.names)
     if partial == ("*",):
         return known
@@ -72,7 +72,7 @@ def _written(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) ->
 def upsert_options(
     partial_update: bool | str | Sequence[str] | None, merger: MergeFunction | str | None
 ) -> Mapping[str, Any]:
-    """The option values that an upsert's own arguments stand for.
+    """Return the option values for the arguments ``partial_update`` and ``merger`` of an upsert.
 
     Raises:
         InvalidOptionError: a bad value.

@@ -1,4 +1,4 @@
-"""A table's settings: made from options at creation, held against them at every later write."""
+"""The settings of a table: made from options at creation, compared with the options at every later write."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _VERSION: Final = "hoodie.write.table.version"
 
 
 def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock) -> TableConfig:
-    """The table's settings; a table that is not there is made from the options, by put-if-absent."""
+    """Return the table's config. If the table does not exist, create it from the options by put-if-absent."""
     try:
         return open_existing(store, options)
     except TableNotFoundError:
@@ -79,11 +79,12 @@ def open_or_create(store: TimelineStore, options: Options, schema: pa.Schema, cl
 
 
 def open_existing(store: TimelineStore, options: Options) -> TableConfig:
-    """The settings of a table that must be there, to be written to.
+    """Return the config of an existing table that is to be written to.
 
     Raises:
-        TableNotFoundError, UnsupportedTableError, InvalidOptionError: there is none, it is not for us to write to, or
-            the options contradict it.
+        TableNotFoundError: if there is no table.
+        UnsupportedTableError: if lakeformat must not write to the table.
+        InvalidOptionError: if the options contradict the table's config.
     """
     config = store.config()
     config.check_writable(store.storage.location)
@@ -94,13 +95,16 @@ def open_existing(store: TimelineStore, options: Options) -> TableConfig:
 def create_table(
     store: TimelineStore, options: Options, schema: pa.Schema, clock: Clock, *, must_be_new: bool = False
 ) -> TableConfig:
-    """Write ``hoodie.properties`` for a new, empty table; the loser of a race takes the winner's.
+    """Write ``hoodie.properties`` for a new, empty table. If another writer created it first, return that writer's
+    config.
 
     Args:
-        must_be_new: refuse a table that is there.
+        must_be_new: whether an existing table is refused.
 
     Raises:
-        InvalidOptionError, SchemaMismatchError: no record key, or a named column is not in the schema.
+        InvalidOptionError: if there is no record key but an option needs one, if the options contradict each other or
+            the existing table, or if the table exists and must be new.
+        SchemaMismatchError: if a named column is not in the schema or has an unsuitable type.
     """
     config = TableConfig(_new_values(options, schema, store.storage))
     config.check_writable(store.storage.location)
@@ -164,8 +168,8 @@ def _new_values(options: Options, schema: pa.Schema, storage: Storage) -> Mappin
     }
     if record_fields:
         values[names.RECORD_FIELDS] = ",".join(record_fields)
-    kept = (".output.dateformat", ".timezone", ".output.timezone") if version == 6 else ""
-    return {**values, **{key: text for key, text in options.timestamp.items() if key.endswith(kept)}}
+    stored_suffixes = (".output.dateformat", ".timezone", ".output.timezone") if version == 6 else ""
+    return {**values, **{key: text for key, text in options.timestamp.items() if key.endswith(stored_suffixes)}}
 
 
 def _flags(options: Options) -> Mapping[str, str]:
@@ -173,20 +177,23 @@ def _flags(options: Options) -> Mapping[str, str]:
 
 
 def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
-    """What marks a row as deleted belongs to the table from version 8 on, if its payload class looks at it."""
-    said = {key: options[key] for key in _MARKS_DELETES}
+    """Return the table properties for the delete marker.
+
+    From version 8 on the table stores the delete marker, if its payload class uses one. Else return an empty mapping.
+    """
+    given = {key: options[key] for key in _MARKS_DELETES}
     if version == 6 or payload_name(options.merge.payload) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
         return {}
-    return {names.MERGE_PROPERTY + key: text for key, text in said.items()} if all(said.values()) else {}
+    return {names.MERGE_PROPERTY + key: text for key, text in given.items()} if all(given.values()) else {}
 
 
 def _check_keyless(options: Options, location: str) -> None:
-    """A table without a record key is one on purpose if nothing else is asked of it that takes a key."""
+    """Refuse a new table without a record key if the options need one: an ordering column, an upsert or a delete."""
     operation = options[_W + "operation"]
-    asked = f"an ordering column ({_ORDERING})" if options[_ORDERING] else f"operation {operation}"
+    feature = f"an ordering column ({_ORDERING})" if options[_ORDERING] else f"operation {operation}"
     if options[_ORDERING] or operation in {"upsert", "delete"}:
         raise InvalidOptionError(
-            f"a new table at {location} needs a record key for {asked}; set the option {_RECORD} (short: recordkey)"
+            f"a new table at {location} needs a record key for {feature}; set the option {_RECORD} (short: recordkey)"
         )
 
 
@@ -196,7 +203,7 @@ def _check_roles(
     partitions: Sequence[PartitionField],
     ordering: str | None,
 ) -> None:
-    """Every named column is there and can be what it is named for."""
+    """Check that every named column exists and has a type that suits its role."""
     texts = [("record key", f) for f in record_fields] + [("partition", p.name) for p in partitions]
     for role, name in [*texts, *([("ordering", ordering)] if ordering else [])]:
         kind = field_type(schema, name)
@@ -215,12 +222,12 @@ def _check_roles(
 
 
 def _generator(options: Options) -> KeyGeneratorKind | None:
-    """The generator named by class, type or both."""
-    said = {key: text for key in (_GENERATOR, _GENERATOR_TYPE) if (text := options[key])}
-    kinds = {KeyGeneratorKind.parse(text) for text in said.values()}
+    """Return the key generator that the options name by class, by type or by both; None if they name none."""
+    given = {key: text for key in (_GENERATOR, _GENERATOR_TYPE) if (text := options[key])}
+    kinds = {KeyGeneratorKind.parse(text) for text in given.values()}
     if len(kinds) > 1:
         raise InvalidOptionError(
-            f"options {_GENERATOR}={said[_GENERATOR]} and {_GENERATOR_TYPE}={said[_GENERATOR_TYPE]} contradict each "
+            f"options {_GENERATOR}={given[_GENERATOR]} and {_GENERATOR_TYPE}={given[_GENERATOR_TYPE]} contradict each "
             "other; give one of them"
         )
     return kinds.pop() if kinds else None
@@ -230,10 +237,10 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
     """Refuse options that contradict the table's settings.
 
     Raises:
-        InvalidOptionError: names both values and the file the stored one stands in.
+        InvalidOptionError: names both values and the file that stores the table's one.
     """
     parsed = tuple(PartitionField.parse(text).name for text in options[_PARTITION])
-    ours = {
+    given = {
         _RECORD: ",".join(options[_RECORD]),
         _PARTITION: ",".join(parsed),
         _ORDERING: options[_ORDERING],
@@ -257,25 +264,26 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         names.CDC: config.get(names.CDC).lower() or "false",
         names.CDC_MODE: config.get(names.CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER.value,
     }
-    for key, value in ours.items():
+    for key, value in given.items():
         if options.given(key) and value != stored[key]:
-            _contradiction(key, value, stored[key], location)
-    said, kept = _generator(options), config.key_generator
-    if said is not None and kept and said is not KeyGeneratorKind.parse(kept):
-        _contradiction(_GENERATOR, said.class_name, kept, location)
+            _refuse_contradiction(key, value, stored[key], location)
+    generator, stored_generator = _generator(options), config.key_generator
+    if generator is not None and stored_generator and generator is not KeyGeneratorKind.parse(stored_generator):
+        _refuse_contradiction(_GENERATOR, generator.class_name, stored_generator, location)
     for key, value in options.timestamp.items():
         suffix = key.rpartition("timebased.")[2]
-        for kept_key, text in config.values.items():
-            if kept_key.startswith(TIMESTAMP_PREFIXES) and kept_key.endswith(f"timebased.{suffix}") and text != value:
-                _contradiction(key, value, text, location)
-    says_mode = options.merge.asked_by
-    if says_mode and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
-        wanted = merge_mode(None, options)
-        if wanted != config.merge_mode:
-            _contradiction(says_mode, wanted, config.merge_mode, location)
+        for stored_key, text in config.values.items():
+            is_same_setting = stored_key.startswith(TIMESTAMP_PREFIXES) and stored_key.endswith(f"timebased.{suffix}")
+            if is_same_setting and text != value:
+                _refuse_contradiction(key, value, text, location)
+    mode_option = options.merge.asked_by
+    if mode_option and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
+        given_mode = merge_mode(None, options)
+        if given_mode != config.merge_mode:
+            _refuse_contradiction(mode_option, given_mode, config.merge_mode, location)
 
 
-def _contradiction(key: str, given: str, stored: str, location: str) -> None:
+def _refuse_contradiction(key: str, given: str, stored: str, location: str) -> None:
     raise InvalidOptionError(
         f"option {key}={given!r} contradicts {stored!r} in {location}/{names.PROPERTIES_PATH}; leave the option out, "
         "settings of a table are fixed at its creation"
@@ -283,11 +291,11 @@ def _contradiction(key: str, given: str, stored: str, location: str) -> None:
 
 
 def key_settings(config: TableConfig, options: Options) -> KeySettings:
-    """How this table's keys and partition paths are made.
+    """Return how this table's record keys and partition paths are made.
 
     Raises:
-        InvalidOptionError: a timestamp-based or custom generator whose types the table does not store and the
-            options do not say.
+        InvalidOptionError: if the key generator is timestamp-based or custom and neither the table nor the options give
+            its types.
     """
     fields, typed = config.partition_fields, config.typed_partition_fields
     kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
@@ -317,24 +325,27 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
 
 
 def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
-    """Settings whose keys read as those that the first base file with a row already holds.
+    """Return the settings whose keys equal those in the first base file that has a row.
+
+    The spelling of a one-column complex key depends on the writer, so the stored keys decide. Without such a file the
+    settings are returned as they are.
 
     Raises:
-        InvalidOptionError: an option asks for the other form of a complex key.
-        UnsupportedTableError: the stored key is made in no way we know, such as timestamps as text; or the table
-            names no record key, but its keys were not generated.
-        CorruptTableError: the file cannot be read.
+        InvalidOptionError: if an option requires the other form of a complex key.
+        UnsupportedTableError: if the stored key has a form that lakeformat does not know, such as timestamps as text,
+            or if the table names no record key but its keys were not generated.
+        CorruptTableError: if the file cannot be read.
     """
     columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
     for file in files:
         rows = _first_row(storage, file, columns)
         if rows is not None:
-            return _as_stored(file, rows, settings, options)
+            return _settings_of_stored(file, rows, settings, options)
     return settings
 
 
 def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.Table | None:
-    """The first row; None in a file that deletes have emptied, or that lacks a column."""
+    """Return the first row of a base file; None if the file has no rows or lacks one of the columns."""
     where = f"{storage.location}/{file.path}"
     with open_base(storage, file) as source, open_parquet(source, where) as parquet:
         if not set(columns) <= set(parquet.schema_arrow.names):
@@ -343,7 +354,7 @@ def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.T
     return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
 
 
-def _as_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
+def _settings_of_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: Options) -> KeySettings:
     stored = rows.column(RECORD_KEY)[0].as_py()
     if settings.generated:
         if GENERATED_KEY.fullmatch(stored):
@@ -352,18 +363,18 @@ def _as_stored(file: BaseFile, rows: pa.Table, settings: KeySettings, options: O
             f"{file.path} holds the record key {stored!r}, which is not a generated one, but {names.PROPERTIES_PATH} "
             f"has no {names.RECORD_FIELDS}; restore that file from a copy"
         )
-    ours = record_keys(rows, settings)[0].as_py()
-    if ours == stored:
+    made_key = record_keys(rows, settings)[0].as_py()
+    if made_key == stored:
         return settings
     other = replace(settings, single_key_prefixed=not settings.single_key_prefixed)
     if len(settings.record_fields) == 1 and record_keys(rows, other)[0].as_py() == stored:
         if options.given(_NEW_ENCODING):
             raise InvalidOptionError(
-                f"{_NEW_ENCODING}={str(options[_NEW_ENCODING]).lower()} would write keys like {ours!r} where "
+                f"{_NEW_ENCODING}={str(options[_NEW_ENCODING]).lower()} would write keys like {made_key!r} where "
                 f"{file.path} holds {stored!r}; leave the option out"
             )
         return other
     raise UnsupportedTableError(
-        f"{file.path} holds the record key {stored!r} where lakeformat would write {ours!r}; writing would double "
+        f"{file.path} holds the record key {stored!r} where lakeformat would write {made_key!r}; writing would double "
         "rows, so it is refused"
     )

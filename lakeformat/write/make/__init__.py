@@ -1,1 +1,1 @@
-"""Files are made: handles, the direct way, the tasks of the exchange."""
+"""Step 6 of a write: handles that turn one bucket into one base file or log file."""

@@ -1,10 +1,10 @@
-"""Tasks append to buckets by themselves: a hash tells the file group, so that nothing is shuffled or looked up.
+"""Appending to buckets in tasks: a hash gives the file group, so rows are neither shuffled nor looked up.
 
-What a task must know of the table is one value, made when the write begins: the slices of the buckets, and where their
-next log files stand. Several tasks may append to one bucket: each makes a file of its own, and readers go through them
-in the order of the tasks, which stands in their names.
+When the write begins, the driver makes one value with all that a task must know: the slices of the buckets, and the
+places of their next log files. Several tasks may append to one bucket. Each task writes its own file, and readers read
+these files in the order of the tasks' numbers, which are part of the files' names.
 
-Memory: the write buffer, and what `append` says of one bucket's rows.
+Memory: the write buffer, and what `append` needs for one bucket's rows.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = ["BucketPlaces", "append_in_task", "check_places", "may_append_in_task
 
 @dataclass(frozen=True)
 class BucketPlaces:
-    """Where the rows of each bucket are appended. Picklable.
+    """The places where the rows of each bucket are appended. Picklable.
 
     Attributes:
-        groups: partition path and bucket -> file id and place, of buckets that are there.
+        groups: (partition path, bucket) -> (file id, place) of existing buckets.
         rule: how keys are hashed.
     """
 
@@ -47,7 +47,7 @@ class BucketPlaces:
 
     @classmethod
     def of(cls, snapshot: Snapshot, appending: Appending, rule: FieldRule) -> BucketPlaces:
-        """Those of a table of buckets."""
+        """Return the places of a table with a bucket index."""
         groups = {
             (piece.group.partition_path, bucket_of(piece.group.file_id) or 0): (
                 piece.group.file_id,
@@ -59,13 +59,13 @@ class BucketPlaces:
 
 
 def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, appending: Appending) -> bool:
-    """Whether tasks may append without a look at stored rows, and at one another's."""
+    """Tell whether tasks may append without reading stored rows or the rows of other tasks."""
     rule, prepare_settings = job.rule, job.prepare
     if not appending.opens_logs or job.dup_policy != "none" or prepare_settings.search_all:
         return False
     if appending.looks or rule.fills_nulls or prepare_settings.keys.generated:
         return False
-    # An old version may outlive its delete: whoever brings a newer one must look.
+    # An old version may outlive its delete, so a write that brings a newer version must read stored rows.
     return job.operation is Operation.DELETE or not any(
         appending.place(piece).deleting for piece in snapshot.each_slice()
     )
@@ -80,36 +80,36 @@ def append_in_task(
     task: int,
     attempt: int,
 ) -> tuple[int, tuple[Written, ...]]:
-    """Rows to log files in the handles' folder. Returns the rows taken, and the files.
+    """Write rows to log files in the handles' folder. Return the number of rows taken, and the files.
 
     Args:
-        task: its number; the rows of later tasks are the later ones.
+        task: the task's number; rows of a task with a higher number are later rows.
         attempt: a number that no other attempt has.
     """
     arrived, written = 0, list[Written]()
-    for turn, rows in enumerate(_filled(batches, job.options.write.buffer_bytes)):
+    for round_number, rows in enumerate(_in_buffers(batches, job.options.write.buffer_bytes)):
         arrived += rows.num_rows
-        named = replace(handles, write_token=f"{task:010d}-{turn:06d}-{attempt}")
+        named = replace(handles, write_token=f"{task:010d}-{round_number:06d}-{attempt}")
         for path, part in prepare(rows, job.prepare).items():
-            kept = combine(part, job.rule) if job.combine else part
-            for bucket, place in _buckets(path, kept, places, job):
-                made = append(storage, bucket, place, kept, task, named)
-                written += [made] if made is not None else []
+            combined_rows = combine(part, job.rule) if job.combine else part
+            for bucket, place in _buckets(path, combined_rows, places, job):
+                log_file = append(storage, bucket, place, combined_rows, task, named)
+                written += [log_file] if log_file is not None else []
     return arrived, tuple(written)
 
 
-def _filled(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
-    """Some batches at a time."""
-    held: list[pa.RecordBatch] = []
+def _in_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+    """Yield the batches as tables of about ``most_bytes``."""
+    waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         size += batch.nbytes
         if size >= most_bytes:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def _buckets(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> Iterator[tuple[Bucket, LogPlace]]:
@@ -128,24 +128,24 @@ def _buckets(path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob) -> 
 
 
 def check_places(written: Iterable[Written], then: BucketPlaces, now: BucketPlaces) -> None:
-    """Refuse to publish log files that belong to other slices by now: one opened by a compaction planned meanwhile.
+    """Refuse to publish log files whose slice has been closed since the write began, by a compaction planned meanwhile.
 
     Raises:
-        WriteConflictError: a retry starts from what is there now.
+        WriteConflictError: if a slice was closed. A retry starts from the table's state at that time.
     """
     for stat in (file.stat for file in written):
         key = (stat.partition_path, bucket_of(stat.file_id) or 0)
         before, after = then.groups.get(key), now.groups.get(key)
-        if (before and _name_of(before[1])) != (after and _name_of(after[1])):
+        if (before and _version_of(before[1])) != (after and _version_of(after[1])):
             raise WriteConflictError(
                 f"file group {stat.file_id} has another slice since the write began; run the write again"
             )
 
 
-def _name_of(place: LogPlace) -> tuple[str | None, int]:
+def _version_of(place: LogPlace) -> tuple[str | None, int]:
     return place.named_after, place.version
 
 
 def task_folder(job: WriteJob) -> str:
-    """Where tasks put their log files; lost attempts' go with it."""
+    """Return the folder for the tasks' log files. It is deleted with the files of lost attempts."""
     return f"{stage_folder(job.write_id)}/files"

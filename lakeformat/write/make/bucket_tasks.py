@@ -1,7 +1,7 @@
-"""Both sides of the exchange, in tasks: staged rows to buckets, and buckets to base files.
+"""Both sides of the shuffle, in tasks: rows are routed to buckets (step 5), then buckets are written to files (step 6).
 
-Between the two Spark moves the rows. Memory: a stage file's record batch on the one side (`StageWriter`'s
-buffer, mapped on local disks); one bucket's rows and a row group of its base file on the other.
+Between the two sides Spark moves the rows. Memory: on the first side a stage file's record batch (`StageWriter`'s
+buffer, mapped on local disks); on the second side one bucket's rows and a row group of its base file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["ARRIVAL", "BUCKET", "LOOKUP", "TASK", "BucketSettings", "route_rows"
 
 Ints = npt.NDArray[np.int64]
 
-#: Columns that travel with each row: the value Spark hashes to find the task, the bucket, whether the row is in
+#: Routing columns of each row: the value that Spark hashes to find the task, the bucket's number, whether the row is in
 #: the bucket's base file, and its place in the input.
 TASK: Final = "_lakeformat_task"
 BUCKET: Final = "_lakeformat_bucket"
@@ -47,15 +47,15 @@ _ROUTING: Final = (
     pa.field(LOOKUP, pa.bool_()),
     pa.field(ARRIVAL, pa.int64()),
 )
-#: Rows of a stage file that ``arrival`` can tell apart.
+#: Most rows of a stage file that the values of ``arrival`` can number.
 _STAGE_ROWS: Final = 1 << 40
-#: Rows handed to Spark at a time, and their bytes.
+#: Most rows, and bytes, that are passed to Spark at a time.
 _BATCH_ROWS: Final = 16_384
 _BATCH_BYTES: Final = 16 << 20
 
 
 def routed_schema(settings: PrepareSettings) -> pa.Schema:
-    """Prepared rows on their way to a bucket."""
+    """Return the schema of prepared rows with their routing columns."""
     return pa.schema([*_ROUTING, *settings.prepared_schema])
 
 
@@ -68,25 +68,25 @@ def route_rows(
     task_values: Sequence[int],
     settings: PrepareSettings,
 ) -> Iterator[pa.RecordBatch]:
-    """One stage file's rows, each with its bucket; a row that several files hold comes once for each.
+    """Yield one stage file's rows, each with its bucket. A row that several files hold is yielded once for each.
 
     Args:
-        stage: the file's number.
-        tags: what the tag step found for this file.
-        task_values: per bucket the value of `TASK`.
+        stage: the stage file's number.
+        tags: the hits of the tag step in this stage file.
+        task_values: for each bucket the value of the `TASK` column.
     """
     hits = read_hits(storage, tags)
     values = np.asarray(task_values, np.int32)
     for source in sorted({run.partition_path for run in staged.runs}):
-        ways = {path: hits.get(path) for path in ([source] if source in routes else hits)}
-        for path, pairs in ways.items():
+        hits_of = {path: hits.get(path) for path in ([source] if source in routes else hits)}
+        for path, pairs in hits_of.items():
             if pairs is not None and routes[path].deleting:
-                ways[path] = _where_rows_stand(storage, staged, source, pairs, routes[path])
+                hits_of[path] = _choose_slices(storage, staged, source, pairs, routes[path])
         first = 0
         for batch in staged_batches(storage, staged, source):
             start = 0
             for rows in pieces(batch, _BATCH_ROWS, _BATCH_BYTES):
-                at, buckets, lookups = _routed(rows, first + start, ways, routes)
+                at, buckets, lookups = _route(rows, first + start, hits_of, routes)
                 if len(at):
                     arrival = stage * _STAGE_ROWS + first + start + at
                     moved = conform(rows.take(pa.array(at)), settings.prepared_schema)
@@ -97,68 +97,72 @@ def route_rows(
             first += batch.num_rows
 
 
-def _where_rows_stand(
+def _choose_slices(
     storage: Storage, staged: StagedTask, source: str, pairs: tuple[Ints, Ints], route: PartitionRoute
 ) -> tuple[Ints, Ints]:
-    """The pairs, of a row found in several slices only those of `one_place_each`. Memory: the keys of such rows."""
+    """Return the (row, slice) pairs. For a row found in several slices keep only the pair that `one_place_each`
+    chooses.
+
+    Memory: the keys of such rows.
+    """
     rows, files = pairs
     several = np.flatnonzero(np.bincount(rows, minlength=1)[rows] > 1)
     if not len(several):
         return pairs
     wanted, at = np.unique(rows[several], return_inverse=True)
     gone = np.zeros(len(rows), bool)
-    keys = _keys_of(staged_batches(storage, staged, source), wanted)
+    keys = _take_keys(staged_batches(storage, staged, source), wanted)
     gone[several] = deleted_pairs(storage, route.deleting, keys, at, files[several])
-    kept = one_place_each(rows, gone)
-    return rows[kept], files[kept]
+    chosen = one_place_each(rows, gone)
+    return rows[chosen], files[chosen]
 
 
-def _keys_of(batches: Iterable[pa.RecordBatch], rows: Ints) -> pa.ChunkedArray:
-    """Record keys of these rows of all batches, ascending."""
-    first, found = 0, []
+def _take_keys(batches: Iterable[pa.RecordBatch], rows: Ints) -> pa.ChunkedArray:
+    """Return the record keys of these rows of all batches, ascending."""
+    first, parts = 0, []
     for batch in batches:
         low, high = np.searchsorted(rows, [first, first + batch.num_rows])
-        found.append(batch.column(RECORD_KEY).take(pa.array(rows[low:high] - first)))
+        parts.append(batch.column(RECORD_KEY).take(pa.array(rows[low:high] - first)))
         first += batch.num_rows
-    return pa.chunked_array(found, pa.string())
+    return pa.chunked_array(parts, pa.string())
 
 
-def _routed(
+def _route(
     rows: pa.RecordBatch,
     first: int,
-    ways: Mapping[str, tuple[Ints, Ints] | None],
+    hits_of: Mapping[str, tuple[Ints, Ints] | None],
     routes: Mapping[str, PartitionRoute],
 ) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Positions of rows, their buckets, and whether they are in the bucket's base file."""
+    """Return the positions of rows, their buckets, and whether the rows are in the bucket's base file."""
     positions: list[Ints] = []
     buckets: list[Ints] = []
     is_new = np.ones(rows.num_rows, bool)
-    for path, pairs in ways.items():
+    for path, pairs in hits_of.items():
         if pairs is not None:
             low, high = np.searchsorted(pairs[0], [first, first + rows.num_rows])
             at = pairs[0][low:high] - first
             is_new[at] = False
             positions.append(at)
-            buckets.append(_mapped(pairs[1][low:high], routes[path].by_file))
+            buckets.append(_buckets_of_files(pairs[1][low:high], routes[path].by_file))
     located = sum(map(len, positions))
-    for path in ways:
+    for path in hits_of:
         if routes[path].inserts:
             new = np.flatnonzero(is_new)
             positions.append(new)
-            buckets.append(_by_key(rows.column(RECORD_KEY).take(pa.array(new)), routes[path]))
+            buckets.append(_buckets_of_new_keys(rows.column(RECORD_KEY).take(pa.array(new)), routes[path]))
     at = np.concatenate([*positions, np.empty(0, np.int64)])
     lookups = np.arange(len(at)) < located
     return at, np.concatenate([*buckets, np.empty(0, np.int64)]), lookups
 
 
-def _mapped(files: Ints, by_file: Mapping[int, int]) -> Ints:
+def _buckets_of_files(files: Ints, by_file: Mapping[int, int]) -> Ints:
     known = np.asarray(list(by_file), np.int64)
     numbers = np.asarray(list(by_file.values()), np.int64)
-    return numbers[np.searchsorted(known, files)]  # Files stand in ascending order in a route.
+    return numbers[np.searchsorted(known, files)]  # The files of a route are in ascending order.
 
 
-def _by_key(keys: pa.Array, route: PartitionRoute) -> Ints:
-    """Buckets of new keys: how many cuts are not above the key."""
+def _buckets_of_new_keys(keys: pa.Array, route: PartitionRoute) -> Ints:
+    """Return the buckets of new keys. A key's bucket is the number of cuts that are not above the key."""
     if not route.cuts or not len(keys):
         return np.full(len(keys), route.inserts[0], np.int64)
     cuts = pa.array(route.cuts, keys.type)
@@ -175,11 +179,12 @@ def _by_key(keys: pa.Array, route: PartitionRoute) -> Ints:
 
 @dataclass(frozen=True)
 class BucketSettings:
-    """What all tasks that write buckets share.
+    """Settings that all tasks share that write buckets.
 
     Attributes:
-        combine: keep one row per key, across stage files.
-        handles: with the stage folder as ``folder``.
+        buckets: all buckets of the write, by number.
+        combine: whether the rows are reduced to one per key, across stage files.
+        handles: settings of the handles, with the stage folder as ``folder``.
         first_task: added to a bucket's number in sequence numbers.
     """
 
@@ -193,10 +198,10 @@ class BucketSettings:
 def write_buckets(
     storage: Storage, batches: Iterable[pa.RecordBatch], settings: BucketSettings, attempt: str
 ) -> Iterator[Written]:
-    """Make a base file of each bucket, one after the other.
+    """Write each bucket to a file, one after the other.
 
     Args:
-        batches: routed rows; those of one bucket follow each other, and no other task has any of them.
+        batches: routed rows. The rows of a bucket are consecutive, and no other task has rows of that bucket.
         attempt: two numbers, ``stage-attempt``, unique to this attempt; part of the files' names.
     """
     number, waiting = -1, list[pa.RecordBatch]()
@@ -207,20 +212,20 @@ def write_buckets(
             if start == end:
                 continue
             if int(buckets[start]) != number:
-                yield from _written(storage, number, waiting, settings, attempt)
+                yield from _write_bucket(storage, number, waiting, settings, attempt)
                 number, waiting = int(buckets[start]), []
             waiting.append(batch.slice(start, end - start))
-    yield from _written(storage, number, waiting, settings, attempt)
+    yield from _write_bucket(storage, number, waiting, settings, attempt)
 
 
-def _written(
+def _write_bucket(
     storage: Storage, number: int, batches: Sequence[pa.RecordBatch], settings: BucketSettings, attempt: str
 ) -> Iterator[Written]:
     if not batches:
         return
     routed = settings.buckets[number]
     handles = replace(settings.handles, write_token=f"{number}-{attempt}")
-    rows, bucket = _bucket(pa.Table.from_batches(batches), routed, settings)
+    rows, bucket = _make_bucket(pa.Table.from_batches(batches), routed, settings)
     written: Written | None
     if routed.onto is not None:
         written = append(storage, bucket, routed.onto, rows, settings.first_task + number, handles)
@@ -232,8 +237,11 @@ def _written(
         yield written
 
 
-def _bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
-    """A bucket's rows in order of arrival, one per key, and which of them the base file holds; others by key."""
+def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
+    """Return a bucket's rows, one per key if they are combined, and the bucket with their positions.
+
+    Rows that the base file may hold come first, in order of arrival; new rows follow in key order.
+    """
     order = np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64)
     if (np.diff(order) < 0).any():
         table = gather(table, order)

@@ -1,8 +1,8 @@
-"""Change data beside a base file that is written anew (Hudi: ``HoodieMergeHandleWithChangeLog``, ``HoodieCDCLogger``).
+"""Change data files beside rewritten base files (Hudi: ``HoodieMergeHandleWithChangeLog``, ``HoodieCDCLogger``).
 
-What a merge changes is seen batch by batch, as its rows go by: those that now hold the commit's time are updates, keys
-that are gone are deletes, what comes behind the last batch are inserts. Memory: the rows before and after, up to a row
-group's bytes, then they go into a block of the file; and the keys of the batch.
+The log compares a merger's input and output batch by batch. Rows with the new commit's time are updates, keys that are
+missing are deletes, rows after the last batch are inserts. Memory: the rows before and after, up to a row group's
+bytes, until they are written as a block of the file; and the keys of the batch.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakeformat.model.table_config import ChangeLogging
 from lakeformat.storage.port import Storage
 
-__all__ = ["ChangeLog", "ChangeLogSettings", "Merger", "logged"]
+__all__ = ["ChangeLog", "ChangeLogSettings", "Merger", "log_changes"]
 
 _TEXT: Final = ["null", "string"]
 
 
 class Merger(Protocol):
-    """Changes one base file's rows, batch by batch."""
+    """A function on one base file's rows that replaces and drops rows batch by batch, and then adds rows."""
 
     @property
     def updates(self) -> int:
-        """Rows changed so far."""
+        """Return the number of rows changed so far."""
 
     @property
     def deletes(self) -> int:
-        """Rows left out so far."""
+        """Return the number of rows dropped so far."""
 
     @property
     def missed(self) -> int:
-        """Rows looked for that the batches so far do not hold."""
+        """Return the number of looked-up rows that no batch so far held."""
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """The batch with changed rows replaced and deleted ones left out; columns as `stored_batches` gives them.
+        """Yield the batch with changed rows replaced and deleted rows dropped, with the columns that `stored_batches`
+        gives.
 
-        In several parts where the new rows are many bytes.
+        If the new rows are large, the batch is yielded in several parts.
         """
 
     def rest(self) -> Iterator[pa.Table]:
-        """Rows to append, with their meta columns. Asked once, after the last batch."""
+        """Yield the rows to add, with their meta columns. It is called once, after the last batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,10 @@ class ChangeLogSettings:
     """How changes are logged. Picklable.
 
     Attributes:
-        columns: of the table, without meta columns.
-        schema: Avro text of a record of change data.
-        block_bytes: of rows in memory that make a block.
+        mode: which images are stored.
+        columns: the table's columns, without meta columns.
+        schema: Avro schema of a change record, as text.
+        block_bytes: bytes of rows in memory that make a block.
     """
 
     mode: ChangeLogging
@@ -73,7 +75,9 @@ class ChangeLogSettings:
 
     @classmethod
     def of(cls, mode: ChangeLogging, columns: pa.Schema, table_name: str, block_bytes: int) -> ChangeLogSettings:
-        """Those of a table with these columns (Hudi: ``HoodieCDCUtils.schemaBySupplementalLoggingMode``)."""
+        """Return the settings for a table with these columns (Hudi:
+        ``HoodieCDCUtils.schemaBySupplementalLoggingMode``).
+        """
         image = json.loads(to_avro(columns, table_name=table_name))
         space = image.pop("namespace")
         record: dict[str, Any]
@@ -91,10 +95,10 @@ class ChangeLogSettings:
 
 
 class ChangeLog:
-    """A file of change data, made when the first change comes.
+    """A file of change data. It is created when the first change is logged.
 
     Attributes:
-        size_bytes: 0 if there is none.
+        size_bytes: bytes written so far; 0 if there is no file.
     """
 
     def __init__(
@@ -108,17 +112,17 @@ class ChangeLog:
         self._held_bytes = self.size_bytes = 0
 
     def stats(self, partition_path: str) -> tuple[tuple[str, int], ...]:
-        """Where the file will stand, and its bytes, as a write stat tells them."""
+        """Return the file's final path and its bytes, as a write stat holds them; empty if there is no file."""
         path = join_path(partition_path, self._target.rpartition("/")[2])
         return ((path, self.size_bytes),) if self.size_bytes else ()
 
     def add(self, op: str, keys: pa.Array, before: Any, after: Any) -> None:
-        """Some changes of one kind.
+        """Log changes of one kind.
 
         Args:
             op: ``i``, ``u`` or ``d``.
-            keys: their record keys.
-            before, after: batches or tables of as many rows, in the same order; None for no images.
+            keys: the record keys of the changed rows.
+            before, after: batches or tables with one row per key, in the same order; None for no images.
         """
         count = len(keys)
         if not count:
@@ -140,7 +144,7 @@ class ChangeLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held as a block."""
+        """Write the waiting changes as a block."""
         if not self._held:
             return
         if self._sink is None:
@@ -161,8 +165,8 @@ class ChangeLog:
         return pa.StructArray.from_arrays(columns, fields=list(self._settings.columns))
 
 
-class _Logged:
-    """A merger whose changes are logged."""
+class _LoggingMerger:
+    """A merger that logs the changes of another merger."""
 
     def __init__(self, merger: Merger, log: ChangeLog, instant_time: str) -> None:
         self._merger, self._log, self._time = merger, log, instant_time
@@ -183,32 +187,32 @@ class _Logged:
         deletes = self.deletes
         keys, left = batch.column(RECORD_KEY), [pa.array([], pa.string())]
         if pc.count_distinct(keys).as_py() < len(keys):
-            yield from self._applied_to_doubled(batch)
+            yield from self._apply_to_repeated_keys(batch)
             return
         for part in self._merger.apply(batch):
             new = part.filter(pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time))
-            of = _text(new)
-            self._log.add("u", of, batch.take(pc.index_in(of, value_set=keys)), new)
+            new_keys = _text(new)
+            self._log.add("u", new_keys, batch.take(pc.index_in(new_keys, value_set=keys)), new)
             left.append(_text(part))
             yield part
         if self.deletes > deletes:
             gone = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(left)))
             self._log.add("d", keys.filter(gone), batch.filter(gone), None)
 
-    def _applied_to_doubled(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Apply the merger to a batch that holds a key several times: sequence numbers tell its rows apart."""
+    def _apply_to_repeated_keys(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Apply the merger to a batch that holds a key several times. Sequence numbers identify the rows."""
         parts = list(self._merger.apply(batch))
         yield from parts
         is_new = [pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time) for part in parts]
-        stayed = [part.filter(pc.invert(new)) for part, new in zip(parts, is_new, strict=True)]
-        same = pa.concat_arrays([_text(rows, COMMIT_SEQNO) for rows in stayed])
+        unchanged = [part.filter(pc.invert(new)) for part, new in zip(parts, is_new, strict=True)]
+        same = pa.concat_arrays([_text(rows, COMMIT_SEQNO) for rows in unchanged])
         old = batch.filter(pc.invert(pc.is_in(batch.column(COMMIT_SEQNO).cast(pa.string()), value_set=same)))
         written = [part.filter(new) for part, new in zip(parts, is_new, strict=True)]
         new = pa.concat_tables(written, promote_options="permissive")
         before, after = old.column(RECORD_KEY).cast(pa.string()), _text(new)
-        was, now = pair_keys(before, after)
-        self._log.add("u", after.take(pa.array(now)), old.take(pa.array(was)), new.take(pa.array(now)))
-        left, right = (np.setdiff1d(np.arange(len(of)), at) for of, at in ((before, was), (after, now)))
+        old_at, new_at = pair_keys(before, after)
+        self._log.add("u", after.take(pa.array(new_at)), old.take(pa.array(old_at)), new.take(pa.array(new_at)))
+        left, right = (np.setdiff1d(np.arange(len(of)), at) for of, at in ((before, old_at), (after, new_at)))
         self._log.add("d", before.take(pa.array(left)), old.take(pa.array(left)), None)
         self._log.add("i", after.take(pa.array(right)), None, new.take(pa.array(right)))
 
@@ -223,15 +227,15 @@ def _text(rows: pa.Table, name: str = RECORD_KEY) -> pa.Array:
 
 
 @contextmanager
-def logged(
+def log_changes(
     storage: Storage, merger: Merger, target: str, instant_time: str, settings: ChangeLogSettings
 ) -> Iterator[tuple[Merger, ChangeLog]]:
-    """The merger, its changes logged; at the end the file is whole.
+    """Yield a merger that logs its changes, and the log. The file is complete when the ``with`` block ends.
 
     Args:
-        target: where the change data goes.
+        target: path of the change data file.
     """
     with ExitStack() as files:
         log = ChangeLog(storage, target, instant_time, settings, files)
-        yield _Logged(merger, log, instant_time), log
+        yield _LoggingMerger(merger, log, instant_time), log
         log.flush()

@@ -1,18 +1,22 @@
-"""Stored rows changed before they are appended, or a slice written anew where appending would not show the change.
+"""Rows of a file slice that are changed before they are appended, or rewrites of a slice that cannot be appended to.
 
-Readers of log files know one rule, the table's. What a write decides by another one (columns named, a merger, clauses,
-a condition) is decided here, on the rows as they stand; the outcome is appended whole. Readers who go by an ordering
-column would pass an outcome by whose value is less than that of the version before, which log files cannot take away:
-then the slice gets a base file (Hudi's small file groups are written anew in a deltacommit, too).
+Readers of log files apply only the table's merge rule. If a write uses another rule (named columns, a merger, clauses,
+a condition), the rule is applied here to the stored rows, and the resulting rows are appended whole. Readers with an
+ordering column would ignore a result whose ordering value is less than that of the version before, and a log file
+cannot remove that version. In this case the slice gets a base file. (Hudi also rewrites small file groups in a
+deltacommit.)
 
-The rule for deletes is that of copy-on-write tables: a delete loses only to a stored row whose ordering value is
-greater, a null is less than every value, and what is deleted is forgotten. Log files say the same only if the writer
-looks first. Readers take a delete with a null, or with the int 0, for "delete whatever is there", so it is appended
-only if no stored row is newer (`late_deletes`). A new row whose key the log files delete would meet the deleted row of
-the base file again: that row wins if its ordering value is greater, and in tables that fill nulls it fills those of
-the new row. Then the slice gets a base file (`outlives_deletes`).
+The rule for deletes is that of copy-on-write tables. A delete loses only to a stored row whose ordering value is
+greater; a null is less than every value; a deleted version has no effect on later ones. Log files express the same only
+if the writer reads stored rows first:
 
-Memory: what the log files say, one batch of stored rows, and the rows changed in it.
+- Readers apply a delete with a null, or with the int 0, to any version. So such a delete is appended only if no stored
+  row is newer (`late_deletes`).
+- A new row whose key the log files delete would meet the deleted row of the base file again. That row wins if its
+  ordering value is greater, and in tables that fill nulls its values fill the new row's nulls. So the slice gets a base
+  file (`outlives_deletes`).
+
+Memory: the contents of the log files, one batch of stored rows, and the rows changed in it.
 """
 
 from __future__ import annotations
@@ -48,25 +52,26 @@ from lakeformat.model.record import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTIT
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
 from lakeformat.write.make.change_log import Merger
-from lakeformat.write.make.handles import HandleSettings, KeyMerger, merging
+from lakeformat.write.make.handles import HandleSettings, KeyMerger, open_merger
 from lakeformat.write.place.buckets import Bucket, LogPlace
 
-__all__ = ["Changed", "NotAppendableError", "changed_rows", "late_deletes", "outlives_deletes", "rewrite_slice"]
+__all__ = ["ChangedRows", "NotAppendableError", "changed_rows", "late_deletes", "outlives_deletes", "rewrite_slice"]
 
 
 Mask = npt.NDArray[np.bool_]
 
 
 class NotAppendableError(Exception):
-    """Readers of log files would not see the change."""
+    """Raised if readers of log files would not see the change."""
 
 
-class Changed:
-    """Rows of a slice that a write changes, and the counts of it.
+class ChangedRows:
+    """The rows of a slice that a write changes, and their counts.
 
     Attributes:
-        rows: to append, in the columns of `stored_schema`, some at a time.
-        deleted: keys of rows that go; complete when ``rows`` is through.
+        merger: what changes the rows; it counts updates and deletes.
+        deleted: keys of deleted rows; complete when ``rows`` is exhausted.
+        inserts: number of new rows so far.
     """
 
     def __init__(
@@ -76,13 +81,17 @@ class Changed:
         settings: HandleSettings,
         is_outlived: Callable[[pa.Table], bool],
     ) -> None:
-        self.merger, self._batches, self._settings, self._is_outlived = merger, batches, settings, is_outlived
+        self.merger, self._stored_batches, self._settings, self._is_outlived = merger, batches, settings, is_outlived
         self.deleted: list[pa.Array] = []
         self.inserts = 0
 
     def rows(self) -> Iterator[pa.Table]:
-        """Changed rows, then new ones. Raises `NotAppendableError`."""
-        for batch in self._batches:
+        """Yield changed rows, then new ones, in the columns of `stored_schema`.
+
+        Raises:
+            NotAppendableError: if readers of log files would not see a row.
+        """
+        for batch in self._stored_batches:
             before = self.merger.updates, self.merger.deletes
             parts = list(self.merger.apply(batch))
             if (self.merger.updates, self.merger.deletes) == before:
@@ -93,7 +102,7 @@ class Changed:
                 gone = pc.invert(pc.is_in(batch.column(RECORD_KEY), value_set=_text(left, RECORD_KEY)))
                 self.deleted.append(batch.column(RECORD_KEY).filter(gone).cast(pa.string()))
             if changed.num_rows:
-                self._check(batch, changed)
+                self._check_seen_by_readers(batch, changed)
                 yield changed
         for rows in self.merger.rest():
             self.inserts += rows.num_rows
@@ -102,7 +111,7 @@ class Changed:
                     raise NotAppendableError
                 yield rows
 
-    def _check(self, stored: pa.RecordBatch, changed: pa.Table) -> None:
+    def _check_seen_by_readers(self, stored: pa.RecordBatch, changed: pa.Table) -> None:
         if self._settings.fills:
             raise NotAppendableError
         ordering = self._settings.ordering
@@ -110,26 +119,29 @@ class Changed:
             return
         at = pc.index_in(_text(changed, RECORD_KEY), value_set=stored.column(RECORD_KEY).cast(pa.string()))
         before = field_column(stored, ordering, "ordering").take(at.combine_chunks())
-        if stored_wins(_one(before), _one(field_column(changed, ordering, "ordering"))).any():
+        if stored_wins(_one_chunk(before), _one_chunk(field_column(changed, ordering, "ordering"))).any():
             raise NotAppendableError
 
 
 @contextmanager
 def changed_rows(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
-) -> Iterator[Changed]:
-    """What a bucket's rows, or the settings' merger, make of the slice's rows."""
-    with _merged(storage, place, settings) as merged:
+) -> Iterator[ChangedRows]:
+    """Yield the rows that a bucket's rows, or the settings' merger, change in the slice."""
+    with _open_merged(storage, place, settings) as merged:
         merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
-        yield Changed(
-            merger, _batches(merged, settings), settings, lambda rows: _is_outlived(storage, place, rows, settings)
+        yield ChangedRows(
+            merger,
+            _stored_batches(merged, settings),
+            settings,
+            lambda rows: _is_outlived(storage, place, rows, settings),
         )
 
 
 def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | pa.Array) -> bool:
-    """Return whether the slice's log files delete one of these keys.
+    """Tell whether the slice's log files delete one of these keys.
 
-    A new row of such a key would meet the deleted row again.
+    A new row of such a key would be merged with the deleted row again.
     """
     if place.merging is None or not place.deleting or not len(keys):
         return False
@@ -143,28 +155,28 @@ def outlives_deletes(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | 
 
 
 def _deleted_keys(rows: pa.Table, rule: ReadRule) -> pa.ChunkedArray:
-    """Return the keys of a data block's rows that delete."""
+    """Return the keys of the rows in a data block that are deletes."""
     deleted = deleting_rows(rows, rule)
     return _text(rows.filter(pa.array(deleted)), RECORD_KEY) if deleted.any() else pa.chunked_array([], pa.string())
 
 
 def late_deletes(storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings) -> Mask:
-    """Return which deletes lose because a newer row of their key is stored.
+    """Return a mask of the deletes that lose because a newer row of their key is stored.
 
     Args:
         keys: record keys to delete, each once.
         values: the ordering value of each delete.
 
     Raises:
-        NotAppendableError: the slice holds a key several times, and the delete wins over some of its rows only.
+        NotAppendableError: if the slice holds a key several times, and the delete wins over only some of its rows.
     """
     ordering, lost, won = settings.rule.ordering, np.zeros(len(keys), bool), np.zeros(len(keys), bool)
     assert ordering is not None  # noqa: S101  The caller's.
-    with _merged(storage, place, settings, [RECORD_KEY, _top(settings, ordering)]) as merged:
+    with _open_merged(storage, place, settings, [RECORD_KEY, _top_column(settings, ordering)]) as merged:
         for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
             at = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
             hit = at.is_valid()
-            stored = _one(field_column(batch.filter(hit), ordering, "ordering"))
+            stored = _one_chunk(field_column(batch.filter(hit), ordering, "ordering"))
             at = at.drop_null()
             newer = stored_wins(stored.cast(values.type), values.take(at))
             lost[np.asarray(at)[newer]] = True
@@ -174,40 +186,40 @@ def late_deletes(storage: Storage, place: LogPlace, keys: pa.Array, values: pa.A
     return lost
 
 
-def _top(settings: HandleSettings, ordering: str) -> str:
-    """Return the name of the column that holds an ordering field: its own, or that of its struct."""
+def _top_column(settings: HandleSettings, ordering: str) -> str:
+    """Return the name of the column that holds an ordering field: the field's own name, or that of its struct."""
     return ordering if ordering in settings.files.schema.names else ordering.partition(".")[0]
 
 
 def _is_outlived(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
-    """Whether a version that the slice no longer shows, of a key that comes anew, would win over the new one.
+    """Tell whether a hidden version of a new row's key would win over the new row.
 
-    A row of the base file whose delete stands in the log files, or the delete itself where it brings a value.
+    Hidden versions are rows of the base file that log files delete, and deletes with an ordering value.
     """
     if place.piece is None or place.merging is None or not place.deleting:
         return False
     ordering, keys = settings.ordering, _text(rows, RECORD_KEY)
     known = [RECORD_KEY] if ordering is None else [RECORD_KEY, ordering.partition(".")[0]]
-    found = False
+    has_keys = False
     for part in read_parts(storage, place.piece.logs, is_committed=place.merging.visible, columns=known):
-        theirs = part.keys if isinstance(part, LogDeletes) else _text(part.rows, RECORD_KEY)
-        at = pc.index_in(theirs, value_set=keys)
+        part_keys = part.keys if isinstance(part, LogDeletes) else _text(part.rows, RECORD_KEY)
+        at = pc.index_in(part_keys, value_set=keys)
         if at.null_count == len(at):
             continue
         if ordering is None or settings.fills:
             return True
-        found = True
+        has_keys = True
         if isinstance(part, LogDeletes):
             before = part.ordering[0] if part.ordering else None
         else:
-            says_order = part.rows.schema.get_field_index(known[1]) >= 0
-            before = field_column(part.rows, ordering, "ordering") if says_order else None
+            has_ordering = part.rows.schema.get_field_index(known[1]) >= 0
+            before = field_column(part.rows, ordering, "ordering") if has_ordering else None
         if before is not None and _any_wins(before, at, rows, ordering):
             return True
-    if not found or ordering is None or place.piece.base is None:
+    if not has_keys or ordering is None or place.piece.base is None:
         return False
-    with _merged(storage, replace(place, piece=replace(place.piece, logs=())), settings) as base:
-        for batch in _batches(base, settings):
+    with _open_merged(storage, replace(place, piece=replace(place.piece, logs=())), settings) as base:
+        for batch in _stored_batches(base, settings):
             at = pc.index_in(_text(pa.Table.from_batches([batch]), RECORD_KEY), value_set=keys)
             if _any_wins(field_column(batch, ordering, "ordering"), at, rows, ordering):
                 return True
@@ -215,18 +227,22 @@ def _is_outlived(storage: Storage, place: LogPlace, rows: pa.Table, settings: Ha
 
 
 def _any_wins(before: Any, at: Any, rows: pa.Table, ordering: str) -> bool:
-    """Whether a stored value is greater than that of the row at its position; a null position is of no row."""
+    """Tell whether a stored ordering value is greater than that of the row at its position. A null position means no
+    row.
+    """
     hit, after = pc.is_valid(at), field_column(rows, ordering, "ordering")
-    return bool(stored_wins(_one(before.filter(hit)).cast(after.type), _one(after.take(at.filter(hit)))).any())
+    return bool(
+        stored_wins(_one_chunk(before.filter(hit)).cast(after.type), _one_chunk(after.take(at.filter(hit)))).any()
+    )
 
 
 def rewrite_slice(
     storage: Storage, bucket: Bucket, place: LogPlace, source: pa.Table, task: int, settings: HandleSettings
 ) -> Written | None:
-    """A base file of all the slice's rows as they are after the change. None, and no file, if nothing changes.
+    """Write a base file of all the slice's rows after the change. If nothing changes, return None and leave no file.
 
     Raises:
-        WriteConflictError: a pending compaction is going to write that file.
+        WriteConflictError: if a pending compaction will write that file.
     """
     if place.is_closing:
         raise WriteConflictError(
@@ -236,13 +252,13 @@ def rewrite_slice(
     name = settings.file_name(bucket, task)
     target = settings.written_to(bucket, name)
     with (
-        _merged(storage, place, settings) as merged,
+        _open_merged(storage, place, settings) as merged,
         storage.open_output(target) as sink,
-        merging(storage, bucket, source, task, settings) as (merger, log),
+        open_merger(storage, bucket, source, task, settings) as (merger, log),
     ):
         known = KeyFacts(roomy_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known) as writer:
-            for batch in _batches(merged, settings):
+            for batch in _stored_batches(merged, settings):
                 for rows in merger.apply(batch):
                     writer.write(rows)
             stored_rows = writer.rows
@@ -270,10 +286,10 @@ def rewrite_slice(
 
 
 @contextmanager
-def _merged(
+def _open_merged(
     storage: Storage, place: LogPlace, settings: HandleSettings, columns: Sequence[str] = ()
 ) -> Iterator[MergedSlice]:
-    assert place.piece is not None  # noqa: S101  The caller's: buckets that open a slice have nothing to look at.
+    assert place.piece is not None  # noqa: S101  The caller does not pass buckets that open a slice.
     assert place.merging is not None  # noqa: S101  The caller's.
     table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *settings.files.schema])
     names = columns or [name for name in table.names if name != PARTITION_PATH]
@@ -281,8 +297,8 @@ def _merged(
         yield merged
 
 
-def _batches(merged: MergedSlice, settings: HandleSettings) -> Iterator[pa.RecordBatch]:
-    """Stored rows as mergers take them, and the name of the file that each is said to stand in."""
+def _stored_batches(merged: MergedSlice, settings: HandleSettings) -> Iterator[pa.RecordBatch]:
+    """Yield stored rows in the columns that mergers take, with the name of the file that each row is stored under."""
     shape = stored_schema(settings.files.schema)
     wanted = pa.schema([field for field in shape if field.name != PARTITION_PATH])
     for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
@@ -295,5 +311,5 @@ def _text(rows: pa.Table, name: str) -> pa.ChunkedArray:
     return rows.column(name).cast(pa.string())
 
 
-def _one(column: Any) -> pa.Array:
+def _one_chunk(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

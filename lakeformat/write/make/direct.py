@@ -1,7 +1,7 @@
-"""Direct writing: rows that need no meeting become base files at once (bulk_insert, large inserts, overwrites).
+"""Direct writing: base files are written as rows come in (bulk_insert, large inserts, overwrites).
 
-The files are written into the stage folder; ``commit()`` moves those it is told of into their partitions, so
-that what failed, repeated or slow task attempts leave is never seen.
+Such rows need not be tagged or combined. The files are written into the stage folder; ``commit()`` moves the files that
+it is given into their partitions. So readers never see the files of failed, repeated or slow task attempts.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lakeformat.write.rows.prepare import PrepareSettings, prepare
 __all__ = ["DirectSettings", "DirectWriter"]
 
 _MAX_OPEN: Final = 16
-#: Rows that are split by partition at a time; in plenty a split costs less, in few it waits less.
+#: Rows that are split by partition at a time. More rows cost less per row, fewer rows wait less.
 _ENOUGH_ROWS: Final = 262_144
-#: A file this near to its limit is done: what still fits would make a tiny row group.
+#: A file is closed at this share of its size limit, because the remaining room would make a tiny row group.
 _FULL: Final = 0.9
 
 
@@ -41,11 +41,11 @@ class DirectSettings:
 
     Attributes:
         folder: stage folder of this task attempt.
-        task: number of the task, the same in every attempt; names its files.
-        write_token: unique to the attempt.
-        tail_bytes: what is left of a partition at the end is staged, not written, below this many bytes of Arrow.
-        buffer_bytes: memory for rows on their way.
-        closed: partitions that take no rows -> why.
+        task: number of the task, the same in every attempt; it is part of the names of its files.
+        write_token: a token that is unique to the attempt.
+        tail_bytes: if a partition's remaining rows have fewer bytes of Arrow, they are returned, not written.
+        buffer_bytes: memory for rows that wait for a file.
+        closed: partitions that take no rows -> the reason.
     """
 
     folder: str
@@ -59,7 +59,7 @@ class DirectSettings:
 
 
 @dataclass
-class _Open:
+class _OpenFile:
     """A base file being written."""
 
     writer: BaseFileWriter
@@ -70,17 +70,17 @@ class _Open:
 
 @dataclass
 class _Partition:
-    """Rows of one partition waiting for a file, and the file if one is open."""
+    """The rows of one partition that wait for a file, and the file if one is open."""
 
     waiting: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
-    open: _Open | None = None
+    open: _OpenFile | None = None
     job: Future[None] | None = None
     files: int = 0
 
 
 class DirectWriter:
-    """Splits rows by partition and streams them into base files of at most the wanted size.
+    """A writer that splits rows by partition and streams them into base files of at most the target size.
 
     Memory: the buffer, one row group per open file, and the keys of open files (for their filters).
     """
@@ -121,7 +121,7 @@ class DirectWriter:
                 self._distribute()
 
     def _distribute(self) -> None:
-        """Prepare what came in, and start writing whatever is enough for a row group."""
+        """Prepare the waiting input, and start to write each partition that has enough rows for a row group."""
         if not self._incoming:
             return
         rows = pa.Table.from_batches(self._incoming)
@@ -143,7 +143,7 @@ class DirectWriter:
             self._start(path, self._partitions[path])
 
     def append_group(self, path: str, tables: Iterable[pa.Table]) -> None:
-        """Take all prepared rows of one sequence of files, in order; nothing else of the partition joins them.
+        """Write all prepared rows of one file group, in order. No other rows of the partition go into its files.
 
         Memory: two row groups and one table.
         """
@@ -165,7 +165,7 @@ class DirectWriter:
         self._close(partition)
 
     def _start(self, path: str, partition: _Partition, count: int | None = None) -> None:
-        """Write the first ``count`` waiting rows, or all."""
+        """Start to write the first ``count`` waiting rows, or all."""
         self._wait(partition)
         waiting = pa.concat_tables(partition.waiting)
         rows = waiting.slice(0, count)
@@ -179,7 +179,7 @@ class DirectWriter:
         partition.job = self.pool.submit(self._write, path, partition, rows, first)
 
     def _make_room(self) -> None:
-        """Too many open files: close the one with most bytes."""
+        """Close the open file with most bytes, if too many files are open."""
         opened = {path: p for path, p in self._partitions.items() if p.open is not None}
         if len(opened) >= _MAX_OPEN:
             for partition in opened.values():
@@ -193,7 +193,7 @@ class DirectWriter:
             partition.job.result()
             partition.job = None
 
-    def _new_file(self, partition_path: str, partition: _Partition) -> _Open:
+    def _new_file(self, partition_path: str, partition: _Partition) -> _OpenFile:
         settings = self.settings
         file_id = derive_file_id(f"{settings.write_id}/{partition_path}", settings.task, partition.files)
         partition.files += 1
@@ -202,24 +202,27 @@ class DirectWriter:
         stack = ExitStack()
         sink: Any = stack.enter_context(self.storage.open_output(path))
         writer = stack.enter_context(BaseFileWriter(sink, partition_path, name, self.files))
-        return _Open(writer, stack, name, path)
+        return _OpenFile(writer, stack, name, path)
 
     def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
-        """One partition's rows; runs in the pool, never twice at once for one partition."""
+        """Write rows of one partition. It runs in the pool, never twice at the same time for one partition."""
         rows = rows.filter(pa.array(~deleted_rows_of(rows)))
-        whole = stamped(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
+        stamped_rows = stamped(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
         start = 0
-        while start < whole.num_rows:
+        while start < stamped_rows.num_rows:
             partition.open = partition.open or self._new_file(path, partition)
             writer = partition.open.writer
-            group = whole.slice(start, self._rows_that_fit(writer, whole))
+            group = stamped_rows.slice(start, self._rows_that_fit(writer, stamped_rows))
             writer.write(group)
             start += group.num_rows
             if writer.expected_bytes >= _FULL * self.files.max_file_bytes:
                 self._close(partition)
 
     def _rows_that_fit(self, writer: BaseFileWriter, rows: pa.Table) -> int:
-        """Rows of the next row group. A new file goes by the rows' size in memory, which is more than on disk."""
+        """Return the number of rows of the next row group.
+
+        For a new file the estimate uses the rows' size in memory, which is larger than on disk.
+        """
         row_bytes = writer.expected_bytes / writer.rows if writer.rows else rows.nbytes / rows.num_rows
         room = int((self.files.max_file_bytes - writer.expected_bytes) / max(row_bytes, 1.0))
         return min(max(room, 1), ROW_GROUP_ROWS)
@@ -246,7 +249,7 @@ class DirectWriter:
         self._written.append(Written(opened.path, stat, writer.facts, decoded_bytes=writer.decoded_bytes))
 
     def finish(self) -> tuple[tuple[Written, ...], Mapping[str, pa.Table]]:
-        """Close all files. Returns them, and the rows that were too few for one, by partition."""
+        """Close all files. Return them, and the remaining rows by partition that were too few for a file."""
         self._distribute()
         tails: dict[str, pa.Table] = {}
         for path, partition in self._partitions.items():
@@ -266,7 +269,7 @@ class DirectWriter:
         return tuple(sorted(self._written, key=lambda w: w.staged_path)), tails
 
     def abandon(self) -> None:
-        """Drop open files after a failure; the stage folder goes later."""
+        """Drop open files after a failure. The stage folder is deleted later."""
         for partition in self._partitions.values():
             if partition.job is not None:
                 partition.job.exception()

@@ -1,8 +1,8 @@
-"""Merge and create: one bucket becomes one base file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``).
+"""Merge and create handles: one bucket becomes one base file (Hudi: ``HoodieMergeHandle``, ``HoodieCreateHandle``).
 
-Memory: one row group of the base file and as many bytes of the bucket's rows, which are taken from the source as they
-are needed; in merges also the bucket's keys, and the footer's filter, some three bytes a row of the file, a few times
-over.
+Memory: one row group of the base file, and as many bytes of the bucket's rows, which are taken from the source when
+they are needed. Merges also hold the bucket's keys, and a few copies of the footer's filter, of about three bytes per
+row of the file.
 """
 
 from __future__ import annotations
@@ -44,29 +44,41 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECOR
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written import Written
 from lakeformat.write.decide.job import WriteJob
-from lakeformat.write.make.change_log import ChangeLog, ChangeLogSettings, Merger, logged
-from lakeformat.write.make.put_rows import put_rows, without
+from lakeformat.write.make.change_log import ChangeLog, ChangeLogSettings, Merger, log_changes
+from lakeformat.write.make.put_rows import drop_rows, replace_rows
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.incoming import Incoming
 
-__all__ = ["HandleSettings", "KeyMerger", "ahead", "create", "deleting", "inserted", "merge", "merging"]
+__all__ = [
+    "HandleSettings",
+    "KeyMerger",
+    "check_inserts",
+    "create",
+    "decode_ahead",
+    "mask_of_deletes",
+    "merge",
+    "open_merger",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class HandleSettings:
-    """What all buckets of one write share.
+    """Settings that all buckets of one write share.
 
     Attributes:
-        rule: what becomes of a stored row and an incoming one.
-        delete: the rows are keys to delete.
-        folder: where files are written instead of their partitions, for whoever moves them there; None for there.
-        write_token: part of the files' names, of this attempt alone; None for one made from the bucket's number.
-        mark: digits in that made one, which no other writer of the same log file has; "0" if the lock sees to that.
-        idle_cores: there are fewer buckets than cores, so a merge may decode on one while it encodes on another.
-        merger: makes what changes the rows of base files; None for upserts and deletes by key.
-        ordering: the column by which readers of log files choose between versions; None if they take the last one.
-        fills: whether readers of log files fill what the newer version leaves open.
+        instant_time: the commit's instant.
+        files: settings of base files.
+        rule: how a stored row and an incoming one are merged.
+        delete: whether the rows are keys to delete.
+        folder: where files are written if they are moved to their partitions later; None writes to the partitions.
+        write_token: part of the files' names, unique to this attempt; None makes one from the bucket's number.
+        mark: digits in a token made from the bucket's number that no other writer of the same log file has; "0" if a
+            lock excludes other writers.
+        idle_cores: whether there are fewer buckets than cores, so that a merge may decode and encode on two cores.
+        merger: makes the merger that changes the rows of base files; None for upserts and deletes by key.
+        ordering: the column by which readers of log files choose between versions; None if they take the last version.
+        fills: whether readers of log files fill nulls of the newer version.
         logs: how changes of base files are logged; None if they are not.
     """
 
@@ -85,7 +97,7 @@ class HandleSettings:
 
     @classmethod
     def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:
-        """Those of a write, in a table with this schema."""
+        """Return the settings of a write to a table with this schema."""
         config, files = job.config, job.files(schema)
         mode = config.change_logging
         return cls(
@@ -99,26 +111,26 @@ class HandleSettings:
         )
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
-        """The name of a bucket's file."""
+        """Return the name of a bucket's base file."""
         return BaseFileName(bucket.file_id, self.token(task), self.instant_time)
 
     def token(self, task: int) -> str:
-        """The write token in the name of a bucket's file."""
+        """Return the write token in the name of a bucket's file."""
         return self.write_token or f"{task}-{self.mark}-0"
 
     def written_to(self, bucket: Bucket, name: BaseFileName | LogFileName) -> str:
-        """Where the file is put."""
+        """Return the path that the file is written to."""
         return join_path(bucket.partition_path if self.folder is None else self.folder, str(name))
 
     def change_data(self, bucket: Bucket, task: int) -> str | None:
-        """Where the changes go that a bucket's rows make to a base file; None if none are logged."""
+        """Return the path of the change data of a bucket's base file; None if changes are not logged."""
         if self.logs is None:
             return None
         return self.written_to(bucket, LogFileName(bucket.file_id, self.instant_time, 1, self.token(task), is_cdc=True))
 
 
 def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> Written | None:
-    """A new file group. None if all its rows are deletes."""
+    """Write the first base file of a new file group. If all rows are deletes, return None and leave no file."""
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
     written = 0
@@ -130,7 +142,7 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
         for part in runs(source, bucket.rows, ROW_GROUP_ROWS, settings.files.row_group_bytes):
             taken = gather(source, part)
             rows = stamped(taken, settings.files.schema, settings.instant_time, task, start)
-            writer.write(inserted(without(rows, deleting(taken, settings)), settings))
+            writer.write(check_inserts(drop_rows(rows, mask_of_deletes(taken, settings)), settings))
             start += len(part)
         writer.close()
         written = writer.rows
@@ -145,10 +157,11 @@ def create(storage: Storage, bucket: Bucket, source: pa.Table, task: int, settin
 def merge(
     storage: Storage, bucket: Bucket, base: BaseFile, source: pa.Table, task: int, settings: HandleSettings
 ) -> Written | None:
-    """The next version of a file group, made from its ``base``. None, and no file, if nothing changes.
+    """Write the next base file of a file group, from its ``base`` and the bucket's rows. If nothing changes, return
+    None and leave no file.
 
-    Source: Hudi's ``HoodieMergeHandle``: an updated row keeps its place, inserts follow; a row that is only
-    copied keeps its meta columns but the file name.
+    Source: Hudi's ``HoodieMergeHandle``. An updated row keeps its position; inserts follow. A row that is only copied
+    keeps its meta columns, except the file name.
     """
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.written_to(bucket, name)
@@ -156,9 +169,9 @@ def merge(
     where = f"{storage.location}/{base.path}"
     with (
         open_base(storage, base) as stored,
-        _for_merge(stored, where, settings) as (parquet, encoded),
+        _open_for_merge(stored, where, settings) as (parquet, encoded),
         storage.open_output(target) as sink,
-        merging(storage, bucket, source, task, settings) as (merger, log),
+        open_merger(storage, bucket, source, task, settings) as (merger, log),
     ):
         metadata = parquet.metadata
         inherited = inherited_facts(storage, key_footer(base, metadata), len(bucket.rows))
@@ -168,7 +181,7 @@ def merge(
             shape = stored_schema(settings.files.schema, encoded)
             most = settings.files.row_group_bytes
             batches = stored_batches(parquet, where, shape, threads=settings.idle_cores, most_bytes=most)
-            for batch in ahead(batches) if settings.idle_cores else batches:
+            for batch in decode_ahead(batches) if settings.idle_cores else batches:
                 for rows in merger.apply(batch):
                     writer.write(rows, new_keys=nothing if inherited else None)
             stored_rows = writer.rows
@@ -191,21 +204,21 @@ def merge(
 
 
 @contextmanager
-def merging(
+def open_merger(
     storage: Storage, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings
 ) -> Iterator[tuple[Merger, ChangeLog | None]]:
-    """What changes the rows of a bucket's base file, and where that is logged; whole at the end."""
+    """Yield the merger of a bucket's base file, and its change log, or None. The log is complete when the block ends."""
     merger = (settings.merger or KeyMerger)(bucket, source, task, settings)
     target = settings.change_data(bucket, task)
     if settings.logs is None or target is None:
         yield merger, None
         return
-    with logged(storage, merger, target, settings.instant_time, settings.logs) as both:
+    with log_changes(storage, merger, target, settings.instant_time, settings.logs) as both:
         yield both
 
 
-def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches, each decoded while the one before it is in use."""
+def decode_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same batches; each is decoded while the one before is in use."""
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, batches, None)
         while (batch := following.result()) is not None:
@@ -214,7 +227,7 @@ def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class KeyMerger:
-    """Applies a bucket's rows to the base file's batches, remembering which ones found their place."""
+    """A merger that applies a bucket's rows to the base file's batches by key. It remembers the rows that matched."""
 
     def __init__(self, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> None:
         self.incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
@@ -222,7 +235,7 @@ class KeyMerger:
         self.updates = self.deletes = 0
         count = len(bucket.rows)
         self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
-        self._deleted = deleting(self.incoming, settings)
+        self._deleted = mask_of_deletes(self.incoming, settings)
         self._deleted[: bucket.leaving] = True
         self._seqnos = pa.chunked_array([seqnos(settings.instant_time, task, 0, count)])
         self._found = np.zeros(count, bool)
@@ -231,86 +244,91 @@ class KeyMerger:
 
     @property
     def missed(self) -> int:
-        """See `Merger.missed`."""
+        """Return the number of looked-up rows that no batch so far held; see `Merger.missed`."""
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """See `Merger.apply`."""
+        """Yield the batch with matched rows updated or dropped; see `Merger.apply`."""
         if not len(self._keys):
             yield pa.Table.from_batches([batch])
             return
         matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
         for part, found in self.incoming.parts(batch, matches):
-            yield self._applied(part, found)
+            yield self._apply_part(part, found)
 
-    def _applied(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
+    def _apply_part(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
         table = pa.Table.from_batches([batch])
         hit = np.asarray(pc.is_valid(matches))
         if not hit.any():
             return table
         rows = np.asarray(matches.drop_null()).astype(np.int64)
-        again = self._seen_again(rows)
+        is_repeat = self._mark_found(rows)
         newer = self._stored_is_newer(batch, hit, rows)
         if self.settings.rule.keeps_whole_rows:
             hit[np.flatnonzero(hit)[newer]] = False
-            rows, again, newer = rows[~newer], again[~newer], newer[~newer]
+            rows, is_repeat, newer = rows[~newer], is_repeat[~newer], newer[~newer]
         gone = self._deleted[rows]
         dropped, replaced = hit.copy(), hit.copy()
         dropped[np.flatnonzero(hit)[~gone]] = False
         replaced[np.flatnonzero(hit)[gone]] = False
         if replaced.any():
-            taken = self._taken(rows[~gone], again[~gone])
-            taken, unwanted = self._merged(table, replaced, taken, newer[~gone])
-            table = put_rows(table, replaced, taken, self.settings.instant_time)
+            taken = self._take_rows(rows[~gone], is_repeat[~gone])
+            taken, unwanted = self._merge_rows(table, replaced, taken, newer[~gone])
+            table = replace_rows(table, replaced, taken, self.settings.instant_time)
             dropped[np.flatnonzero(replaced)[unwanted]] = True
         deletes = int(dropped.sum())
         self.deletes += deletes
         self.updates += len(rows) - deletes
-        return without(table, dropped) if deletes else table
+        return drop_rows(table, dropped) if deletes else table
 
-    def _merged(
+    def _merge_rows(
         self,
         table: pa.Table,
         replaced: npt.NDArray[np.bool_],
         taken: pa.Table,
         stored_is_newer: npt.NDArray[np.bool_],
     ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """What replaces the stored rows under the mask, column by column, and which of it is to be left out."""
+        """Return the rows that replace the stored rows under the mask, and a mask of those to drop."""
         rule, names = self.settings.rule, self.settings.files.schema.names
         if not rule.makes_rows:
             # Keys that matched are equal, and so are the columns they were copied from.
             copies = self.settings.files.key_texts
-            kept = [n for n in names if n in copies or (rule.columns is not None and n not in rule.columns)]
-            return taken.drop_columns(kept), np.zeros(taken.num_rows, bool)
+            unchanged = [n for n in names if n in copies or (rule.columns is not None and n not in rule.columns)]
+            return taken.drop_columns(unchanged), np.zeros(taken.num_rows, bool)
         stored = table.select(names).filter(pa.array(replaced))
-        made, unwanted = rule.made(stored, taken.select(names), stored_is_newer)
-        known = set(made.schema.names)
-        fields = [(made if field.name in known else taken).schema.field(field.name) for field in taken.schema]
-        arrays = [(made if field.name in known else taken).column(field.name) for field in fields]
+        merged_rows, unwanted = rule.made(stored, taken.select(names), stored_is_newer)
+        merged_columns = set(merged_rows.schema.names)
+        fields = [
+            (merged_rows if field.name in merged_columns else taken).schema.field(field.name) for field in taken.schema
+        ]
+        arrays = [(merged_rows if field.name in merged_columns else taken).column(field.name) for field in fields]
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), unwanted
 
-    def _seen_again(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of these incoming rows have met a stored row before: a key that inserts wrote more than once."""
-        at = np.arange(len(rows))
-        self._first_at[rows[::-1]] = at[::-1]  # Of equal rows the first is assigned last, and stays.
-        again: npt.NDArray[np.bool_] = self._found[rows] | (self._first_at[rows] != at)
-        self._found[rows] = True
-        return again
+    def _mark_found(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Mark these incoming rows as found. Return a mask of the rows that had matched a stored row before.
 
-    def _taken(self, rows: npt.NDArray[np.int64], again: npt.NDArray[np.bool_]) -> pa.Table:
-        """Incoming rows, those that are written once more with a sequence number of their own."""
-        taken = self._stamped(rows)
-        copies = int(again.sum())
+        A row matches twice if inserts have written its key more than once.
+        """
+        at = np.arange(len(rows))
+        self._first_at[rows[::-1]] = at[::-1]  # If a row occurs twice, its first position is assigned last and remains.
+        is_repeat: npt.NDArray[np.bool_] = self._found[rows] | (self._first_at[rows] != at)
+        self._found[rows] = True
+        return is_repeat
+
+    def _take_rows(self, rows: npt.NDArray[np.int64], is_repeat: npt.NDArray[np.bool_]) -> pa.Table:
+        """Return incoming rows with meta columns. A row that is written once more gets a new sequence number."""
+        taken = self._stamp_rows(rows)
+        copies = int(is_repeat.sum())
         if not copies:
             return taken
         at = taken.schema.get_field_index(COMMIT_SEQNO)
         fresh = seqnos(self.settings.instant_time, self.task, self._next_seqno, copies)
         self._next_seqno += copies
-        numbers = pc.replace_with_mask(taken.column(at).combine_chunks(), pa.array(again), fresh)
+        numbers = pc.replace_with_mask(taken.column(at).combine_chunks(), pa.array(is_repeat), fresh)
         return taken.set_column(at, COMMIT_SEQNO, numbers)
 
-    def _stamped(self, rows: npt.NDArray[np.int64]) -> pa.Table:
-        """Incoming rows with their meta columns."""
+    def _stamp_rows(self, rows: npt.NDArray[np.int64]) -> pa.Table:
+        """Return incoming rows with their meta columns."""
         numbers = gather_column(self._seqnos, rows)
         return stamped_with(self.incoming.taken(rows), self.settings.files.schema, self.settings.instant_time, numbers)
 
@@ -326,14 +344,14 @@ class KeyMerger:
         return stored_wins(stored, incoming.combine_chunks())
 
     def rest(self) -> Iterator[pa.Table]:
-        """Rows that no stored row matched, without deletes."""
+        """Yield the rows that no stored row matched, without deletes."""
         left = np.flatnonzero(~(self._found | self._deleted))
         for part in self.incoming.runs(left, ROW_GROUP_ROWS):
-            yield inserted(self._stamped(part), self.settings)
+            yield check_inserts(self._stamp_rows(part), self.settings)
 
 
-def deleting(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
-    """Which of these prepared rows delete."""
+def mask_of_deletes(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:
+    """Return a mask of the prepared rows that are deletes."""
     if settings.delete:
         return np.ones(rows.num_rows, bool)
     if isinstance(rows, pa.Table):
@@ -342,8 +360,13 @@ def deleting(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray
     return deleted_rows(flags, rows.num_rows)
 
 
-def inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
-    """The rows, which no stored row lends what the input lacks."""
+def check_inserts(rows: pa.Table, settings: HandleSettings) -> pa.Table:
+    """Return the new rows. Refuse them if the input lacks a column that must not be null: no stored row supplies its
+    value.
+
+    Raises:
+        SchemaMismatchError: names the column.
+    """
     for field in settings.files.schema if settings.rule.columns is not None else ():
         missing = rows.column(field.name).null_count if not field.nullable else 0
         if missing:
@@ -355,8 +378,8 @@ def inserted(rows: pa.Table, settings: HandleSettings) -> pa.Table:
 
 
 @contextmanager
-def _for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
-    """A base file to read once more, and its text columns that are read as dictionaries."""
+def _open_for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Open a base file for a merge. Yield it, and the names of its text columns that are read as dictionaries."""
     metadata = open_parquet(source, path).metadata
     encoded = _encoded_text(metadata, settings)
     with open_parquet(source, path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet:
@@ -364,9 +387,9 @@ def _for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tup
 
 
 def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
-    """Text columns that need not become text on their way through.
+    """Return the text columns that may stay dictionary-encoded.
 
-    Not the ordering column, which is compared, and none where somebody looks into stored rows.
+    The ordering column is compared, so it is not among them. If the merge reads stored values, none is.
     """
     rule = settings.rule
     if settings.merger or rule.makes_rows:

@@ -1,4 +1,4 @@
-"""Rows put in the place of stored ones, and rows left out: what merge handles do with a batch of the base file."""
+"""Replacing and dropping rows of a batch of a base file, as merge handles do."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import pyarrow.compute as pc
 from lakeformat.codec.gather import replaced
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 
-__all__ = ["put_rows", "without"]
+__all__ = ["drop_rows", "replace_rows"]
 
 
-def put_rows(
+def replace_rows(
     table: pa.Table,
     mask: npt.NDArray[np.bool_],
     rows: pa.Table,
     instant: str,
 ) -> pa.Table:
-    """The table with the rows under the mask replaced by ``rows``, in order; columns ``rows`` lacks stay.
+    """Replace the rows under the mask by ``rows``, in order. Columns that ``rows`` lacks keep their values.
 
     Args:
-        table: one chunk a column.
+        table: the stored rows, one chunk per column.
         instant: the commit time of the new rows.
     """
-    where, given = pa.array(mask), set(rows.schema.names)
+    where, new_columns = pa.array(mask), set(rows.schema.names)
     columns = []
     for field in table.schema:
         old = table.column(field.name).chunk(0)  # The table is one record batch.
         if field.name == COMMIT_TIME:
             columns.append(_stamp(old, mask, instant))
             continue
-        if field.name == RECORD_KEY or field.name not in given:  # Keys that matched are equal.
+        if field.name == RECORD_KEY or field.name not in new_columns:  # Keys that matched are equal.
             columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()
@@ -48,6 +48,6 @@ def _stamp(old: pa.DictionaryArray, mask: npt.NDArray[np.bool_], instant: str) -
     return pa.DictionaryArray.from_arrays(codes, values)
 
 
-def without(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
-    """The rows that are not under the mask."""
+def drop_rows(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
+    """Return the rows that are not under the mask."""
     return rows.filter(pa.array(~dropped)) if dropped.any() else rows

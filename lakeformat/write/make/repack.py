@@ -1,7 +1,7 @@
-"""Insert: what the direct way wrote into files that stayed small joins the small files of the table.
+"""Repacking for ``insert``: small files that tasks have just written are merged with the table's small files.
 
-A task cuts its files by what comes in, and cannot know that the table has small files that would take the rows.
-Without this step a thousand inserts of half a row group would leave a thousand files.
+A task divides its rows over files without knowing the table's small files, which could take the rows. Without this step
+a thousand inserts of half a row group would leave a thousand files.
 
 Memory: the rows of at most the wanted bytes of Parquet, and of at most `_SPREAD` times as many decoded.
 """
@@ -23,7 +23,7 @@ from lakeformat.transaction.written import Written
 
 __all__ = ["choose_small", "read_back"]
 
-#: Bytes in memory for a byte of Parquet that is packed again, at most.
+#: Most decoded bytes per byte of Parquet that is packed again.
 _SPREAD: Final = 4
 
 
@@ -35,11 +35,14 @@ def choose_small(
     small_bytes: int,
     at_most_bytes: int,
 ) -> tuple[Written, ...]:
-    """New files worth packing again: small, and not the only small one of their partition; smallest first.
+    """Return the new files worth packing again, smallest first: small ones whose partition has other small files or
+    rows.
 
     Args:
-        tails: rows of each partition that will be packed in any case.
-        at_most_bytes: how many bytes of files are taken; what is left over is topped up by later writes.
+        written: files that tasks have just written.
+        tails: remaining rows of each partition, which will be packed in any case.
+        small_bytes: smaller files count as small.
+        at_most_bytes: bytes of files to choose at most. Later writes fill the small files that are not chosen.
     """
     small = [file for file in written if file.stat.size_bytes < small_bytes]
     mates = Counter(file.stat.partition_path for file in small)
@@ -61,7 +64,7 @@ def choose_small(
 def read_back(
     storage: Storage, chosen: Sequence[Written], tails: Mapping[str, pa.Table], prepared: pa.Schema
 ) -> Mapping[str, pa.Table]:
-    """The tails with the rows of the chosen files put before them, in the prepared schema."""
+    """Return the tails, in the prepared schema, with the rows of the chosen files before them."""
     parts: dict[str, list[pa.Table]] = {}
     for file in sorted(chosen, key=lambda file: file.staged_path):
         with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:

@@ -1,1 +1,1 @@
-"""Where rows go: tagged, counted, put into buckets; decided from facts."""
+"""Steps 4 and 5 of a write: tag the rows, count them, assign them to buckets."""

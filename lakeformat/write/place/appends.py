@@ -1,8 +1,9 @@
-"""Which buckets of a write become log files, and where these stand (Hudi: ``BaseSparkDeltaCommitActionExecutor``).
+"""Which buckets of a write become log files, and what these files are called (Hudi:
+``BaseSparkDeltaCommitActionExecutor``).
 
-Rows for a file slice are appended to it, new ones open file groups with a base file. New rows may also go into a small
-slice that has no log files: its base file is written anew, so that an index which looks into base files finds them.
-A table of buckets needs no such care: all its rows are appended, and its groups begin with a log file.
+Rows for a file slice are appended to it; new rows open file groups with a base file. New rows may also go into a small
+slice without log files. Then its base file is rewritten, so that an index that reads base files finds the rows. In a
+table with a bucket index all rows are appended, and new file groups begin with a log file.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from lakeformat.write.place.buckets import Bucket, LogPlace
 
 __all__ = ["Appending", "log_name"]
 
-#: Hudi's ``hoodie.merge.small.file.group.candidates.limit`` by default: base files of a partition that take new rows.
+#: Default of Hudi's ``hoodie.merge.small.file.group.candidates.limit``: base files of a partition that take new rows.
 _TOPPED_UP: Final = 1
-#: Bytes of a base file up to which it is written anew for any new row; larger ones for at least such a share of theirs.
+#: A base file up to this many bytes is rewritten for any new row. A larger one is rewritten if it has at most `_GROWTH`
+#: times the bytes of the new rows.
 _ALWAYS_SMALL: Final = 1 << 20
 _GROWTH: Final = 16
 
 
 def log_name(place: LogPlace, file_id: str, instant_time: str, write_token: str) -> LogFileName:
-    """The name of the log file that a commit adds to a slice."""
+    """Return the name of the log file that a commit adds to a slice."""
     return LogFileName(file_id, place.named_after or instant_time, place.version, write_token)
 
 
@@ -35,15 +37,15 @@ class Appending:
 
     Attributes:
         is_on: whether the table takes log files at all.
-        has_buckets: whether the key decides the file group.
+        has_buckets: whether a bucket index decides the file group.
         opens_logs: whether new file groups begin with a log file.
         by_commit: whether log files are named by the commit that writes them, as from table version 8 on.
-        compacting: file groups for which a pending compaction has opened a new slice -> its instant.
-        looks: whether stored rows are looked at before anything is appended.
-        orders: whether an ordering column decides between versions, so that an old one may outlive its delete.
-        fills: whether readers fill nulls of the newer version from the older one, also if that one was deleted.
-        upserting: paths of log files that delete nothing, as their commits say.
-        merging: how a slice's files become rows.
+        compacting: file groups for which a pending compaction has opened a new slice -> the compaction's instant.
+        looks: whether stored rows are read before anything is appended.
+        orders: whether an ordering column decides between versions, so that an old version may outlive its delete.
+        fills: whether readers fill nulls of the newer version from the older one, even if the older one was deleted.
+        upserting: paths of log files that delete nothing, according to their commits.
+        merging: returns how a slice's files are merged into rows.
     """
 
     is_on: bool = False
@@ -58,11 +60,15 @@ class Appending:
     merging: Callable[[FileSlice], SliceMerging] | None = None
 
     def closed(self, slices: Sequence[FileSlice], small_bytes: int, added_bytes: float) -> frozenset[FileGroupId]:
-        """Slices that take no new rows, of those that a table's copy-on-write twin would top up.
+        """Return the slices that take no new rows.
+
+        At most `_TOPPED_UP` small slices without log files take new rows; all other slices are closed. If nothing is
+        appended, or the table has a bucket index, no slice is closed.
 
         Args:
-            small_bytes: smaller base files may be topped up.
-            added_bytes: of the new rows, about: a file that is many times larger is not written anew for them.
+            small_bytes: smaller base files may take new rows.
+            added_bytes: estimated bytes of the new rows. A base file that is many times larger is not rewritten for
+                them.
         """
         if not self.is_on or self.has_buckets:
             return frozenset()
@@ -73,23 +79,25 @@ class Appending:
         return frozenset({each.group for each in slices} - {each.group for each in small[:_TOPPED_UP]})
 
     def placed(self, buckets: Iterable[Bucket], slices: Sequence[FileSlice]) -> tuple[Bucket, ...]:
-        """The buckets of one partition, each with the place of its log file if it gets one."""
+        """Return the buckets of one partition; those that append rows have the place of their log file."""
         if not self.is_on:
             return tuple(buckets)
         of_group = {each.group.file_id: each for each in slices}
-        return tuple(self._placed(bucket, of_group.get(bucket.file_id)) for bucket in buckets)
+        return tuple(self._with_place(bucket, of_group.get(bucket.file_id)) for bucket in buckets)
 
-    def _placed(self, bucket: Bucket, piece: FileSlice | None) -> Bucket:
+    def _with_place(self, bucket: Bucket, piece: FileSlice | None) -> Bucket:
         if not (self.opens_logs if piece is None else self.appends_to(piece, inserts=bucket.inserts)):
             return bucket
         return replace(bucket, onto=self.place(piece))
 
     def appends_to(self, piece: FileSlice, *, inserts: int) -> bool:
-        """Whether rows for a slice are appended; else its base file, and it has no others, takes them and new rows."""
+        """Tell whether rows for a slice are appended. If not, its base file is rewritten; the slice has no log files
+        then.
+        """
         return self.is_on and (self.has_buckets or not inserts or bool(piece.logs))
 
     def place(self, piece: FileSlice | None) -> LogPlace:
-        """Where the next log file of a slice stands; of a group that is not there yet, the first."""
+        """Return the place of the slice's next log file; for a new file group (None) the place of its first."""
         if piece is None:
             return LogPlace()
         compacting = self.compacting.get(piece.group, "")

@@ -1,4 +1,4 @@
-"""Buckets: which rows go into which file group (Hudi: ``UpsertPartitioner``)."""
+"""Buckets of step 5: which rows go into which file group (Hudi: ``UpsertPartitioner``)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = [
     "SmallFile",
     "assign",
     "assign_to_buckets",
-    "changed",
     "derive_file_id",
+    "opening_instant",
     "split_evenly",
     "spread_inserts",
 ]
@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """A file group that may take inserts. ``at``: its position among the partition's files."""
+    """A file group that may take inserts. ``at`` is its position among the partition's files."""
 
     at: int
     file_id: str
@@ -44,14 +44,14 @@ class SmallFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSizing:
-    """How large files should get.
+    """The target sizes of files.
 
     Attributes:
-        row_bytes: of one more row, as measured.
-        max_file_bytes: the limit.
-        small_file_bytes: files below are topped up.
-        empty_bytes: of a file without rows: footer and schema.
-        rows_per_new_file: a fixed number of rows for new files, by the user's wish.
+        row_bytes: measured bytes of one more row.
+        max_file_bytes: the size limit of a file.
+        small_file_bytes: smaller files take inserts.
+        empty_bytes: bytes of a file without rows: footer and schema.
+        rows_per_new_file: a fixed number of rows for new files, if the user sets one.
     """
 
     row_bytes: float
@@ -61,12 +61,12 @@ class FileSizing:
     rows_per_new_file: int | None = None
 
     def room(self, size_bytes: int) -> int:
-        """How many more rows fit into a file of this size."""
+        """Return how many more rows fit into a file of this size."""
         return max(0, int((self.max_file_bytes - size_bytes) / self.row_bytes))
 
     @property
     def rows_of_new_file(self) -> int:
-        """How many rows a new file takes; a row larger than a whole file still needs a home."""
+        """Return how many rows a new file takes: at least one, even if a row is larger than a file may be."""
         return self.rows_per_new_file or max(1, self.room(self.empty_bytes))
 
 
@@ -80,16 +80,16 @@ class InsertShare:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where a bucket's rows are appended: the next log file of a file slice, or the first of a new one.
+    """The place where a bucket's rows are appended: the next log file of a file slice, or the first of a new slice.
 
     Attributes:
-        named_after: the instant in its name; None for that of the commit.
-        version: the number in its name.
-        opened_at: the instant that opened the slice; None if the commit does.
-        piece: the slice; None if the commit opens it.
-        merging: how the slice's files become rows; None where nobody looks at them.
-        deleting: those of the slice's log files that may delete rows.
-        is_closing: a pending compaction is going to write the slice's base file.
+        named_after: the instant in the log file's name; None for the commit's instant.
+        version: the version number in the log file's name.
+        opened_at: the instant that opened the slice; None if this commit opens it.
+        piece: the slice; None if this commit opens it.
+        merging: how the slice's files are merged into rows; None if the write does not read stored rows.
+        deleting: the slice's log files that may delete rows.
+        is_closing: whether a pending compaction will write the slice's base file.
     """
 
     named_after: str | None = None
@@ -102,37 +102,37 @@ class LogPlace:
 
     @property
     def base_name(self) -> str:
-        """Bare name of the slice's base file; "" if it has none."""
+        """Return the bare name of the slice's base file; "" if it has none."""
         return str(self.piece.base.name) if self.piece is not None and self.piece.base is not None else ""
 
     @property
     def log_names(self) -> tuple[str, ...]:
-        """Bare names of the slice's log files so far."""
+        """Return the bare names of the slice's present log files."""
         return tuple(str(log.name) for log in self.piece.logs) if self.piece is not None else ()
 
 
 class BucketLoad(Protocol):
-    """What the workload profile tells of a bucket, however its rows are held; counts in rows."""
+    """The numbers of a bucket that go into the workload profile. Counts are in rows."""
 
     @property
     def partition_path(self) -> str:
-        """Partition of the file group."""
+        """Return the partition path of the file group."""
 
     @property
     def file_id(self) -> str:
-        """The file group."""
+        """Return the id of the file group."""
 
     @property
     def changes(self) -> str | None:
-        """The instant that opened the slice which the rows go into; None for a new file group."""
+        """Return the instant that opened the slice which takes the rows; None for a new file group."""
 
     @property
     def updates(self) -> int:
-        """Rows that may be in the base file."""
+        """Return the number of rows that may be in the base file."""
 
     @property
     def inserts(self) -> int:
-        """Rows that no file holds."""
+        """Return the number of rows that no file holds."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,13 @@ class Bucket:
     """Work for one file group.
 
     Attributes:
-        base: the base file of the slice they belong to; None where it has none, and for a new file group.
-        rows: positions of its rows among the partition's; the first ``lookups`` may be in the base file.
-        leaving: the first so many move to another partition: here they are deletes.
+        base: base file of the slice that takes the rows; None for a slice without one, and for a new file group.
+        rows: positions of its rows among the partition's rows; the first ``lookups`` rows may be in the base file.
+        lookups: the number of rows that may be in the base file.
+        leaving: the number of rows that move to another partition; they come first, and are deletes in this bucket.
         onto: where the rows are appended; None writes a base file.
-        base_rows: of each of the first ``lookups`` rows the number of the row in the base file, -1 where it is not
-            known; None where none is.
+        base_rows: for each of the first ``lookups`` rows its row number in the base file, -1 if unknown; None if no
+            number is known.
     """
 
     partition_path: str
@@ -159,34 +160,36 @@ class Bucket:
 
     @property
     def changes(self) -> str | None:
-        """The instant that opened the slice which the rows go into; None for a new file group."""
-        return changed(self.base, self.onto)
+        """Return the instant that opened the slice which takes the rows; None for a new file group."""
+        return opening_instant(self.base, self.onto)
 
     @property
     def file_name(self) -> str:
-        """What the rows there are said to stand in."""
+        """Return what the meta column for file names holds in stored rows of the slice: the base file's name, else the
+        file id.
+        """
         return str(self.base.name) if self.base is not None else self.file_id
 
     @property
     def updates(self) -> int:
-        """Rows that may be in the base file."""
+        """Return the number of rows that may be in the base file."""
         return self.lookups
 
     @property
     def inserts(self) -> int:
-        """Rows that no file holds."""
+        """Return the number of rows that no file holds."""
         return len(self.rows) - self.lookups
 
 
-def changed(base: BaseFile | None, onto: LogPlace | None) -> str | None:
-    """The instant that opened the slice which a bucket goes into; None if it opens one."""
+def opening_instant(base: BaseFile | None, onto: LogPlace | None) -> str | None:
+    """Return the instant that opened the slice which a bucket goes into; None if the bucket opens the slice."""
     if onto is not None:
         return onto.opened_at
     return base.name.instant_time if base is not None else None
 
 
 def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> tuple[InsertShare, ...]:
-    """Top up small files, smallest first, then open new file groups for the rest."""
+    """Divide inserts over small files, smallest first, and over new file groups for the rows that are left."""
     shares: list[InsertShare] = []
     for small in sorted(small_files, key=lambda file: (file.size_bytes, file.file_id)):
         taken = min(rows, sizing.room(small.size_bytes))
@@ -197,7 +200,7 @@ def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizi
 
 
 def split_evenly(rows: int, most: int) -> list[int]:
-    """Parts of nearly equal size, none above ``most``."""
+    """Return parts of nearly equal size that add up to ``rows``; no part exceeds ``most``."""
     parts = -(-rows // most)
     return [rows // parts + (part < rows % parts) for part in range(parts)]
 
@@ -214,13 +217,14 @@ def assign(
     leaving: npt.NDArray[np.bool_] | None = None,
     base_rows: Ints | None = None,
 ) -> tuple[Bucket, ...]:
-    """Update buckets for files that hold keys, with inserts topped up; insert buckets for the rest.
+    """Make one bucket per file that holds keys; small files also take inserts. Make buckets of new files for the other
+    inserts.
 
     Args:
         located: (row, file) pairs from tagging.
-        new: rows without a file, in key order: each file gets a run, so that ranges stay narrow.
+        new: rows that no file holds, in key order. Each file gets consecutive rows, so that key ranges stay narrow.
         closed: file groups that take no inserts.
-        leaving: for each pair whether the row moves to another partition; None for no.
+        leaving: for each pair whether the row moves to another partition; None if no row moves.
         base_rows: for each pair the number of the row in the base file; see `Tagged`.
     """
     rows, owners = located
@@ -238,17 +242,17 @@ def assign(
         if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed
     ]
     inserts: dict[int, Ints] = {}
-    created: list[Bucket] = []
+    insert_buckets: list[Bucket] = []
     start = 0
     for share in spread_inserts(len(new), small, sizing):
         part = new[start : start + share.rows]
         start += share.rows
         if share.small is None:
-            created.append(Bucket(partition_path, next_file_id(), None, part, 0))
+            insert_buckets.append(Bucket(partition_path, next_file_id(), None, part, 0))
         else:
             inserts[share.small.at] = part
     none = np.empty(0, np.int64)
-    merged = (
+    update_buckets = (
         Bucket(
             partition_path,
             files[at].group.file_id,
@@ -260,7 +264,7 @@ def assign(
         )
         for at in sorted({*updates, *inserts})
     )
-    return (*merged, *created)
+    return (*update_buckets, *insert_buckets)
 
 
 def assign_to_buckets(
@@ -271,34 +275,34 @@ def assign_to_buckets(
     new_buckets: Ints,
     next_file_id: Callable[[], str],
 ) -> tuple[Bucket, ...]:
-    """The same where the index says which bucket a row belongs to (Hudi: ``SparkBucketIndexPartitioner``).
+    """Make the buckets of a table with a bucket index (Hudi: ``SparkBucketIndexPartitioner``). File sizes are not used.
 
     Args:
-        files: the live ones, at most one a bucket.
-        located, new: as for `assign`; how large a file gets has no part in it.
-        new_buckets: the bucket of each new row.
+        files: the live slices, at most one per bucket.
+        located, new: as for `assign`.
+        new_buckets: the bucket number of each new row.
     """
     file_at = {bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
     rows, owners = located
-    lookups = _grouped(rows, owners)
-    inserts = _grouped(new, new_buckets)
+    lookups = _group_by_owner(rows, owners)
+    inserts = _group_by_owner(new, new_buckets)
     none = np.empty(0, np.int64)
-    merged = []
+    update_buckets = []
     for bucket, at in sorted(file_at.items(), key=lambda item: item[1]):
         found, added = lookups.get(at, none), inserts.pop(bucket, none) if bucket is not None else none
         if len(found) or len(added):
             piece = files[at]
             taken = np.concatenate([found, added])
-            merged.append(Bucket(partition_path, piece.group.file_id, piece.base, taken, len(found)))
-    created = [
+            update_buckets.append(Bucket(partition_path, piece.group.file_id, piece.base, taken, len(found)))
+    insert_buckets = [
         Bucket(partition_path, bucket_file_id(bucket, next_file_id()), None, added, 0)
         for bucket, added in inserts.items()
     ]
-    return (*merged, *created)
+    return (*update_buckets, *insert_buckets)
 
 
-def _grouped(rows: Ints, owners: Ints) -> dict[int, Ints]:
-    """Owner -> its rows, in order."""
+def _group_by_owner(rows: Ints, owners: Ints) -> dict[int, Ints]:
+    """Group the rows: owner -> its rows, in order."""
     order = np.argsort(owners, kind="stable")
     known, starts = np.unique(owners[order], return_index=True)
     return dict(zip(known.tolist(), np.split(rows[order], starts[1:]), strict=True)) if len(rows) else {}
@@ -309,9 +313,10 @@ _LETTER_FIRST: Final = 0xA << 124
 
 
 def derive_file_id(write_id: str, task: int, index: int) -> str:
-    """The same id for the same work: a task that runs again names its files as before.
+    """Return the same file id for the same work, so that a repeated task uses the same file names.
 
-    It begins with a letter: eight digits would make a bucket's file of it (`lakeformat.index.bucket.bucket_of`).
+    The id begins with a letter. If it began with eight digits, it would name a bucket's file
+    (`lakeformat.index.bucket.bucket_of`).
 
     >>> derive_file_id("w", 0, 1) == derive_file_id("w", 0, 1)
     True

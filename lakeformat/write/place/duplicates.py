@@ -17,18 +17,18 @@ from lakeformat.index.port import Ints, Tagged
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.write.rows.prepare import ANY_PARTITION
 
-__all__ = ["doubled_keys", "refuse_doubled", "stored_keys", "without_stored"]
+__all__ = ["drop_stored", "refuse_repeated", "repeated_keys", "stored_keys"]
 
 
-def doubled_keys(keys: pa.ChunkedArray) -> pa.Array:
-    """The keys that come more than once, each once."""
+def repeated_keys(keys: pa.ChunkedArray) -> pa.Array:
+    """Return the keys that occur more than once, each once."""
     if pc.count_distinct(keys).as_py() == len(keys):
         return pa.array([], keys.type)
     counts = pc.value_counts(keys)
     return counts.field("values").filter(pc.greater(counts.field("counts"), 1))
 
 
-def refuse_doubled(rows: Mapping[str, pa.Table]) -> None:
+def refuse_repeated(rows: Mapping[str, pa.Table]) -> None:
     """Refuse a batch that holds a key twice in one partition.
 
     Args:
@@ -38,21 +38,21 @@ def refuse_doubled(rows: Mapping[str, pa.Table]) -> None:
         DuplicateKeyError: names such a key.
     """
     for partition, table in rows.items():
-        doubled = doubled_keys(table.column(RECORD_KEY))
-        if len(doubled):
+        repeated = repeated_keys(table.column(RECORD_KEY))
+        if len(repeated):
             raise DuplicateKeyError(
-                f"{len(doubled)} record key(s) come more than once in the input, e.g. {doubled[0].as_py()!r}"
-                f"{_within(partition)}; leave them out, or set hoodie.datasource.insert.dup.policy=drop"
+                f"{len(repeated)} record key(s) come more than once in the input, e.g. {repeated[0].as_py()!r}"
+                f"{_partition_text(partition)}; leave them out, or set hoodie.datasource.insert.dup.policy=drop"
             )
 
 
-def without_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:
-    """Only the rows whose keys no file holds, and those whose row log files have deleted: these go where it stood.
+def drop_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *, fail: bool) -> dict[str, Tagged]:
+    """Drop rows whose keys a file holds. Keep rows whose stored version log files have deleted; they go to that slice.
 
     Args:
         rows: partition path -> prepared rows.
-        tagged: exact locations of all of them.
-        fail: whether a stored key is refused; else its row is left out.
+        tagged: exact locations of all rows.
+        fail: whether a stored key raises an error. If not, its row is dropped.
 
     Raises:
         DuplicateKeyError: names a key that is stored.
@@ -63,24 +63,24 @@ def without_stored(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged], *
         key = rows[path].column(RECORD_KEY)[int(keys[0])].as_py()
         total = sum(map(len, stored.values()))
         raise DuplicateKeyError(
-            f"{total} record key(s) of the input are in the table already, e.g. {key!r}{_within(path)}; leave "
+            f"{total} record key(s) of the input are in the table already, e.g. {key!r}{_partition_text(path)}; leave "
             "them out, use operation upsert, or set hoodie.datasource.insert.dup.policy=drop"
         )
-    return {path: _again(found, stored_keys(found)) for path, found in tagged.items()}
+    return {path: _without_keys(found, stored_keys(found)) for path, found in tagged.items()}
 
 
 def stored_keys(found: Tagged) -> Ints:
-    """Keys of which some slice has a row."""
+    """Return the positions of the keys that some slice holds a row of."""
     return np.unique(found.keys if found.gone is None else found.keys[~found.gone])
 
 
-def _again(found: Tagged, stored: Ints) -> Tagged:
-    """The pairs of the other keys, one each."""
-    left = np.flatnonzero(~np.isin(found.keys, stored))
-    left = left[np.unique(found.keys[left], return_index=True)[1]]
-    gone = None if found.gone is None else found.gone[left]
-    return replace(found, keys=found.keys[left], files=found.files[left], gone=gone, base_rows=None)
+def _without_keys(found: Tagged, stored: Ints) -> Tagged:
+    """Return the location without the stored keys, with one pair for each key that is left."""
+    kept_pairs = np.flatnonzero(~np.isin(found.keys, stored))
+    kept_pairs = kept_pairs[np.unique(found.keys[kept_pairs], return_index=True)[1]]
+    kept_gone = None if found.gone is None else found.gone[kept_pairs]
+    return replace(found, keys=found.keys[kept_pairs], files=found.files[kept_pairs], gone=kept_gone, base_rows=None)
 
 
-def _within(partition: str) -> str:
+def _partition_text(partition: str) -> str:
     return "" if partition == ANY_PARTITION else f" in partition {partition!r}"

@@ -1,8 +1,8 @@
-"""A warning for upserts that give a key a second row, in another partition.
+"""A warning for upserts that give a key a second row, in another partition. Part of step 8.
 
-Without a global index a row is identified by its key within its partition (Hudi allows a key in each partition), so
-such an upsert is no error, but it often is a mistake. To know it for certain every file of the table would have to be
-searched. It is looked for where that costs little: within the new keys of the batch, and in tables of few, small files.
+Without a global index a row is identified by its key within its partition (Hudi allows a key in each partition). Such
+an upsert is therefore not an error, but it often is a mistake. To find every case, all files of the table would have to
+be searched. So only cheap cases are searched: the new keys of the batch, and tables with few, small files.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ __all__ = ["warn_of_moved_keys"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _INDEXES: Final = frozenset({"AUTO", "BLOOM", "SIMPLE"})
-#: Tables that are searched have at most so many base files, of so many bytes in all.
+#: Limits of a table that is searched: number of base files, and their bytes in all.
 _FILES, _BYTES = 32, 64 << 20
-#: New keys of a partition that are looked at, and of the batch.
+#: Limits of the new keys that are searched: per partition, and per batch.
 _KEYS: Final = 1_000
 _BATCH_KEYS: Final = 100_000
-#: Table -> writes of this process that have been looked at; from `_LOOKS` on no more are.
-_LOOKED: Final[dict[str, int]] = {}
-_LOOKS: Final = 10
-_TABLES: Final = 10_000
+#: Table -> number of this process's writes that were searched. From `_MAX_CHECKS` on, writes are not searched.
+_CHECK_COUNTS: Final[dict[str, int]] = {}
+_MAX_CHECKS: Final = 10
+_MAX_TABLES: Final = 10_000
 
 
 def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapshot: Snapshot) -> None:
-    """Warn, once per process and table, if a new key of an upsert is in another partition, too.
+    """Warn, once per process and table, if a new key of an upsert is also in another partition.
 
     Args:
         snapshot: the table before the write.
     """
-    known = job.operation is Operation.UPSERT and job.index_settings.kind in _INDEXES
-    if not known or not job.config.partition_fields or not any(len(new) for new in plan.new.values()):
+    is_checked = job.operation is Operation.UPSERT and job.index_settings.kind in _INDEXES
+    if not is_checked or not job.config.partition_fields or not any(len(new) for new in plan.new.values()):
         return
-    looks = _LOOKED.get(storage.location, 0)
-    if looks >= _LOOKS:
+    checks = _CHECK_COUNTS.get(storage.location, 0)
+    if checks >= _MAX_CHECKS:
         return
-    if len(_LOOKED) >= _TABLES:
-        _LOOKED.clear()
-    _LOOKED[storage.location] = looks + 1
-    with suppress(LakeformatError, OSError):  # The write is done; whatever is wrong with a file, its next read says.
+    if len(_CHECK_COUNTS) >= _MAX_TABLES:
+        _CHECK_COUNTS.clear()
+    _CHECK_COUNTS[storage.location] = checks + 1
+    with suppress(LakeformatError, OSError):  # The write is done; the next read reports a broken file.
         found = _within_batch(plan) or _in_files(storage, plan, snapshot)
         if found is not None:
-            _LOOKED[storage.location] = _LOOKS
+            _CHECK_COUNTS[storage.location] = _MAX_CHECKS
             key, here, there = found
             _LOG.warning(
                 "table %s: the upsert put key %r into partition %r, and partition %r has a row of that key, too: "
@@ -72,7 +72,7 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
 
 
 def _within_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
-    """Return a new key that the batch has in two partitions, with both."""
+    """Return a new key that the batch has in two partitions, with both partitions; None if there is none."""
     paths = [path for path, new in plan.new.items() if len(new)]
     if len(paths) < 2 or sum(len(plan.new[path]) for path in paths) > _BATCH_KEYS:
         return None
@@ -93,7 +93,7 @@ def _within_batch(plan: BucketPlan) -> tuple[str, str, str] | None:
 
 
 def _in_files(storage: Storage, plan: BucketPlan, snapshot: Snapshot) -> tuple[str, str, str] | None:
-    """Return a new key that a base file of another partition holds, with both partitions."""
+    """Return a new key that a base file of another partition holds, with both partitions; None if there is none."""
     if snapshot.live.count > _FILES or snapshot.live.size_bytes > _BYTES:
         return None
     bases = [piece.base for piece in snapshot.each_slice() if piece.base is not None]

@@ -1,4 +1,7 @@
-"""Last looks before a commit is published: what others have added meanwhile that file groups do not tell."""
+"""Checks right before a commit is published: keys or buckets that another commit has added since the write began.
+
+The conflict check by file groups does not see them, because the other commit uses other file groups.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ __all__ = ["bucket_check", "late_check", "new_file_check"]
 
 
 def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
-    """What this write must not share with another one, beside the file groups it merges into; None for nothing."""
+    """Return the check for new keys or buckets that another writer may also have added; None if none is necessary."""
     if job.index_settings.has_buckets:
         return bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.changes is None)
     if not job.tags or job.operation is Operation.DELETE:
@@ -36,7 +39,10 @@ def late_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck
 
 
 def bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
-    """Two writers may open the same bucket (Hudi: ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``)."""
+    """Return a check that no other commit opened one of these buckets.
+
+    Source: Hudi's ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``.
+    """
     opened = {(group.partition_path, bucket_of(group.file_id)): group.file_id for group in opened_groups}
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
@@ -53,12 +59,12 @@ def bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
 
 
 def _new_key_check(storage: Storage, plan: BucketPlan, *, anywhere: bool) -> NewKeyCheck:
-    """A check of our new keys against what others wrote meanwhile.
+    """Return a check that no other commit inserted one of this write's new keys.
 
-    Two writers may insert one new key into different files; Hudi does not look, we do.
+    Two writers may insert the same new key into different files. Hudi does not check this; lakeformat does.
 
     Args:
-        anywhere: the key alone identifies a row, so that files of all partitions count.
+        anywhere: whether the key alone identifies a row, so that files of all partitions are checked.
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
@@ -72,20 +78,20 @@ def _new_key_check(storage: Storage, plan: BucketPlan, *, anywhere: bool) -> New
 
 
 def new_file_check(storage: Storage, written: Sequence[Written]) -> NewKeyCheck:
-    """The same for files that are written already, one by one.
+    """Return the check of `_new_key_check` for files that are written already; it reads them one by one.
 
-    Memory: the keys of one of our files. A key that stood in two file groups before is taken for a conflict,
-    too; it is one only in the worst case, and running again is always right.
+    Memory: the keys of one written file. A key that was in two file groups before is also taken for a conflict. That is
+    rare, and running the write again is always right.
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-        fresh = (file.stat for file in written if file.stat.num_inserts and not _log_of(file.stat))
-        for file in (stat.base_file for stat in fresh):
+        new_stats = (file.stat for file in written if file.stat.num_inserts and not _log_of(file.stat))
+        for file in (stat.base_file for stat in new_stats):
             path = file.partition_path
-            theirs = [(time, metadata.stats[path]) for time, metadata in others if path in metadata.stats]
-            if theirs:
+            other_commits = [(time, metadata.stats[path]) for time, metadata in others if path in metadata.stats]
+            if other_commits:
                 keys = read_keys(storage, file).keys
-                for time, stats in theirs:
+                for time, stats in other_commits:
                     _refuse_shared(storage, keys, time, stats)
 
     return check
@@ -108,6 +114,6 @@ def _refuse_shared(storage: Storage, keys: pa.ChunkedArray, time: str, stats: It
 
 
 def _log_of(stat: WriteStat) -> LogFile | None:
-    """The log file that the statistics are of; None for a base file."""
+    """Return the log file that the statistics describe; None for a base file."""
     name = LogFileName.match(stat.path.rpartition("/")[2])
     return LogFile(stat.partition_path, name, stat.size_bytes) if name is not None else None

@@ -1,4 +1,4 @@
-"""Steps 2 to 5 of a write: combine, tag, profile, buckets (Hudi: ``WorkloadProfile``, ``UpsertPartitioner``)."""
+"""Steps 4 and 5 of a write: combine, tag, profile, buckets (Hudi: ``WorkloadProfile``, ``UpsertPartitioner``)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from lakeformat.transaction.written import Written
 from lakeformat.write.decide.job import WriteJob
 from lakeformat.write.place.appends import Appending
 from lakeformat.write.place.buckets import Bucket, BucketLoad, FileSizing, assign, assign_to_buckets, derive_file_id
-from lakeformat.write.place.duplicates import refuse_doubled, stored_keys, without_stored
+from lakeformat.write.place.duplicates import drop_stored, refuse_repeated, stored_keys
 from lakeformat.write.place.route import RoutedBucket
-from lakeformat.write.place.sizing import encoded_bytes, file_sizing, measured_row_bytes, most_bytes
+from lakeformat.write.place.sizing import encoded_bytes, file_sizing, max_encoded_bytes, measure_row_bytes
 from lakeformat.write.place.spread import SpreadSettings, own_partitions, spread
 from lakeformat.write.rows.delete_marker import deleted_rows_of
 from lakeformat.write.rows.prepare import ANY_PARTITION, combine, winning
@@ -47,10 +47,10 @@ class BucketPlan:
     """Buckets of all partitions.
 
     Attributes:
-        rows: partition path -> the rows that buckets point into; nothing points to those that others of their key
-            have replaced.
-        new: partition path -> positions of rows whose keys no file holds.
-        sizing: partition path -> how inserts were spread there.
+        rows: partition path -> the rows that buckets point into. No bucket points to a row that another row of its key
+            has replaced.
+        new: partition path -> positions of the rows whose keys no file holds.
+        sizing: partition path -> the sizes by which inserts were divided over files.
     """
 
     rows: Mapping[str, pa.Table]
@@ -72,40 +72,40 @@ def plan_buckets(
     """Decide which file group each row goes to.
 
     Args:
-        rows: partition path -> prepared rows, as they came.
+        rows: partition path -> prepared rows, not combined.
         snapshot: the table.
         schema: the table's columns after this write.
-        report: takes counts and seconds of each step.
-        insertable: tells the rows that may be inserted; None is all.
+        report: takes the counts and seconds of each step.
+        insertable: returns a mask of the rows that may be inserted; None allows all rows.
     """
     with report.step("combine") as counted:
-        rows, winners = _combined(job, rows)
+        rows, winners = _combine(job, rows)
         kept = (rows[path].num_rows if won is None else len(won) for path, won in winners.items())
         counted["rows"] = sum(kept)
     if not job.prepare.whole:
-        rows, winners = _searched(rows, snapshot), _searched(winners, snapshot)
+        rows, winners = _in_all_partitions(rows, snapshot), _in_all_partitions(winners, snapshot)
     elif not job.tags and ANY_PARTITION in rows:
         rows = own_partitions(rows[ANY_PARTITION])
         winners = dict.fromkeys(rows)
-    keyed = {path: _keys_of(table, winners[path]) for path, table in rows.items()}
+    keyed = {path: _key_column(table, winners[path]) for path, table in rows.items()}
     if job.dup_policy == "fail":
-        refuse_doubled(keyed)
+        refuse_repeated(keyed)
     with report.step("tag") as counted:
         tagged = _tag(storage, job, keyed, snapshot)
-        tagged = {path: _among_all(found, winners[path]) for path, found in tagged.items()}
+        tagged = {path: _to_all_positions(found, winners[path]) for path, found in tagged.items()}
         if insertable is not None:
             tagged = {p: found.inserting(insertable(rows[p])[found.new]) for p, found in tagged.items()}
         counted.update(TagCounts.total(found.counts for found in tagged.values()))
         if job.dup_policy != "none":
             counted["dropped"] = sum(len(stored_keys(found)) for found in tagged.values())
-            tagged = without_stored(rows, tagged, fail=job.dup_policy == "fail")
+            tagged = drop_stored(rows, tagged, fail=job.dup_policy == "fail")
         if job.prepare.whole and ANY_PARTITION in rows:
             settings = SpreadSettings.of(job, schema, may_move=insertable is None)
             whole, tagged = spread(storage, snapshot, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings)
             rows = dict.fromkeys(tagged, whole)
             counted["moved"] = sum(len(np.unique(found.keys[found.leaving])) for found in tagged.values())
     with report.step("profile") as counted:
-        placed = {path: _without_deletes(job, rows[path], found) for path, found in tagged.items()}
+        placed = {path: _drop_deletes_of_new(job, rows[path], found) for path, found in tagged.items()}
         inserts = {path: found.new for path, found in placed.items()}
         closed = frozenset(TimelineStore(storage).pending_clustering(snapshot.timeline))
         appending = appending_of(storage, job, snapshot, looks=insertable is not None)
@@ -114,22 +114,22 @@ def plan_buckets(
         def size(path: str) -> FileSizing:
             return _sizing(job, rows[path], inserts[path], _open_files(job, snapshot, path, closed, appending), files)
 
-        sizing = _side_by_side(size, tagged)
+        sizing = _size_in_threads(size, tagged)
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
         buckets = _buckets(job, placed, snapshot, sizing, closed, appending)
         check_opened(storage, snapshot, buckets)
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
 
 
-def _side_by_side(size: Callable[[str], FileSizing], paths: Collection[str]) -> Mapping[str, FileSizing]:
+def _size_in_threads(size: Callable[[str], FileSizing], paths: Collection[str]) -> Mapping[str, FileSizing]:
     with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
         return dict(zip(paths, pool.map(size, paths), strict=True))
 
 
-def _combined(job: WriteJob, rows: Mapping[str, pa.Table]) -> tuple[Mapping[str, pa.Table], Mapping[str, Ints | None]]:
-    """The rows, and which of each partition's are left when each key keeps one; None is all.
+def _combine(job: WriteJob, rows: Mapping[str, pa.Table]) -> tuple[Mapping[str, pa.Table], Mapping[str, Ints | None]]:
+    """Combine rows of the same key. Return the rows, and the positions of those that remain per partition; None is all.
 
-    The others stay where they are, so that nothing is copied, unless rows are made of several.
+    If the rule only chooses a row, the rows are not copied. If it makes a row of several, new rows are returned.
     """
     rule = job.prepare.rule
     if job.combine and (rule.folds or (job.prepare.whole and not job.tags)):
@@ -139,18 +139,18 @@ def _combined(job: WriteJob, rows: Mapping[str, pa.Table]) -> tuple[Mapping[str,
     return rows, dict.fromkeys(rows)
 
 
-def _keys_of(rows: pa.Table, winners: Ints | None) -> pa.Table:
+def _key_column(rows: pa.Table, winners: Ints | None) -> pa.Table:
     keys = rows.select([RECORD_KEY])
     return keys if winners is None else gather(keys, winners)
 
 
-def _among_all(found: Tagged, winners: Ints | None) -> Tagged:
-    """Positions among all rows instead of those that are left."""
+def _to_all_positions(found: Tagged, winners: Ints | None) -> Tagged:
+    """Turn positions among the rows that remain into positions among all rows."""
     return found if winners is None else replace(found, keys=winners[found.keys], new=winners[found.new])
 
 
-def _searched(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:
-    """Deletes that name no partition are looked for in every one."""
+def _in_all_partitions(rows: Mapping[str, T], snapshot: Snapshot) -> Mapping[str, T]:
+    """Copy the entry of rows without a partition (deletes) to every partition."""
     if ANY_PARTITION not in rows:
         return rows
     return dict.fromkeys(snapshot.slices, rows[ANY_PARTITION])
@@ -162,17 +162,17 @@ def _tag(storage: Storage, job: WriteJob, rows: Mapping[str, pa.Table], snapshot
     return find(storage, snapshot, keys)
 
 
-def _without_deletes(job: WriteJob, rows: pa.Table, found: Tagged) -> Tagged:
-    """Without new rows that will not stand in a file: deletes of keys that nobody has write nothing."""
+def _drop_deletes_of_new(job: WriteJob, rows: pa.Table, found: Tagged) -> Tagged:
+    """Drop deletes among the new rows: a delete of a key that no file holds writes nothing."""
     deleted = np.ones(rows.num_rows, bool) if job.operation is Operation.DELETE else deleted_rows_of(rows)
     return found.inserting(~deleted[found.new]) if deleted.any() else found
 
 
 def appending_of(storage: Storage, job: WriteJob, snapshot: Snapshot, *, looks: bool = False) -> Appending:
-    """How a write treats the slices of this table.
+    """Return how a write treats the slices of this table.
 
     Args:
-        looks: whether stored rows are looked at, whatever the job's rule.
+        looks: whether stored rows are read, whatever the job's rule.
     """
     if not job.config.takes_logs:
         return Appending()
@@ -192,9 +192,10 @@ def appending_of(storage: Storage, job: WriteJob, snapshot: Snapshot, *, looks: 
 
 
 def _may_delete_late(job: WriteJob) -> bool:
-    """Return whether the input may hold a delete that readers of log files would let win over a newer row.
+    """Tell whether the input may hold a delete that readers of log files would let win over a newer row.
 
-    They take a null, and the int 0, for "delete whatever is there"; see `lakeformat.write.make.changes`.
+    Such readers take an ordering value of null or the int 0 for "delete any version"; see
+    `lakeformat.write.make.changes`.
     """
     columns, ordering = job.prepare.prepared_schema, job.rule.ordering
     if not job.rule.keeps_whole_rows or ordering is None or IS_DELETED not in columns.names:
@@ -208,7 +209,7 @@ def _may_delete_late(job: WriteJob) -> bool:
 def _open_files(
     job: WriteJob, snapshot: Snapshot, path: str, closed: frozenset[FileGroupId], appending: Appending
 ) -> tuple[FileSlice, ...]:
-    """Slices of a partition that may be topped up: a pending clustering is going to replace the others."""
+    """Return the slices of a partition that may take inserts. A pending clustering will replace the others."""
     slices = snapshot.slices.get(path, ()) if job.joins else ()
     closed |= appending.closed(slices, job.options.write.small_bytes, float("inf"))
     return tuple(piece for piece in slices if piece.group not in closed)
@@ -217,15 +218,19 @@ def _open_files(
 def _sizing(
     job: WriteJob, rows: pa.Table, new: np.ndarray, files: Sequence[FileSlice], settings: FileSettings
 ) -> FileSizing:
-    """How the inserts of a partition are spread. Few rows, that fit into one file in any case, are not measured."""
+    """Return how the inserts of a partition are divided. If the rows fit into one file in any case, they are not
+    measured.
+    """
     small, most = job.options.write.small_bytes, job.options.write.file_bytes
     smallest = min((file.size_bytes for file in files if file.size_bytes < small), default=0)
-    at_most = most_bytes(rows, len(new), len(settings.schema))
+    at_most = max_encoded_bytes(rows, len(new), len(settings.schema))
     if not len(new) or smallest + at_most <= most:
         return file_sizing(job.options, max(1.0, at_most / max(len(new), 1)))
     try:
-        row_bytes = measured_row_bytes(rows, new, settings)
-    except SchemaMismatchError:  # The source of a merge may hold values that only its clauses make fit.
+        row_bytes = measure_row_bytes(rows, new, settings)
+    except (
+        SchemaMismatchError
+    ):  # The source of a MERGE may hold values that fit only after its clauses have changed them.
         row_bytes = at_most / len(new) / 2
     return file_sizing(job.options, row_bytes, encoded_bytes(rows.slice(0, 0), settings))
 
@@ -272,7 +277,7 @@ def _buckets(
 
 
 def false_positives(job: WriteJob, written: Iterable[Written]) -> Mapping[str, int]:
-    """For the report: keys that filters let through and merges did not find; nothing where no filter is asked."""
+    """Return the count of keys that filters let through and merges did not find; empty if no filter is used."""
     asks = job.tags and not job.index_settings.has_buckets
     return {"false_positives": sum(file.missed for file in written)} if asks else {}
 
@@ -280,10 +285,13 @@ def false_positives(job: WriteJob, written: Iterable[Written]) -> Mapping[str, i
 def check_opened(
     storage: Storage, snapshot: Snapshot, buckets: Iterable[Bucket | RoutedBucket], written: Iterable[Written] = ()
 ) -> None:
-    """Hold the partitions in which a write opens file groups, or tasks have, against one another and the table's.
+    """Refuse new partitions whose folders lie in another partition's folder, or contain one.
+
+    Args:
+        written: files that tasks have written already.
 
     Raises:
-        InvalidInputError: the folder of one would lie in that of another; see `check_new_folders`.
+        InvalidInputError: names the two folders; see `check_new_folders`.
     """
     opened = {bucket.partition_path for bucket in buckets if bucket.changes is None}
     check_new_folders(storage, snapshot, opened.union(file.stat.partition_path for file in written))
@@ -292,9 +300,9 @@ def check_opened(
 def workload_profile(
     operation: Operation, buckets: Iterable[BucketLoad], written: Iterable[WriteStat]
 ) -> CommitMetadata:
-    """The profile as an inflight file holds it (Hudi: ``saveWorkloadProfileMetadataToInflight``).
+    """Return the profile that an inflight file holds (Hudi: ``saveWorkloadProfileMetadataToInflight``).
 
-    One entry a file group to update, one with an empty file id for the inserts of a partition.
+    It has one entry per file group to update, and one with an empty file id for the inserts of a partition.
 
     Args:
         written: new files that tasks have made already.

@@ -1,7 +1,7 @@
-"""The exchanged way, decided from counts: which unit looks for which keys, which bucket takes which row.
+"""Steps 4 and 5 of a shuffled write, planned from counts: which unit looks up which keys, which bucket takes which row.
 
-Values in, values out; no row is ever here. The driver holds, per write: a line per base file that is touched,
-per stage file, and `_SAMPLES` keys per new file. The effects are in `tag_units` and `bucket_tasks`.
+All functions are pure and never see a row. Per write, the driver holds one line per base file that is touched, one per
+stage file, and `_SAMPLES` keys per new file. The effects are in `tag_units` and `bucket_tasks`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from lakeformat.index.log_keys import LogsWithKeys
 from lakeformat.index.port import TagCounts
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
 from lakeformat.write.place.appends import Appending
-from lakeformat.write.place.buckets import FileSizing, LogPlace, SmallFile, changed, derive_file_id, spread_inserts
+from lakeformat.write.place.buckets import (
+    FileSizing,
+    LogPlace,
+    SmallFile,
+    derive_file_id,
+    opening_instant,
+    spread_inserts,
+)
 from lakeformat.write.rows.prepare import ANY_PARTITION
 
 __all__ = [
@@ -40,20 +47,20 @@ __all__ = [
 ]
 
 _WRITES_BASES: Final = Appending()
-#: Keys of a sample per file that the incoming rows could fill, and at least per partition.
+#: Sampled keys per file that the incoming rows could fill, and the least number per partition.
 _SAMPLES: Final = 64
 _LEAST_SAMPLE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TagUnit:
-    """Some file slices of one partition, and the staged rows to look for in them.
+    """A task of tagging: some file slices of one partition, and the staged rows to look up in them.
 
     Attributes:
-        source: the partition under which the rows are staged: the slices' own, or `ANY_PARTITION`.
+        source: the partition under which the rows are staged: that of the slices, or `ANY_PARTITION`.
         first_slice: position of ``slices[0]`` among the partition's slices.
-        sample_step: of every so many staged keys one is told; 0 for none.
-        exact: the partition has other units, so a guess about a key may contradict what they find.
+        sample_step: every n-th staged key is reported as a sample; 0 for no sample.
+        exact: whether the partition has other units, so that a false positive may contradict what they find.
         logs: position among ``slices`` -> log files that may hold keys which the base file lacks.
     """
 
@@ -67,21 +74,21 @@ class TagUnit:
 
     @property
     def bases(self) -> tuple[BaseFile, ...]:
-        """The base files."""
+        """Return the base files of the slices that have one."""
         return tuple(piece.base for piece in self.slices if piece.base is not None)
 
 
 @dataclass(frozen=True)
 class TagResult:
-    """What a unit found; the rows themselves are in its tag file.
+    """The counts of a unit's hits. The hits themselves are in the unit's tag file.
 
     Attributes:
-        path: the tag file; ``""`` if nothing was found.
-        stages: per record batch of the tag file, the number of the stage file it points into.
-        hits: position of a slice among the partition's -> rows that are in it.
-        located: rows that are in at least one of the unit's slices.
-        sample: the sampled keys, by a partition's first unit only.
-        sample_hits: which of the sampled keys are in one of the unit's slices.
+        path: the tag file; ``""`` if no key was found.
+        stages: for each record batch of the tag file, the number of the stage file that it points into.
+        hits: position of a slice among the partition's slices -> number of rows that are in the slice.
+        located: number of rows that are in at least one of the unit's slices.
+        sample: the sampled keys; only the first unit of a partition returns them.
+        sample_hits: positions of the sampled keys that are in one of the unit's slices.
     """
 
     path: str
@@ -95,7 +102,7 @@ class TagResult:
 
 @dataclass(frozen=True, slots=True)
 class RoutedBucket:
-    """Work for one file group; ``updates`` and ``inserts`` are rows as counted, inserts roughly."""
+    """Work for one file group. ``updates`` and ``inserts`` are numbers of rows; ``inserts`` is an estimate."""
 
     partition_path: str
     file_id: str
@@ -106,19 +113,19 @@ class RoutedBucket:
 
     @property
     def changes(self) -> str | None:
-        """The instant that opened the slice which the rows go into; None for a new file group."""
-        return changed(self.base, self.onto)
+        """Return the instant that opened the slice which takes the rows; None for a new file group."""
+        return opening_instant(self.base, self.onto)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRoute:
-    """Where the rows of one partition go.
+    """The bucket of each row of one partition.
 
     Attributes:
-        by_file: position of a slice among the partition's -> bucket.
-        cuts: ascending keys; new keys below the first go to the first of ``inserts``, and so on.
-        inserts: buckets for new keys, one more than cuts; none if new keys are dropped (deletes).
-        deleting: position -> the slices whose log files may have deleted rows.
+        by_file: position of a slice among the partition's slices -> number of the bucket.
+        cuts: ascending keys; new keys below the first cut go to the first of ``inserts``, and so on.
+        inserts: buckets for new keys, one more than ``cuts``; empty if new keys are dropped (deletes).
+        deleting: position -> slice whose log files may have deleted rows.
     """
 
     by_file: Mapping[int, int]
@@ -129,7 +136,7 @@ class PartitionRoute:
 
 @dataclass(frozen=True)
 class RoutePlan:
-    """All buckets of a write, and per partition path the way to them."""
+    """All buckets of a write, and partition path -> route of its rows."""
 
     buckets: tuple[RoutedBucket, ...]
     routes: Mapping[str, PartitionRoute]
@@ -149,17 +156,17 @@ def plan_units(
     appending: Appending = _WRITES_BASES,
     logs_of: Callable[[FileSlice], LogsWithKeys | None] = lambda _: None,
 ) -> tuple[TagUnit, ...]:
-    """Cut the search into units of bounded size.
+    """Divide the lookup into units of bounded size.
 
     Args:
-        incoming: partition path of staged rows -> how many.
+        incoming: partition path of staged rows -> number of rows.
         slices: partition path -> live slices.
-        tags: whether keys are looked up at all; if not, units only sample.
+        tags: whether keys are looked up. If not, the units only sample.
         sizing: how new files are cut; None if there are no inserts.
         closed: file groups that take no inserts.
-        unit_bytes: files of a unit, in bytes.
-        appending: how slices are treated; where rows are appended no guess about a key is allowed.
-        logs_of: tells the log files of a slice that may hold keys of their own.
+        unit_bytes: most bytes of files in a unit.
+        appending: how slices are treated. If rows are appended, the lookup must be exact.
+        logs_of: returns the log files of a slice that may hold keys of their own.
     """
     units: list[TagUnit] = []
     for source, rows in sorted(incoming.items()):
@@ -168,7 +175,7 @@ def plan_units(
             own = slices.get(path, ())
             small = () if sizing is None else _small_files(own, rows, sizing, closed, appending)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
-            chunks = list(_chunks(own, unit_bytes)) if tags else []
+            chunks = list(_split_by_bytes(own, unit_bytes)) if tags else []
             if step and not chunks:
                 chunks = [(0, 0)]
             exact = len(chunks) > 1 or appending.is_on
@@ -179,7 +186,7 @@ def plan_units(
     return tuple(units)
 
 
-def _chunks(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int, int]]:
+def _split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int, int]]:
     first = size = 0
     for at, piece in enumerate(slices):
         if at > first and size + piece.size_bytes > unit_bytes:
@@ -193,7 +200,7 @@ def _chunks(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int,
 def _small_files(
     slices: Sequence[FileSlice], rows: int, sizing: FileSizing, closed: frozenset[FileGroupId], appending: Appending
 ) -> list[SmallFile]:
-    """Slices that may take some of so many new rows."""
+    """Return the slices that may take some of this many new rows."""
     closed |= appending.closed(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
     return [
         SmallFile(at, piece.group.file_id, piece.size_bytes)
@@ -203,7 +210,7 @@ def _small_files(
 
 
 def _sample_step(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> int:
-    """One key of how many is needed to cut new files evenly; 0 if all inserts fit into one file."""
+    """Return n, where every n-th key must be sampled to cut new files evenly; 0 if all inserts fit into one file."""
     shares = len(spread_inserts(rows, small_files, sizing))
     return 0 if shares <= 1 else max(1, rows // max(_LEAST_SAMPLE, _SAMPLES * shares))
 
@@ -222,13 +229,14 @@ def plan_routes(
     appending: Appending = _WRITES_BASES,
     deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
 ) -> RoutePlan:
-    """Update buckets by file group, small files topped up, the rest into new file groups by key range.
+    """Plan the buckets: one per file group that holds keys. New keys fill small files, then open file groups by key
+    range.
 
     Args:
         slices: partition path -> live slices that rows may go into.
         sizing: None if new keys are dropped.
         closed: file groups that take no inserts.
-        deleting_of: tells the slices whose log files may have deleted rows, by position.
+        deleting_of: returns the slices whose log files may have deleted rows, by position.
     """
     found: dict[str, list[TagResult]] = {}
     for unit, result in zip(units, results, strict=True):
@@ -241,12 +249,13 @@ def plan_routes(
         updates = {at: rows for result in tagged for at, rows in result.hits.items()}
         shares = []
         if sizing is not None:
-            # A row that several units locate counts several times: one bucket stands ready in any case.
+            # A row that several units locate is counted several times, so ``new`` may be too low. Plan for at least one
+            # new row.
             least = 1 if len(tagged) > 1 else 0
             new = max(least, incoming[path] - sum(result.located for result in tagged))
             shares = list(spread_inserts(new, _small_files(own, new, sizing, closed, appending), sizing)) if new else []
         cuts = key_ranges(_new_sample(tagged), [share.rows for share in shares])
-        if shares and not cuts:  # Too few new keys for one to be in the sample, or for a second file.
+        if shares and not cuts:  # So few new keys that none is in the sample, or for a second file.
             shares = [max(shares, key=lambda share: share.rows)]
         tops = {share.small.at: share.rows for share in shares if share.small is not None}
         by_file: dict[int, int] = {}
@@ -268,7 +277,7 @@ def plan_routes(
 
 
 def _new_sample(results: Sequence[TagResult]) -> pa.Array:
-    """The sampled keys that no unit located, ascending."""
+    """Return the sampled keys that no unit located, ascending."""
     keys = pa.array([key for result in results for key in result.sample], pa.string())
     is_new = np.ones(len(keys), bool)
     for result in results:
@@ -278,7 +287,7 @@ def _new_sample(results: Sequence[TagResult]) -> pa.Array:
 
 
 def key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
-    """Keys that cut all keys into runs of about these many rows each, going by an ascending sample.
+    """Return the keys that cut all keys into runs of about these numbers of rows, estimated from an ascending sample.
 
     >>> key_ranges(pa.array(["a", "b", "c", "d"]), [10, 10])
     ('c',)
@@ -293,15 +302,16 @@ def key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
 
 
 def bundle(weights: Sequence[int], *, task_weight: int, at_least: int) -> list[int]:
-    """Give each piece of work a task, so that tasks are about equal and near ``task_weight``.
+    """Assign each piece of work to a task, so that the tasks' weights are about equal and near ``task_weight``.
 
     Returns:
-        the task of each piece, tasks numbered from 0 without gaps.
+        the task of each piece; tasks are numbered from 0 without gaps.
     """
     tasks = min(len(weights), max(at_least, -(-sum(weights) // task_weight)))
     loads = [(0, task) for task in range(tasks)]
     chosen = [0] * len(weights)
-    # Heaviest first, each to the task with least to do; a piece weighs at least one, so none stays idle.
+    # Assign the heaviest piece first, each to the task with the least weight. A piece weighs at least one, so no task
+    # stays idle.
     for at in sorted(range(len(weights)), key=lambda at: (-weights[at], at)):
         load, task = loads[0]
         chosen[at] = task
@@ -310,10 +320,10 @@ def bundle(weights: Sequence[int], *, task_weight: int, at_least: int) -> list[i
 
 
 def shuffle_values(tasks: int) -> list[int]:
-    """A 32-bit value for each task that Spark's ``repartition(tasks, value)`` sends to that very task.
+    """Return a 32-bit value for each task that Spark's ``repartition(tasks, value)`` sends to that task.
 
-    Source: Spark's ``HashPartitioning``: Murmur3 with seed 42, modulo. Other values meet in the right tasks just
-    as well, only less evenly.
+    Source: Spark's ``HashPartitioning``: Murmur3 with seed 42, modulo. With other values rows would still meet in one
+    task, only less evenly.
     """
     found: dict[int, int] = {}
     for value in count():

@@ -1,10 +1,10 @@
-"""Bytes of a row as it will stand in a base file: the rows themselves are encoded and measured.
+"""Step 5: the bytes of a row in a base file. A sample of the rows is encoded and measured.
 
-Hudi takes ``averageBytesPerRecord`` from earlier commits, or ``hoodie.copyonwrite.record.size.estimate``: both say
-nothing of rows that are wider or narrower than those before. Here a run of the new rows goes through the writer of
-base files into memory, with meta columns, filter, footer, codec and dictionaries as they will be.
+Hudi takes ``averageBytesPerRecord`` from earlier commits, or ``hoodie.copyonwrite.record.size.estimate``. Neither fits
+rows that are wider or narrower than the earlier ones. Here the writer of base files writes a run of the new rows into
+memory, with the meta columns, filter, footer, codec and dictionaries of a real file.
 
-Memory: the rows of half a row group, and the same encoded.
+Memory: the rows of half a row group, and the same rows encoded.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSetti
 from lakeformat.model.files import BaseFileName
 from lakeformat.write.place.buckets import FileSizing
 
-__all__ = ["encoded_bytes", "file_sizing", "measured_row_bytes", "most_bytes"]
+__all__ = ["encoded_bytes", "file_sizing", "max_encoded_bytes", "measure_row_bytes"]
 
 _NAME: Final = BaseFileName("00000000-0000-0000-0000-000000000000-0", "0-0-0", "20000101000000000")
-#: Runs of rows measured, of short ones; the widest counts.
+#: Number of runs measured if runs are short; the widest run counts.
 _RUNS: Final = 3
-#: More rows of a large write say little more.
+#: Most rows in a measured run; more rows hardly change the result.
 _MOST_ROWS: Final = ROW_GROUP_ROWS // 2
-#: A run shorter than that says nothing of the rows behind it.
+#: Least rows in a measured run; a shorter run does not represent the other rows.
 _LEAST_ROWS: Final = 64
-#: Meta columns, filter and levels of a row come to less than this many bytes, without the key.
+#: Upper bound of the bytes of a row's meta columns, filter and levels, without the key.
 _META_BYTES: Final = 128
-#: Footer entries of a column and its row groups.
+#: Upper bound of the bytes of a column's footer entries.
 _COLUMN_BYTES: Final = 1024
 
 
 def file_sizing(options: Options, row_bytes: float, empty_bytes: int = 0) -> FileSizing:
-    """How inserts are spread, for rows of this size.
+    """Return how inserts are spread over files, for rows of this size.
 
     Args:
-        empty_bytes: of a file without rows.
+        row_bytes: bytes of one more row in a file.
+        empty_bytes: bytes of a file without rows.
     """
     per_file = None
     if not options.write.auto_split:
@@ -52,7 +53,9 @@ def file_sizing(options: Options, row_bytes: float, empty_bytes: int = 0) -> Fil
 
 
 def encoded_bytes(rows: pa.Table, files: FileSettings) -> int:
-    """Size of the base file that holds exactly these prepared rows; columns they lack are null, required or not."""
+    """Return the size in bytes of a base file with exactly these prepared rows. Columns that the rows lack are null,
+    even required ones.
+    """
     files = replace(files, schema=pa.schema([field.with_nullable(True) for field in files.schema]))
     sink = pa.BufferOutputStream()
     with BaseFileWriter(sink, "", _NAME, files) as writer:
@@ -62,21 +65,21 @@ def encoded_bytes(rows: pa.Table, files: FileSettings) -> int:
         return writer.size_bytes
 
 
-def most_bytes(rows: pa.Table, count: int, columns: int) -> float:
-    """More than ``count`` of these rows can take in a file, known without encoding them."""
+def max_encoded_bytes(rows: pa.Table, count: int, columns: int) -> float:
+    """Return an upper bound of the bytes that ``count`` of these rows take in a file, without encoding them."""
     share = count / max(rows.num_rows, 1)
     return float(2 * rows.nbytes * share + _META_BYTES * count + _COLUMN_BYTES * columns)
 
 
-def measured_row_bytes(rows: pa.Table, new: npt.NDArray[np.int64], files: FileSettings) -> float:
-    """Bytes of one more row in a file of the wanted size, without what every file costs.
+def measure_row_bytes(rows: pa.Table, new: npt.NDArray[np.int64], files: FileSettings) -> float:
+    """Return the bytes of one more row in a file of the target size, without the constant bytes of a file.
 
-    What a dictionary or a codec saves depends on how many rows are together, so as many are encoded as a file
-    will hold, half a row group at most.
+    Savings by dictionaries and codecs depend on the number of rows. So as many rows are encoded as a file will hold,
+    but at most half a row group.
 
     Args:
         rows: prepared rows of one partition.
-        new: positions of those to insert, in the order in which they will be written; at least one.
+        new: positions of the rows to insert, in the order in which they will be written; at least one.
     """
     empty = encoded_bytes(rows.slice(0, 0), files)
     most = max(1, min(_MOST_ROWS, int(files.row_group_bytes // 2 * rows.num_rows // max(rows.nbytes, 1))))

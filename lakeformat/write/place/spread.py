@@ -1,7 +1,7 @@
-"""Rows of a global index: each goes to the files that hold its key, wherever they are, or to its own partition.
+"""Routing of rows for a global index, in step 4: each row goes to the files that hold its key, or to its own partition.
 
-Source: Hudi's ``HoodieIndexUtils.tagGlobalLocationBackToRecords`` and ``mergeForPartitionUpdatesIfNeeded``. A row
-that changes its partition is deleted where it was and inserted, merged with what was stored, where it belongs.
+Source: Hudi's ``HoodieIndexUtils.tagGlobalLocationBackToRecords`` and ``mergeForPartitionUpdatesIfNeeded``. If a row
+changes its partition, it is deleted from the old one, merged with the stored row, and inserted into the new one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class SpreadSettings:
-    """How rows of a global index find their partition.
+    """Settings that decide which partition a row of a global index goes to.
 
     Attributes:
         schema: the table's columns after this write.
-        rule: who wins; decides whether a stored row stays where it is.
+        rule: the merge rule; it decides whether a newer stored row keeps its place.
         partition_fields: the columns that make the partition path.
-        moves: whether a row goes to the partition it names; else to where its key is.
+        moves: whether a row goes to the partition that it names. If not, it goes where its key is stored.
     """
 
     schema: pa.Schema
@@ -54,27 +54,27 @@ class SpreadSettings:
 
     @classmethod
     def of(cls, job: WriteJob, schema: pa.Schema, *, may_move: bool) -> SpreadSettings:
-        """Those of a write, in a table with this schema."""
+        """Return the settings of a write to a table with this schema."""
         moves = may_move and job.index_settings.update_partition
         return cls(schema, job.rule, job.config.partition_fields, moves)
 
 
 def own_partitions(rows: pa.Table) -> Mapping[str, pa.Table]:
-    """Rows of all partitions, by the partition path they carry."""
+    """Split rows of all partitions by the partition path that they carry."""
     return split_by_partition(rows, _paths(rows))
 
 
 def spread(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, settings: SpreadSettings
 ) -> tuple[pa.Table, Mapping[str, Tagged]]:
-    """The rows to write, and partition path -> which of them go where in it.
+    """Return the rows to write, and partition path -> the locations of the rows that go there.
 
-    Memory: a few integers a row. Where a row moves and the rule looks at stored rows, the key and ordering column
-    of these, or all their columns if the rule makes a row of both.
+    Memory: a few integers a row. If a row moves and the rule compares stored rows, also their key and ordering column,
+    or all their columns if the rule combines both rows.
 
     Args:
         snapshot: the table.
-        rows: combined rows of all partitions, each with its partition path; without that column none is new.
+        rows: combined rows of all partitions, each with its partition path. Without that column no row is new.
         tagged: exact locations in the whole table.
     """
     owners = [piece.group.partition_path for piece in tagged.searched]
@@ -90,13 +90,13 @@ def spread(
             paths.indices.to_numpy(zero_copy_only=False)
         ]
     file_codes = np.searchsorted(names, owners) if owners else np.empty(0, np.int64)
-    tagged = _without_gone(tagged, file_codes[tagged.files] == own[tagged.keys], has_paths=has_paths)
+    tagged = _drop_gone(tagged, file_codes[tagged.files] == own[tagged.keys], has_paths=has_paths)
     codes = file_codes[tagged.files]
     leaving = np.zeros(len(tagged.keys), bool)
     new = tagged.new if has_paths else tagged.new[:0]
     if settings.moves and has_paths:
         leaving = (codes != own[tagged.keys]) & _may_move(rows, settings)[tagged.keys]
-        rows, leaving = _merged(storage, snapshot, rows, tagged, leaving, settings)
+        rows, leaving = _merge_moving(storage, snapshot, rows, tagged, leaving, settings)
         moved = np.setdiff1d(tagged.keys[leaving], tagged.keys[~leaving])
         new = np.concatenate([new, moved])
         new = new[in_key_order(rows.column(RECORD_KEY).take(pa.array(new)))]
@@ -110,7 +110,10 @@ def _paths(rows: pa.Table) -> pa.DictionaryArray:
 
 
 def _may_move(rows: pa.Table, settings: SpreadSettings) -> Bools:
-    """Rows that would take their partition with them: no deletes, and none whose merged row keeps the stored one."""
+    """Return a mask of the rows that may move to another partition.
+
+    Deletes do not move. Nor does a row whose merged version keeps the stored partition field.
+    """
     may: Bools = ~deleted_rows_of(rows)
     rule = settings.rule
     for name in settings.partition_fields:
@@ -121,33 +124,35 @@ def _may_move(rows: pa.Table, settings: SpreadSettings) -> Bools:
     return may
 
 
-def _without_gone(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
-    """Without the slices whose log files have deleted the row, if it is not deleted from its own partition alone.
+def _drop_gone(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
+    """Drop the pairs with slices whose log files have deleted the row, except in the row's own partition.
 
-    There a new version goes to where the old one stands, so that no index finds the key in two places.
+    There the new version goes to the slice of the old one, so that no index finds the key in two places.
     """
     if tagged.gone is None:
         return tagged
-    mine = np.flatnonzero(~tagged.gone | is_own)
-    kept = np.zeros(len(tagged.keys), bool)
-    kept[mine[one_place_each(tagged.keys[mine], tagged.gone[mine])]] = True
-    left = np.setdiff1d(tagged.keys, tagged.keys[kept])
+    candidates = np.flatnonzero(~tagged.gone | is_own)
+    is_kept = np.zeros(len(tagged.keys), bool)
+    is_kept[candidates[one_place_each(tagged.keys[candidates], tagged.gone[candidates])]] = True
+    left = np.setdiff1d(tagged.keys, tagged.keys[is_kept])
     new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
-    return replace(tagged, keys=tagged.keys[kept], files=tagged.files[kept], new=new, gone=None, base_rows=None)
+    return replace(tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, gone=None, base_rows=None)
 
 
-def _merged(
+def _merge_moving(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, settings: SpreadSettings
 ) -> tuple[pa.Table, Bools]:
-    """The rows, those that move merged with what is stored, and the pairs that leave their file after all.
+    """Merge the rows that move with the stored ones. Return all rows, and a mask of the pairs that still leave their
+    file.
 
-    A stored row that is newer stays: its file gets the incoming row as any other, and the merge there decides.
+    If the stored row is newer, the row does not move: its file gets the incoming row like any other, and the merge
+    handle decides.
     """
     rule = settings.rule
     makes_rows = rule.makes_rows or rule.columns is not None
     if not leaving.any() or not (rule.stored_may_win or makes_rows):
         return rows, leaving
-    columns = settings.schema if makes_rows else _only(settings.schema, rule.ordering)
+    columns = settings.schema if makes_rows else _ordering_schema(settings.schema, rule.ordering)
     at, stored = _stored_rows(storage, snapshot, rows, tagged, leaving, columns)
     if rule.stored_may_win and rule.ordering:
         incoming = field_column(rows, rule.ordering, "ordering").take(pa.array(at)).combine_chunks()
@@ -157,31 +162,31 @@ def _merged(
     if not makes_rows or not len(at):
         return rows, leaving
     _, first = np.unique(at, return_index=True)
-    return _replaced(rows, at[first], gather(stored, first), settings), leaving
+    return _replace_merged(rows, at[first], gather(stored, first), settings), leaving
 
 
-def _only(schema: pa.Schema, column: str | None) -> pa.Schema:
+def _ordering_schema(schema: pa.Schema, column: str | None) -> pa.Schema:
     top = (column or "").partition(".")[0]
     return pa.schema([field for field in schema if field.name in {column, top}])
 
 
-def _replaced(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettings) -> pa.Table:
-    """The rows, in all of the table's columns, those at ``at`` merged with the stored ones."""
+def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettings) -> pa.Table:
+    """Return the rows in all of the table's columns, with the rows at ``at`` merged with the stored ones."""
     rule, schema = settings.rule, settings.schema
     optional = pa.schema([field.with_nullable(True) for field in schema])
     whole = conform(rows, optional)
     incoming, before = gather(whole, at), conform(stored, optional)
     if rule.columns is not None:
-        taken = {name: (incoming if name in rule.columns else before).column(name) for name in schema.names}
-        made = pa.table(taken, schema=optional)
+        chosen = {name: (incoming if name in rule.columns else before).column(name) for name in schema.names}
+        merged_rows = pa.table(chosen, schema=optional)
     else:
-        made, _ = rule.made(before, incoming, np.zeros(len(at), bool))
+        merged_rows, _ = rule.made(before, incoming, np.zeros(len(at), bool))
     place = np.arange(rows.num_rows)
     place[at] = rows.num_rows + np.arange(len(at))
-    merged = gather(pa.concat_tables([whole, made]), place)
-    beside = set(rows.schema.names).difference(schema.names)
+    merged = gather(pa.concat_tables([whole, merged_rows]), place)
+    extra_columns = set(rows.schema.names).difference(schema.names)
     for name in (PARTITION_PATH, IS_DELETED, RECORD_KEY):
-        if name in beside:
+        if name in extra_columns:
             merged = merged.add_column(0, rows.schema.field(name), rows.column(name))
     return merged
 
@@ -189,16 +194,16 @@ def _replaced(rows: pa.Table, at: Ints, stored: pa.Table, settings: SpreadSettin
 def _stored_rows(
     storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, leaving: Bools, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
-    """What is stored under the keys of the pairs that leave: position of the incoming row, and the stored row."""
+    """Read the stored rows of the pairs that leave. Return the position of each incoming row, and the stored row."""
     keys = rows.column(RECORD_KEY)
     files = np.unique(tagged.files[leaving]).tolist()
 
-    def one(file: int) -> tuple[Ints, pa.Table]:
+    def read_file(file: int) -> tuple[Ints, pa.Table]:
         wanted = tagged.keys[leaving & (tagged.files == file)]
         return _rows_of(storage, snapshot, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
 
     with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
-        found = list(pool.map(one, files))
+        found = list(pool.map(read_file, files))
     return np.concatenate([at for at, _ in found]), pa.concat_tables([table for _, table in found])
 
 
@@ -218,21 +223,21 @@ def _rows_of(
 def _by_partition(
     names: Sequence[str], tagged: Tagged, codes: Ints, leaving: Bools, new: Ints, new_codes: Ints
 ) -> Mapping[str, Tagged]:
-    """Pairs and new rows by partition, files counted within each."""
+    """Group pairs and new rows by partition; files are numbered within their partition."""
     slices: dict[str, list[FileSlice]] = {name: [] for name in names}
     within = np.empty(len(tagged.searched), np.int64)
     for at, piece in enumerate(tagged.searched):
         within[at] = len(slices[piece.group.partition_path])
         slices[piece.group.partition_path].append(piece)
-    spread_out = {}
+    locations = {}
     for code, name in enumerate(names):
-        mine, fresh = codes == code, new[new_codes == code]
-        if mine.any() or len(fresh):
-            spread_out[name] = Tagged(
-                tagged.keys[mine],
-                within[tagged.files[mine]],
-                fresh,
+        is_in_partition, new_rows = codes == code, new[new_codes == code]
+        if is_in_partition.any() or len(new_rows):
+            locations[name] = Tagged(
+                tagged.keys[is_in_partition],
+                within[tagged.files[is_in_partition]],
+                new_rows,
                 searched=tuple(slices[name]),
-                leaving=leaving[mine],
+                leaving=leaving[is_in_partition],
             )
-    return spread_out
+    return locations

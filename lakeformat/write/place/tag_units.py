@@ -1,7 +1,8 @@
-"""The tag step of the exchanged way, in tasks: staged keys of a partition against some of its file slices.
+"""Step 4 of a shuffled write, in tasks: look up a partition's staged keys in some of its file slices.
 
-Memory of a unit: one block of keys (`_BLOCK_BYTES`) with what tagging needs for it, whatever the table's or the
-input's size; and the keys of log files that may hold new ones. Key columns are read again for every block.
+A unit holds one block of keys (`_BLOCK_BYTES`) in memory with what tagging needs for the block, whatever the size of
+the table or the input. It also holds the keys of log files that may have new ones. The key columns of the files are
+read once per block.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ __all__ = ["TagFile", "read_hits", "tag_unit"]
 
 Ints = npt.NDArray[np.int64]
 
-#: Keys tagged at a time, in bytes of text.
+#: Size of a block of keys that are tagged together, in bytes of text.
 _BLOCK_BYTES: Final = 64 << 20
 _SCHEMA: Final = pa.schema([("row", pa.int64()), ("file", pa.int64())])
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some keys of one stage file: rows from ``first`` on among the partition's rows in that file."""
+    """Consecutive keys of one stage file. ``first`` is the position of the first key among the partition's rows in that
+    file.
+    """
 
     stage: int
     first: int
@@ -45,11 +48,12 @@ class _Piece:
 
 @dataclass(frozen=True)
 class TagFile:
-    """What one unit found for one stage file.
+    """The part of one unit's tag file that points into one stage file.
 
     Attributes:
+        path: path of the tag file.
         partition_path: partition of the base files.
-        batches: the record batches of the tag file that point into the stage file.
+        batches: the numbers of the tag file's record batches that point into the stage file.
     """
 
     path: str
@@ -65,17 +69,18 @@ def tag_unit(
     path: str,
     pool: Executor,
 ) -> TagResult:
-    """Look for the unit's staged keys in its files.
+    """Look up the unit's staged keys in its files.
 
     Args:
-        staged: all stage files of the write; a row is known by the file's number and its place in there.
-        path: where the tag file goes; none is made if nothing is found.
+        staged: all stage files of the write. A row is identified by the number of its stage file and its position
+            there.
+        path: where to write the tag file. No file is written if no key is found.
     """
     with ExitStack() as stack:
-        found = _Found(storage, unit, path, stack)
+        collector = _TagCollector(storage, unit, path, stack)
         for block in _blocks(storage, unit.source, staged):
-            found.add(block, settings, pool)
-        return found.result()
+            collector.add(block, settings, pool)
+        return collector.result()
 
 
 def _blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) -> Iterator[list[_Piece]]:
@@ -99,7 +104,7 @@ def _blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) -> Iter
 
 
 @dataclass
-class _Found:
+class _TagCollector:
     """Gathers what the blocks of a unit give."""
 
     storage: Storage
@@ -119,7 +124,7 @@ class _Found:
         self.hits = np.zeros(len(self.unit.slices), np.int64)
 
     def add(self, block: Sequence[_Piece], settings: TagSettings, pool: Executor) -> None:
-        """Tag one block and write what was found, stage file by stage file."""
+        """Tag one block and write the rows that were found, one stage file after the other."""
         keys = pa.concat_arrays([piece.keys for piece in block])
         rows, files = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
         self.hits += np.bincount(files, minlength=len(self.hits))
@@ -137,7 +142,9 @@ class _Found:
         self.rows += len(keys)
 
     def _sample(self, keys: pa.Array, is_hit: npt.NDArray[np.bool_]) -> None:
-        """Every unit of a partition sees the same keys in the same order, so all sample the same."""
+        """Sample every n-th key. All units of a partition read the same keys in the same order, so they sample the same
+        keys.
+        """
         step = self.unit.sample_step
         if not step:
             return
@@ -154,7 +161,7 @@ class _Found:
         self.stages.append(stage)
 
     def result(self) -> TagResult:
-        """All of it; the tag file is whole."""
+        """Close the tag file and return the unit's result."""
         self.stack.close()
         first = self.unit.first_slice
         return TagResult(
@@ -171,7 +178,9 @@ class _Found:
 def _locate(
     storage: Storage, unit: TagUnit, keys: pa.Array, settings: TagSettings, pool: Executor, counts: TagCounts
 ) -> tuple[Ints, Ints]:
-    """(row, slice) pairs, ascending by row. Keys of several stage files may be equal; the index sees each once."""
+    """Return (row, slice) pairs, ascending by row. Several stage files may hold the same key; the index looks it up
+    once.
+    """
     nothing = np.empty(0, np.int64)
     if not unit.slices:
         return nothing, nothing
@@ -183,13 +192,13 @@ def _locate(
     counts.add(tagged.counts)
     rows, files = tagged.keys, tagged.files
     if len(distinct) < len(keys):
-        rows, files = _repeated(encoded.indices.to_numpy(), len(distinct), rows, files)
+        rows, files = _expand_to_rows(encoded.indices.to_numpy(), len(distinct), rows, files)
     order = np.argsort(rows, kind="stable")
     return rows[order], files[order]
 
 
-def _repeated(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, files: Ints) -> tuple[Ints, Ints]:
-    """Pairs of distinct keys as pairs of all rows that have them."""
+def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, files: Ints) -> tuple[Ints, Ints]:
+    """Turn pairs of distinct keys into pairs of all rows that have these keys."""
     order = np.argsort(codes, kind="stable").astype(np.int64)
     times = np.bincount(codes, minlength=distinct)
     first = np.cumsum(times) - times
@@ -199,7 +208,7 @@ def _repeated(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, files: In
 
 
 def read_hits(storage: Storage, tags: Sequence[TagFile]) -> Mapping[str, tuple[Ints, Ints]]:
-    """Partition of the base files -> (row, file) pairs for one stage file's rows, ascending by row."""
+    """Read one stage file's tags: partition of the base files -> (row, file) pairs, ascending by row."""
     found: dict[str, list[pa.RecordBatch]] = {}
     for tag in tags:
         with storage.open_input(tag.path) as source:

@@ -1,4 +1,4 @@
-"""Which rests of a partition are packed together, and which become files of their own."""
+"""The limit below which a partition's remaining rows are packed together instead of becoming a file of their own."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from lakeformat.write.decide.job import WriteJob
 
 __all__ = ["tail_bytes"]
 
-#: Rests that only meet other tasks' rests: the driver reads and writes them alone, so larger ones are not worth it.
+#: Limit for remaining rows that are only packed with those of other tasks. The driver reads and writes them alone, so
+#: larger ones are not worth it.
 _DRIVER_BYTES: Final = 8 << 20
 
 
 def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
-    """Below how many bytes of Arrow a partition's rest is left to be packed when the write is published.
+    """Return the limit for remaining rows, in bytes of Arrow. Smaller remainders are packed when the write is
+    published.
 
-    A rest is packed where it finds company. An ``insert`` tops up the table's small files: whatever is below
-    ``hoodie.parquet.small.file.limit`` would be one more of them. What joins no file of the table meets the rests of
-    other tasks at most: below that limit, too, but not above 8 MiB. One writer's rest without the one or the other,
-    and one that a layout has put in order, is a file as it is.
+    If a layout has ordered the rows, or if a single task writes and the operation is not ``insert``, the limit is 0:
+    the remainder becomes a file. An ``insert`` fills the table's small files, so its limit is
+    ``hoodie.parquet.small.file.limit``. Other operations can only pack remainders of several tasks; their limit is the
+    same option, but at most 8 MiB.
 
     Args:
-        tasks: several tasks write the rows.
+        tasks: whether several tasks write the rows.
     """
     small = job.options.write.small_bytes
     if job.layout is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -15,12 +15,52 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.rows.python_data import is_python_data, python_table
 
-__all__ = ["arrow_reader", "check_fillable", "fitted", "is_schema", "schema_of", "warn_of_rows", "without_index"]
+__all__ = [
+    "ArrowDataset",
+    "ArrowStream",
+    "LazyRows",
+    "Rows",
+    "arrow_reader",
+    "check_fillable",
+    "fitted",
+    "is_schema",
+    "schema_of",
+    "warn_of_rows",
+    "without_index",
+]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
 
-def arrow_reader(rows: Any, like: pa.Schema | None = None) -> pa.RecordBatchReader:
+class ArrowStream(Protocol):
+    """Anything that gives an Arrow stream by the PyCapsule protocol: frames of pandas, polars and duckdb, tables."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as a PyCapsule named ``arrow_array_stream``."""
+
+
+class LazyRows(Protocol):
+    """A lazy frame of polars: `collect` gives its rows."""
+
+    def collect(self) -> ArrowStream:
+        """Return the rows."""
+
+
+class ArrowDataset(Protocol):
+    """A dataset or scanner of pyarrow."""
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows, a batch at a time."""
+
+
+#: The rows that plain Python writes: Arrow tables, batches and readers (all are streams), frames, an Arrow dataset or
+#: scanner, an iterable of Arrow batches, a list of dicts (one a row), or a dict of columns.
+Rows: TypeAlias = (
+    ArrowStream | LazyRows | ArrowDataset | Iterable[pa.RecordBatch] | Sequence[Mapping[str, Any]] | Mapping[str, Any]
+)
+
+
+def arrow_reader(rows: Rows, like: pa.Schema | None = None) -> pa.RecordBatchReader:
     """The rows as a stream of batches. Memory: as they come; Python's own data and lazy frames are gathered whole.
 
     Args:

@@ -36,13 +36,13 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.decide.indexing import with_buckets_kept
+from lakeformat.write.decide.indexing import with_bucket_index
 from lakeformat.write.decide.job import WriteJob, check_unpartitioned, spelt_columns
 from lakeformat.write.decide.table_settings import key_settings, probe_keys
 from lakeformat.write.make.handles import HandleSettings
-from lakeformat.write.make.put_rows import put_rows, without
+from lakeformat.write.make.put_rows import drop_rows, replace_rows
 from lakeformat.write.place.buckets import Bucket
-from lakeformat.write.place.duplicates import doubled_keys
+from lakeformat.write.place.duplicates import repeated_keys
 from lakeformat.write.place.new_key_check import late_check
 from lakeformat.write.place.profile import false_positives, plan_buckets, workload_profile
 from lakeformat.write.rows.delete_marker import deleted_rows_of
@@ -146,7 +146,7 @@ def plan_merge(
         stored = set(table.names)
         shared = pa.schema([field for field in columns if field.name in stored])
         evolve(table, shared, fill_missing=options.write.fill_missing)
-        options = with_buckets_kept(store.storage, snapshot, options)
+        options = with_bucket_index(store.storage, snapshot, options)
     names_partitions = {field.name.partition(".")[0] for field in keys.partition_fields}.issubset(source.names)
     anywhere = options.write.index.startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)
@@ -192,7 +192,7 @@ def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool, engine: Engi
     if anywhere and columns:
         columns = [pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())]
     for keys in columns:
-        doubled = doubled_keys(keys)
+        doubled = repeated_keys(keys)
         if len(doubled):
             key = doubled[0].as_py()
             if seen is not None:
@@ -205,7 +205,7 @@ def check_distinct(rows: Mapping[str, pa.Table], *, anywhere: bool, engine: Engi
 
 def _check_stored_once(engine: Engine, seen: Snapshot, key: str) -> None:
     """Refuse a key that the table itself has more than once, so that its rows cannot be told apart."""
-    stored = TableView(engine.storage, seen).to_arrow([PARTITION_PATH], pc.field(RECORD_KEY) == key)
+    stored = TableView(engine.storage, seen).to_arrow([PARTITION_PATH], where=pc.field(RECORD_KEY) == key)
     if stored.num_rows > 1:
         paths = sorted({path for path in stored.column(0).to_pylist() if path})
         where = f" in partition{'s' * (len(paths) > 1)} {', '.join(map(repr, paths))}" if paths else ""
@@ -344,7 +344,7 @@ class _Clauses:
         if self.plan.exact and is_open.any():
             raise _no_match(pairs[SOURCE + RECORD_KEY].filter(pa.array(is_open))[0].as_py())
         self.deletes += int(dropped.sum())
-        return without(table, dropped)
+        return drop_rows(table, dropped)
 
     def _pairs(self, batch: pa.RecordBatch, hit: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> pa.Table:
         """What clauses look at, one row a match."""
@@ -366,7 +366,7 @@ class _Clauses:
         self.updates += len(at)
         (batch,) = pairs.combine_chunks().to_batches()
         columns.update({each.field.name: each.values(batch) for each in assignments})
-        return put_rows(table, changed, pa.table(columns), self.settings.instant_time)
+        return replace_rows(table, changed, pa.table(columns), self.settings.instant_time)
 
     def rest(self) -> Iterator[pa.Table]:
         schema, time = self.settings.files.schema, self.settings.instant_time

@@ -30,7 +30,7 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written import Written
 from lakeformat.write.make.append import append
 from lakeformat.write.make.handles import HandleSettings, merge
-from lakeformat.write.make.put_rows import put_rows, without
+from lakeformat.write.make.put_rows import drop_rows, replace_rows
 from lakeformat.write.place.buckets import Bucket
 from lakeformat.write.place.profile import BucketPlan, appending_of, workload_profile
 from lakeformat.write.rows.schema import optional_within
@@ -181,12 +181,12 @@ class _Changes:
             return table
         if not self.change.assignments:
             self.deletes += count
-            return without(table, hit)
+            return drop_rows(table, hit)
         columns = {COMMIT_SEQNO: seqnos(self.settings.instant_time, self.task, self.updates, count)}
         self.updates += count
         rows = with_names(batch.filter(pa.array(hit)), self.bucket, self._readable)
         columns.update({each.field.name: each.values(rows) for each in self.change.assignments})
-        return put_rows(table, hit, pa.table(columns), self.settings.instant_time)
+        return replace_rows(table, hit, pa.table(columns), self.settings.instant_time)
 
     def rest(self) -> Iterator[pa.Table]:
         return iter(())

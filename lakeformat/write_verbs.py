@@ -1,0 +1,381 @@
+"""The verbs that change rows, with one signature on every host."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, cast
+
+import pyarrow.compute as pc
+
+from lakeformat.config.other_arguments import check_write_arguments
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError
+from lakeformat.merge import MergeFunction
+from lakeformat.model.operation import Operation, operation_of
+from lakeformat.predicate import Where
+from lakeformat.public import public
+from lakeformat.table_state.engine import Engine
+from lakeformat.transaction.hooks import HookArguments
+from lakeformat.transaction.result import WriteResult
+from lakeformat.write.decide.merging import upsert_options
+from lakeformat.write.preview import WritePlan, plan_rows
+from lakeformat.write.rows.arrow_input import Rows
+from lakeformat.write.rows.layout import PARTITIONER, SORT_COLUMNS, Partitioner
+from lakeformat.write.statements.clauses import Clause, Merge
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["PARTITIONS_TO_DELETE", "WriteVerbs"]
+
+#: The rows that a host takes: `Rows` in plain Python, a DataFrame in Spark.
+RowsT = TypeVar("RowsT")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
+
+
+def _checked(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Make a writing method refuse unknown keyword arguments with a hint at the argument that was meant."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    own = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    known = (*own, *HookArguments.__annotations__)
+
+    @wraps(method)
+    def checked(*given: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+        table = cast("WriteVerbs[Any]", given[0])
+        check_write_arguments(named, known, method.__name__, table._options_are_given)
+        return method(*given, **named)
+
+    return checked
+
+
+@public
+class WriteVerbs(Generic[RowsT]):
+    """The verbs that write rows. The host is the table's class: it says how rows are taken and who writes the files."""
+
+    engine: Engine
+    options: Options
+    #: Where to give options, for the message about an unknown argument.
+    _options_are_given: ClassVar[str]
+
+    def _options_in(self, time_zone: str | None) -> Options:
+        """Return the options of a write whose conditions use this time zone; None is the host's default zone."""
+        raise NotImplementedError
+
+    def _write(
+        self,
+        rows: RowsT | None,
+        operation: Operation,
+        hooks: HookArguments,
+        options: Mapping[str, Any] | None = None,
+        *,
+        combine: bool = False,
+    ) -> WriteResult:
+        """Write rows by an operation. ``rows`` is None if the operation takes none."""
+        raise NotImplementedError
+
+    def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
+        raise NotImplementedError
+
+    def _update(
+        self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
+    ) -> WriteResult:
+        raise NotImplementedError
+
+    def _merge(
+        self, rows: RowsT, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments
+    ) -> WriteResult:
+        raise NotImplementedError
+
+    def _arrow_rows(self, rows: RowsT) -> Rows:
+        """Return the rows as this process reads them."""
+        raise NotImplementedError
+
+    @_checked
+    def upsert(
+        self,
+        rows: RowsT,
+        *,
+        partial_update: bool | str | Sequence[str] | None = None,
+        merger: MergeFunction | str | None = None,
+        **hooks: Unpack[HookArguments],
+    ) -> WriteResult:
+        """Update the rows whose keys are in the table, and insert the others.
+
+        Args:
+            rows: in plain Python any of `lakeformat.Rows`: an Arrow table, batch, reader, dataset or iterable of
+                batches, anything with ``__arrow_c_stream__`` (pandas, polars, duckdb), a polars LazyFrame, a list of
+                dicts, or a dict of lists. In Spark a DataFrame, which is evaluated once.
+            partial_update: write only some columns of stored rows, nulls included, and keep the others: True for the
+                columns that ``rows`` has, or names. By default the option ``lakeformat.write.partial.update``.
+            merger: a function ``(stored, incoming) -> merged`` on two Arrow tables, or ``package.module:function``;
+                see `lakeformat.merge.Merger`. By default the option ``lakeformat.write.merger``. In Spark a function
+                is pickled and sent to the executors.
+            hooks: ``validators``, ``callbacks`` and ``extra_metadata`` of this write, see
+                `lakeformat.HookArguments`.
+
+        Returns:
+            the instant, the counts of rows and files, and the steps.
+
+        Raises:
+            SchemaMismatchError, InvalidInputError: the rows cannot be written; nothing was published.
+            InvalidOptionError: an unknown argument or a bad value.
+            ValidationFailedError: a validator refused the write; nothing was published.
+            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+        """
+        return self._write(rows, Operation.UPSERT, hooks, upsert_options(partial_update, merger))
+
+    @_checked
+    def insert(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
+        """Add the rows, and fill up small files. Keys are not looked up, so a key can come twice.
+
+        Args:
+            rows, hooks: as in `upsert`.
+
+        Returns:
+            as in `upsert`.
+
+        Raises:
+            LakeformatError: as in `upsert`.
+        """
+        return self._write(rows, Operation.INSERT, hooks)
+
+    @_checked
+    def bulk_insert(
+        self,
+        rows: RowsT,
+        *,
+        sort_columns: Sequence[str] = (),
+        partitioner: Partitioner | None = None,
+        **hooks: Unpack[HookArguments],
+    ) -> WriteResult:
+        """Add the rows as new files. Keys are not looked up.
+
+        In plain Python rows are streamed: memory does not grow with the input. In Spark each task writes its own
+        files, and only rows that are too few for a file are exchanged.
+
+        Args:
+            rows: as in `upsert`.
+            sort_columns: sort each partition's rows by these columns. By default
+                ``hoodie.bulkinsert.sort.mode`` decides.
+            partitioner: a function from the Arrow table of a part of a partition's rows to the number of each row's
+                output file (an integer array). Rows with one number are in one file, or in several if the size limit
+                cuts it. In Spark the function is pickled and sent to the executors.
+            hooks: as in `upsert`.
+
+        Returns:
+            as in `upsert`.
+
+        Raises:
+            LakeformatError: as in `upsert`.
+        """
+        options: dict[str, Any] = {SORT_COLUMNS: tuple(sort_columns)} if sort_columns else {}
+        if partitioner is not None:
+            options[PARTITIONER] = partitioner
+        return self._write(rows, Operation.BULK_INSERT, hooks, options)
+
+    @_checked
+    def delete(
+        self,
+        keys: RowsT | None = None,
+        *,
+        where: Where | None = None,
+        time_zone: str | None = None,
+        **hooks: Unpack[HookArguments],
+    ) -> WriteResult:
+        """Delete the rows with these keys, or those that a condition selects.
+
+        Args:
+            keys: rows, as in `upsert`, with the key columns and the partition columns. Without partition columns
+                every partition is searched. Other columns are ignored.
+            where: a Spark SQL condition or a ``pyarrow.compute`` expression. Rows for which it is null stay.
+                ``true`` deletes every row.
+            time_zone: of times without a zone in ``where``. By default the option ``time_zone``, else UTC (in Spark
+                the session's zone).
+            hooks: as in `upsert`.
+
+        Returns:
+            as in `upsert`.
+
+        Raises:
+            InvalidInputError: neither or both are given, or the condition cannot be answered exactly.
+            ValidationFailedError: a validator refused the write; nothing was published.
+            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+        """
+        if isinstance(keys, str | pc.Expression):
+            shown = repr(keys) if isinstance(keys, str) else "..."
+            raise InvalidInputError(f"delete({shown}) gives a condition in place of keys; say delete(where={shown})")
+        if (keys is None) == (where is None):
+            raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
+        if where is not None:
+            return self._delete_where(where, self._options_in(time_zone), hooks)
+        return self._write(keys, Operation.DELETE, hooks)
+
+    @_checked
+    def update(
+        self,
+        set: Mapping[str, Any],  # noqa: A002  SQL's word.
+        where: Where | None = None,
+        *,
+        time_zone: str | None = None,
+        **hooks: Unpack[HookArguments],
+    ) -> WriteResult:
+        """Set columns of the rows that a condition selects. Only files that hold such rows are rewritten.
+
+        The rows stay in their partitions and file groups, so record key and partition columns cannot be set. The
+        ordering column can be set: the event-time rule is for rows that meet a stored row of their key.
+
+        Args:
+            set: column -> its new value: a Python value, an Arrow scalar, or a function from the selected rows (a
+                ``pa.RecordBatch`` with the meta columns, a part of the rows at a time) to an Arrow array with one
+                value a row. All functions see the rows as they were. In Spark also a Spark column expression over
+                the row; then Spark computes all values, other values are literals, and the rows are merged by key.
+            where: as in `delete`; None is every row. With Spark expressions only text.
+            time_zone: as in `delete`.
+            hooks: as in `upsert`.
+
+        Returns:
+            as in `upsert`.
+
+        Raises:
+            SchemaMismatchError: a column that cannot be set, or a value that does not fit it unchanged.
+            InvalidInputError: the condition cannot be answered exactly, or a function fails.
+            ValidationFailedError: a validator refused the write; nothing was published.
+            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+        """
+        return self._update(set, where, self._options_in(time_zone), hooks)
+
+    @_checked
+    def merge(self, rows: RowsT, *, time_zone: str | None = None, **hooks: Unpack[HookArguments]) -> Merge:
+        """Start a merge of a source by record key. Nothing is written before `lakeformat.Merge.execute`.
+
+        Examples:
+            >>> merge = table.merge(marked).when_matched_delete("op = 'd'").when_matched_update()
+            >>> merge.when_not_matched_insert("op <> 'd'").execute().report["rows"]
+            {'incoming': 40, 'inserted': 16, 'updated': 16, 'deleted': 4}
+
+        Args:
+            rows: as in `upsert`, each key once. Without partition columns every partition is searched, and nothing
+                can be inserted. Columns that the table does not have can be used in conditions and functions.
+            time_zone: of times without a zone in the clauses' conditions; as in `delete`.
+            hooks: as in `upsert`.
+
+        Returns:
+            a merge without clauses; its methods add them.
+        """
+        options = self._options_in(time_zone)
+        return Merge(lambda clauses: self._merge(rows, clauses, options, hooks))
+
+    @_checked
+    def overwrite(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
+        """Replace the contents of the table by these rows, in one commit. One row per key is kept; no rows empty it.
+
+        Args:
+            rows, hooks: as in `upsert`.
+
+        Returns:
+            as in `upsert`.
+
+        Raises:
+            LakeformatError: as in `upsert`.
+        """
+        return self._write(rows, Operation.INSERT_OVERWRITE_TABLE, hooks, combine=True)
+
+    @_checked
+    def insert_overwrite(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
+        """Replace the contents of the partitions that these rows belong to. One row per key is kept.
+
+        Other partitions stay as they are.
+
+        Args:
+            rows, hooks: as in `upsert`.
+
+        Returns:
+            as in `upsert`.
+
+        Raises:
+            LakeformatError: as in `upsert`.
+        """
+        return self._write(rows, Operation.INSERT_OVERWRITE, hooks, combine=True)
+
+    @_checked
+    def delete_partitions(self, partitions: str | Sequence[str], **hooks: Unpack[HookArguments]) -> WriteResult:
+        """Delete whole partitions. No data is read or written, so it costs the same for any size.
+
+        Args:
+            partitions: partition paths as in the table's folders (``month=1``); ``*`` matches any text.
+            hooks: as in `upsert`.
+
+        Returns:
+            as in `upsert`.
+
+        Raises:
+            InvalidInputError: no partition is named or found, or a path leads out of the table.
+            WriteConflictError, LockTimeoutError: another writer was in the way; a retry is safe.
+        """
+        wanted = (partitions,) if isinstance(partitions, str) else tuple(partitions)
+        if not wanted:
+            raise InvalidInputError("no partition is named; give partition paths")
+        return self._write(None, Operation.DELETE_PARTITION, hooks, {PARTITIONS_TO_DELETE: wanted})
+
+    @_checked
+    def write(
+        self,
+        rows: RowsT,
+        operation: Operation | str,
+        *,
+        combine: bool = False,
+        options: Mapping[str, Any] | None = None,
+        **hooks: Unpack[HookArguments],
+    ) -> WriteResult:
+        """Write by any operation. The verbs named after the operations are simpler to call.
+
+        Args:
+            rows: as in `upsert`.
+            operation: a `lakeformat.Operation` or its name in ``hoodie.datasource.write.operation``.
+            combine: whether to keep one row per key of an insert or overwrite; false by default.
+            options: parsed option values for this write alone.
+            hooks: as in `upsert`.
+
+        Returns:
+            as in `upsert`.
+
+        Raises:
+            InvalidInputError: an unknown operation.
+            LakeformatError: as in `upsert`.
+        """
+        return self._write(rows, operation_of(operation), hooks, options, combine=combine)
+
+    def plan_upsert(self, rows: RowsT) -> WritePlan:
+        """Plan what `upsert` of these rows would do. Nothing is written, locked or claimed; see `plan`."""
+        return self.plan(rows, Operation.UPSERT)
+
+    def plan_insert(self, rows: RowsT) -> WritePlan:
+        """Plan what `insert` of these rows would do; see `plan`."""
+        return self.plan(rows, Operation.INSERT)
+
+    def plan_delete(self, keys: RowsT) -> WritePlan:
+        """Plan what `delete` of these keys would do; see `plan`."""
+        return self.plan(keys, Operation.DELETE)
+
+    def plan(self, rows: RowsT, operation: Operation | str) -> WritePlan:
+        """Tag the rows and assign them to files as the write would, and stop there.
+
+        Memory: the rows and their keys, in this process; in Spark the rows come to the driver.
+
+        Args:
+            rows: as in `upsert`.
+            operation: a `lakeformat.Operation` or its name.
+
+        Returns:
+            the files that would be written, which prints as a table.
+
+        Raises:
+            InvalidInputError: an unknown operation.
+            LakeformatError: as in the write itself, except errors of storing values.
+        """
+        return plan_rows(self.engine, self.options, self._arrow_rows(rows), operation_of(operation))
